@@ -1,0 +1,34 @@
+PYTHON ?= python3
+BIN := .venv/bin
+DATA ?= data/demo
+PORT ?= 3000
+
+demo: $(BIN)/.demo
+	$(BIN)/corpusmill demo --data $(DATA)
+
+ui: $(BIN)/.demo
+	exec $(BIN)/corpusmill ui --data $(DATA) --port $(PORT)
+
+test: $(BIN)/.dev
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: $(BIN)/.dev
+	$(BIN)/python -m pytest -q -m slow
+
+bench: $(BIN)/.dev
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
+	for name in encode build snapshot readers verify growth faults crashes; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+$(BIN)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+$(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev,scoring]"
+	touch $@ $(BIN)/.demo
+
+.PHONY: demo ui test test-slow bench
