@@ -1,0 +1,1 @@
+"""File formats: reader and writer of each together."""

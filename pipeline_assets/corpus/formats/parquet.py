@@ -1,0 +1,202 @@
+"""Parquet files and the hash of what they say: schema, row order and values, free of how they are stored."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine.building import OutputFile
+from pipeline_assets.corpus.spine.durable import DurableFile
+
+HASH_BLOCK_ROWS = 65_536
+_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+class ContentHash:
+    """sha256 of a table's schema, then of its values, column by column in blocks of 65,536 rows.
+
+    Null slots count as zero, dictionaries are decoded, every NaN is one NaN, large and small string or list types are
+    the same. Row groups, compression, encodings and metadata have no part in it.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._hash = hashlib.sha256()
+        for field in schema:
+            self._hash.update(f"{field.name}\0{_type_name(field.type)}\0{field.nullable}\n".encode())
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self.rows = 0
+
+    def update(self, table: pa.Table) -> None:
+        """Rows that follow those given before, in pieces of any size."""
+        self.rows += table.num_rows
+        while table.num_rows:
+            head = table.slice(0, HASH_BLOCK_ROWS - self._pending_rows)
+            table = table.slice(head.num_rows)
+            self._pending.append(head)
+            self._pending_rows += head.num_rows
+            if self._pending_rows == HASH_BLOCK_ROWS:
+                self._hash_block()
+
+    def hexdigest(self) -> str:
+        """After the last row."""
+        if self._pending_rows:
+            self._hash_block()
+        return self._hash.hexdigest()
+
+    def _hash_block(self) -> None:
+        for column in pa.concat_tables(self._pending).columns:
+            wide = _WIDE.get(column.type)  # 32-bit offsets end at 2 GiB a block
+            _hash_array(self._hash, (column.cast(wide) if wide else column).combine_chunks())
+        self._pending, self._pending_rows = [], 0
+
+
+def content_sha256(path: Path) -> str:
+    """Content hash of a Parquet file, read in batches: memory stays that of one block."""
+    with pq.ParquetFile(path) as file:
+        content = ContentHash(file.schema_arrow)
+        for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
+            content.update(pa.Table.from_batches([batch], file.schema_arrow))
+    return content.hexdigest()
+
+
+class ParquetOutput:
+    """Rows into one zstd Parquet file, durable when the block ends without error."""
+
+    def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS) -> None:
+        self._file = DurableFile(path)
+        self._schema = schema
+        self._row_group_rows = row_group_rows
+        self._content = ContentHash(schema)
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Rows of the schema, in order."""
+        self._content.update(table)
+        self._writer.write_table(table, row_group_size=self._row_group_rows)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._writer.close()
+        except BaseException as failed:
+            self._file.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        self._file.__exit__(kind, error, traceback)
+
+    def output(self, name: str) -> OutputFile:
+        """The finished file under its name in the building folder."""
+        digest = self._content.hexdigest()
+        return OutputFile(name, self._content.rows, self._file.bytes_written, self._file.sha256, digest)
+
+
+def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+    """Tables of one schema, one after the other, as one file."""
+    with ParquetOutput(path, schema) as output:
+        for table in tables:
+            output.write(table)
+    return output.output(name)
+
+
+def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Columns of a file, all by default. Not `read_table`: by its dataset module it has pyarrow import pandas."""
+    with pq.ParquetFile(path) as file:
+        return file.read(columns)
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """A column of whole numbers or floats without nulls, shape (rows,), viewed where it is in one piece.
+
+    Not `to_numpy`: that has pyarrow import pandas, half a second a process.
+    """
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    views = [np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in chunks]
+    return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype), *views])
+
+
+def _type_name(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        return _type_name(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_nested_name(kind.value_field)}>"
+    if pa.types.is_struct(kind):
+        return "struct<" + ", ".join(f"{field.name}: {_nested_name(field)}" for field in kind) + ">"
+    return str(kind).removeprefix("large_")
+
+
+def _nested_name(field: pa.Field) -> str:
+    return _type_name(field.type) + ("" if field.nullable else " not null")
+
+
+def _hash_array(digest: Any, array: pa.Array) -> None:
+    """Feeds validity, then values with null slots zeroed; nested types feed their children."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else np.ones(len(array), bool)
+    digest.update(np.packbits(valid).tobytes())
+    kind = array.type
+    if pa.types.is_null(kind):
+        digest.update(len(array).to_bytes(8, "little"))  # validity has a bit a row, so it alone doesn't tell 2 from 3
+        return
+    if pa.types.is_struct(kind):
+        for child in array.flatten():
+            _hash_array(digest, child)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        digest.update(_filled(pc.list_value_length(array), 0).cast(pa.int64()).to_numpy().tobytes())
+        _hash_array(digest, array.flatten())
+    elif (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        filled = _filled(array, b"" if "binary" in str(kind) else "")
+        bounds, characters = _string_buffers(filled)
+        digest.update(np.diff(bounds).tobytes())
+        digest.update(characters)
+    else:
+        digest.update(_fixed_width(array).tobytes())
+
+
+def _filled(array: pa.Array, value: object) -> pa.Array:
+    """Nulls replaced. Without nulls nothing is called: making a scalar has pyarrow import pandas, half a second."""
+    return pc.fill_null(array, value) if array.null_count else array
+
+
+def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
+    """Offsets (rows + 1,) of a string or binary array without nulls, and the characters between the first and last."""
+    large = array.cast(pa.large_binary())
+    _, offsets, values = large.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+    return bounds, memoryview(b"" if values is None else values)[int(bounds[0]) : int(bounds[-1])]
+
+
+def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        return np.asarray(_filled(array, False).to_numpy(zero_copy_only=False), dtype=np.uint8)
+    if pa.types.is_integer(kind) and not array.null_count and len(array):
+        return numbers(array)
+    if pa.types.is_floating(kind):
+        values = np.array(_filled(array, 0).to_numpy(zero_copy_only=False))
+        values[np.isnan(values)] = np.nan
+        return values
+    if pa.types.is_temporal(kind):
+        array = array.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    if pa.types.is_decimal(kind):
+        return np.frombuffer("\n".join(str(value) for value in array.to_pylist()).encode(), np.uint8)
+    return np.asarray(_filled(array, 0).to_numpy(zero_copy_only=False))

@@ -1,0 +1,249 @@
+"""File operations that survive a crash: every write of the project that must last goes through here.
+
+A file appears under its name whole or not at all: temporary name, write, fsync, rename, fsync of the folder (the order
+of Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). Each operation on the disk first calls the
+failpoint, so that a test can count them and stop the process before any of them.
+"""
+
+import ctypes
+import errno
+import functools
+import hashlib
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Literal, Self
+
+from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError
+
+Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
+TEMPORARY_SUFFIX = ".tmp"
+_BLOCK_BYTES = 1 << 20
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+failpoint: Callable[[Step, Path], None] | None = None
+
+
+def step(kind: Step, path: Path) -> None:
+    """To be called before an operation on `path` that a crash may come before."""
+    if failpoint is not None:
+        failpoint(kind, path)
+
+
+def explain(error: OSError, path: Path) -> InputError | None:
+    """A full disk, a forbidden folder or a file in its place as a line for the user; None for any other error."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return InputError("no space is left on the disk", path, "free some and run the same command: it goes on")
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return InputError("writing is not allowed", path, "give write permission or set CORPUSMILL_DATA elsewhere")
+        case errno.ENOTDIR | errno.EEXIST:
+            file = next((place for place in (path, *path.parents) if place.is_file()), path)
+            return DecisionNeeded(
+                "a file lies where a folder belongs", file, "give another folder, or move the file away"
+            )
+    return None
+
+
+@functools.cache
+def boot() -> str:
+    """A name for the time since the machine was started: what was written since then, synced or not, is as written.
+
+    Where the system doesn't tell, it is that of this process alone.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"process-{uuid.uuid4()}"
+
+
+class DurableFile:
+    """A file being written under a temporary name; it takes its own name, durable, when the block ends without error.
+
+    Args:
+        is_hashed: False for a file that no manifest will name; its sha256 is then that of nothing.
+    Attributes:
+        bytes_written: so far.
+        sha256: hex digest of what was written so far.
+    """
+
+    def __init__(self, path: Path, is_hashed: bool = True) -> None:
+        self.path = path
+        self.bytes_written = 0
+        self._is_hashed = is_hashed
+        self._hash = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def __enter__(self) -> Self:
+        self._temporary = self.path.with_name(self.path.name + TEMPORARY_SUFFIX)
+        step("create", self._temporary)
+        self._file = open(self._temporary, "wb", buffering=0)
+        return self
+
+    def write(self, data: bytes | memoryview) -> int:
+        step("write", self._temporary)
+        view = memoryview(data).cast("B")
+        size = view.nbytes
+        if self._is_hashed:
+            self._hash.update(view)
+        self.bytes_written += size
+        while view.nbytes:
+            view = view[self._file.write(view) or 0 :]
+        return size
+
+    def append(self, source: Path, size: int) -> None:
+        """The first `size` bytes of another file; the kernel copies them where it can, they are read only to hash."""
+        step("append", self._temporary)
+        block = bytearray(_BLOCK_BYTES)
+        with open(source, "rb", buffering=0) as file:
+            left = size
+            while left:
+                view = memoryview(block)[: file.readinto(memoryview(block)[: min(left, _BLOCK_BYTES)])]
+                if not view:
+                    raise InputError(f"the file ends {left:,} bytes early", source, "run the command again")
+                self._hash.update(view)
+                left -= len(view)
+            _copy(file.fileno(), self._file, size)
+        self.bytes_written += size
+
+    def flush(self) -> None:
+        """Nothing is buffered; here so that library writers take this for a file."""
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                step("fsync", self._temporary)
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+        if error is None:
+            rename(self._temporary, self.path)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _copy(source: int, target: BinaryIO, size: int) -> None:
+    """The first `size` bytes of an open file to the end of another: copy_file_range(2), else read and write."""
+    copied = 0
+    try:
+        while copied < size and (count := os.copy_file_range(source, target.fileno(), size - copied, copied)):
+            copied += count
+    except AttributeError:
+        pass  # a system without that call
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
+            raise
+    while copied < size:
+        view = memoryview(os.pread(source, min(size - copied, _BLOCK_BYTES), copied))
+        if not view:
+            raise OSError(errno.EIO, "the file shrank while it was copied")
+        copied += len(view)
+        while view.nbytes:
+            view = view[target.write(view) or 0 :]
+
+
+def write_durably(path: Path, data: bytes) -> str:
+    """The hex sha256 of `data`, after it stands durable under `path`."""
+    with DurableFile(path) as file:
+        file.write(data)
+    return file.sha256
+
+
+def append(descriptor: int, path: Path, data: bytes) -> None:
+    """`data` at the end of the open file `path`, handed to the system: it outlives this process, not a power cut."""
+    step("append", path)
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def fsync(descriptor: int, path: Path) -> None:
+    """What was appended, durable."""
+    step("fsync", path)
+    os.fsync(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """`source` under the name `target`, durable in its folder."""
+    step("rename", target)
+    os.rename(source, target)
+    fsync_folder(target.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """The names in a folder, durable."""
+    step("fsync", folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """A folder, and those above it, each durable in the one above; one that is there is fine."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    step("mkdir", folder)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
+
+
+def link(source: Path, target: Path) -> None:
+    """A durable file under a second name, in the place of what lies there; a copy where the system has no links.
+
+    The name is durable once its folder is synced: the seal does that, and a receipt whose file is gone is dropped.
+    """
+    remove(target)
+    step("link", target)
+    try:
+        os.link(source, target)
+    except OSError:
+        with DurableFile(target) as copy:
+            copy.append(source, source.stat().st_size)
+
+
+def remove(path: Path) -> None:
+    """A file or a folder with all in it, in the order of names, is gone; one that is not there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        for entry in sorted(path.iterdir()):
+            remove(entry)
+        step("rmdir", path)
+        path.rmdir()
+    elif path.exists() or path.is_symlink():
+        step("unlink", path)
+        path.unlink()
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swaps two folders in one step that no reader sees half of; False where the system has no such call.
+
+    Linux: renameat2(2) with RENAME_EXCHANGE.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    step("exchange", second)
+    library = ctypes.CDLL(None, use_errno=True)
+    renameat2 = getattr(library, "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            return False
+        raise OSError(number, os.strerror(number), str(second))
+    fsync_folder(second.parent)
+    return True

@@ -1,0 +1,254 @@
+"""What lies under a data root: the state of every artifact that is asked for, and what nobody asks for. Only read.
+
+Nothing here takes part in recovery or writes a byte. Whether a builder lives is asked of its lock by a shared try that
+is let go at once, and only where a building folder lies; files are held against the sizes of the manifest, not hashed.
+"""
+
+import contextlib
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lock import Builder, owner_of
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.spine.sealing import PLAN, RECEIPTS, building_folders, numbered
+from pipeline_assets.corpus.spine.target import State, Target
+
+Condition = Literal["current", "stale", "damaged", "missing", "building", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """What building folders hold, or folders that a seal moved aside.
+
+    Attributes:
+        folders: all of them; the other attributes are of the last.
+        finished_shards: by stage, in the order of their names.
+        last_write: the latest trace of a builder.
+        is_as_asked: whether the next build adopts the shards; else it starts again.
+        is_sealing: whether all is built and only its seal was cut short.
+        builder: who is at work, None where nobody is.
+    """
+
+    folders: Sequence[Path]
+    finished_shards: Mapping[str, int]
+    last_write: datetime.datetime
+    is_as_asked: bool
+    is_sealing: bool
+    builder: Builder | None
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a sealed artifact holds; None where its manifest counts no such thing, or nothing is stored."""
+
+    documents: int | None
+    tokens: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One artifact that is asked for.
+
+    Attributes:
+        condition: of the build if one is under way or was interrupted, else of what is sealed. What a crash left beside
+            an artifact that is there as asked is no build: nothing will go on from it.
+        sealed: the state of what is sealed, whatever is being built beside it.
+        reason: why it is stale, damaged or missing; None where it is current.
+        manifest: None where nothing readable is sealed.
+    """
+
+    target: Target
+    condition: Condition
+    sealed: State
+    reason: str | None
+    manifest: Manifest | None
+    size: Size
+    sealed_at: datetime.datetime | None
+    unfinished: Unfinished | None
+
+
+@dataclass(frozen=True)
+class Unasked:
+    """An artifact that no recipe asks for; `digest` and `name` are None where the manifest can't be read (`damage`)."""
+
+    folder: Path
+    name: str | None
+    digest: str | None
+    sealed_at: datetime.datetime | None
+    size: Size
+    damage: str | None
+
+
+def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
+    """The state of each artifact of a recipe, in the order of `targets`: upstream first.
+
+    What is made from an artifact that is stale or damaged is stale too, though its own manifest still fits.
+    """
+    states: dict[str, State] = {}
+    found = []
+    for target in targets:
+        holding = _holding(root, target, states)
+        states[target.role] = holding.sealed
+        found.append(holding)
+    return found
+
+
+def unasked(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list[Unasked]:
+    """Sealed artifacts that no target names, by folder.
+
+    Args:
+        areas: the folders below the root that hold artifacts.
+        targets: of every known recipe.
+    """
+    asked = {target.folder for target in targets}
+    sealed = [folder for area in areas for folder in _sealed_folders(root / area)]
+    return [_unasked(folder) for folder in sorted(sealed) if folder.relative_to(root) not in asked]
+
+
+def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holding:
+    unfinished = _unfinished(root, target)
+    sealed, words = target.state(root)
+    is_there, reason = sealed == "current", None if sealed == "current" else words
+    if is_there:
+        worse = [other for other in target.upstream if upstream.get(other.role) in ("stale", "damaged")]
+        if worse:
+            sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
+    try:
+        manifest = read_manifest(root / target.folder)
+    except InputError:
+        manifest = None
+    condition: Condition = sealed
+    if unfinished is not None and unfinished.builder is not None:
+        condition = "building"
+    elif unfinished is not None and not is_there:
+        condition = "interrupted"
+    return Holding(
+        target=target,
+        condition=condition,
+        sealed=sealed,
+        reason=reason,
+        manifest=manifest,
+        size=_size(root / target.folder, manifest),
+        sealed_at=_sealed_at(manifest),
+        unfinished=unfinished,
+    )
+
+
+def _unfinished(root: Path, target: Target) -> Unfinished | None:
+    """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
+    ended in between is no interrupted one.
+    """
+    place = root / target.folder
+    if not _unsettled(place):
+        return None
+    builder = owner_of(place)
+    folders = _unsettled(place)
+    if not folders:
+        return None
+    newest = folders[-1]
+    shards: dict[str, int] = {}
+    for receipt in sorted((newest / RECEIPTS).glob("*/*.json")):
+        shards[receipt.parent.name] = shards.get(receipt.parent.name, 0) + 1
+    is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
+    return Unfinished(folders, shards, _last_write(newest), _is_planned(newest, root, target), is_sealing, builder)
+
+
+def _unsettled(place: Path) -> list[Path]:
+    """Building folders, oldest first; where there are none, folders that a seal moved aside and didn't remove."""
+    return building_folders(place) or numbered(place, "old")
+
+
+def _is_planned(folder: Path, root: Path, target: Target) -> bool:
+    """Whether the plan of a building folder is what the target asks for now."""
+    try:
+        plan: Any = json.loads((folder / PLAN).read_bytes())
+        inputs: Any = target.inputs(root)
+    except (FileNotFoundError, ValueError, InputError):
+        return False
+    asked = {"recipe": target.recipe, "stage": vars(target.stage), "inputs": inputs, "tokenizer": target.tokenizer}
+    return bool(plan == {"kind": target.kind, **asked})
+
+
+def _last_write(folder: Path) -> datetime.datetime:
+    times = [0.0]
+    for path in (folder, folder / PLAN, *(folder / RECEIPTS).glob("*"), *(folder / RECEIPTS).glob("*/*.json")):
+        with contextlib.suppress(FileNotFoundError):  # a live builder moves its folder
+            times.append(path.stat().st_mtime)
+    return datetime.datetime.fromtimestamp(max(times), datetime.UTC)
+
+
+def _sealed_folders(folder: Path) -> Iterator[Path]:
+    """Sealed folders below one, members too; what a build or a seal left beside them is passed over."""
+    if (folder / FILE_NAME).is_file():
+        yield folder
+        members = _members(folder)
+        below = [path for path in folder.iterdir() if path.name in members]
+    else:
+        below = list(folder.iterdir()) if folder.is_dir() else []
+    for path in below:
+        if path.is_dir() and not path.is_symlink() and not _is_numbered(path.name):
+            yield from _sealed_folders(path)
+
+
+def _members(folder: Path) -> set[str]:
+    try:
+        manifest = read_manifest(folder)
+    except InputError:
+        return set()
+    return set() if manifest is None else {str(entry.get("member")) for entry in manifest.identity.inputs}
+
+
+def _is_numbered(name: str) -> bool:
+    """Whether a folder is a building folder, or one that a seal moved aside."""
+    stem, _, number = name.rpartition(".")
+    return number.isdigit() and stem.endswith((".building", ".old"))
+
+
+def _unasked(folder: Path) -> Unasked:
+    try:
+        manifest = read_manifest(folder)
+    except InputError as error:
+        return Unasked(folder, None, None, None, Size(None, None, None), error.what)
+    name, digest = (manifest.name, manifest.digest) if manifest else (None, None)
+    return Unasked(folder, name, digest, _sealed_at(manifest), _size(folder, manifest), None)
+
+
+def _sealed_at(manifest: Manifest | None) -> datetime.datetime | None:
+    """When a build ended, as its provenance tells; None where it doesn't, since no digest covers it."""
+    if manifest is None:
+        return None
+    try:
+        started = datetime.datetime.fromisoformat(manifest.provenance["started_at_utc"]).astimezone(datetime.UTC)
+        return started + datetime.timedelta(seconds=manifest.provenance["seconds"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _size(folder: Path, manifest: Manifest | None) -> Size:
+    if manifest is None:
+        return Size(None, None, None)
+    counts = manifest.identity.counts
+    try:
+        stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
+    except InputError:  # a member is damaged: the reason says so
+        stored = list(manifest.storage)
+    return Size(
+        _total(counts.get("documents")), _total(counts.get("tokens")), sum(f.bytes for f in stored) if stored else None
+    )
+
+
+def _total(count: object) -> int | None:
+    """A count, or the sum of one that is told by partition."""
+    match count:
+        case int():
+            return count
+        case dict():
+            return sum(value for value in count.values() if isinstance(value, int))
+    return None

@@ -1,0 +1,78 @@
+"""The lineage below a data root: sealed artifacts found by their digests, and what one was made from."""
+
+import contextlib
+import re
+from pathlib import Path
+
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+
+AREAS = ("corpora", "selections", "megatron")
+COPIES = "manifests"
+_UNSEALED = re.compile(r"\.(building|old)\.")
+
+
+def sealed_manifests(root: Path) -> tuple[dict[Path, Manifest], list[InputError]]:
+    """Manifest by folder of all that is sealed in the data root's areas, sorted, and what is wrong with the others."""
+    manifests: dict[Path, Manifest] = {}
+    unreadable: list[InputError] = []
+    for path in sorted(path for area in AREAS for path in (root / area).rglob(FILE_NAME)):
+        if _UNSEALED.search(path.parent.relative_to(root).as_posix()):
+            continue
+        try:
+            manifest = read_manifest(path.parent)
+        except InputError as error:
+            unreadable.append(error)
+            continue
+        if manifest is not None:
+            manifests[path.parent] = manifest
+    return manifests, unreadable
+
+
+def kept_manifests(root: Path) -> list[Manifest]:
+    """The copies that builds keep in the data root for git; one that can't be read is left out."""
+    manifests = []
+    for path in sorted((root / COPIES).glob("*.json")):
+        with contextlib.suppress(InputError):
+            manifests.append(Manifest.from_bytes(path.read_bytes(), path))
+    return manifests
+
+
+def root_of(folder: Path) -> Path | None:
+    """The data root that an artifact's folder lies in, as far as possible as it was typed: the one above the nearest
+    area; None if it is below none.
+    """
+    parents = (*folder.parents, *folder.resolve().parents)
+    return next((parent.parent for parent in parents if parent.name in AREAS), None)
+
+
+def locate(root: Path, digest: str) -> Artifact:
+    """The sealed artifact with this digest, wherever below the data root it lies.
+
+    Raises:
+        InputError: there is none, or one of its files is missing or of another size.
+    """
+    manifests, unreadable = sealed_manifests(root)
+    for folder, manifest in manifests.items():
+        if manifest.digest == digest:
+            return open_artifact(folder, digest)
+    what = f"no artifact with digest {digest} is below {', '.join(AREAS)}"
+    if unreadable:
+        what += f" ({len(unreadable)} can't be read, the first is {unreadable[0].where})"
+    raise InputError(what, root, "give the data root that has it with --data, or build it again from its recipe")
+
+
+def upstream(root: Path, artifact: Artifact, stage: str) -> Artifact:
+    """The artifact of a stage that this one was made from, found through first inputs; itself where it is of the stage.
+
+    Raises:
+        InputError: one of the artifacts on the way is gone, or none of them is of the stage.
+    """
+    while artifact.manifest.identity.stage.name != stage:
+        inputs = artifact.manifest.identity.inputs
+        if not inputs:
+            what = f"it is {artifact.manifest.kind}, made from nothing, and not from {stage}"
+            raise InputError(what, artifact.folder, "give an artifact that was made from one")
+        artifact = locate(root, inputs[0]["digest"])
+    return artifact

@@ -1,0 +1,181 @@
+"""One builder per artifact: a lock that the operating system drops with its process, and a number that only rises.
+
+flock(2) ends with the process that holds it, however that dies, so a dead owner's lock is free. The number (a fencing
+token, Kleppmann 2016) tells a builder that lost the lock, through a deleted lock file or a file system without locks,
+from the one that has it: it can't seal.
+"""
+
+import datetime
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError
+
+_LAST_BREATH_S = 2.0
+_POLL_S = 0.01
+
+
+class BuilderBusy(InputError):
+    """Another process builds the same artifact."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The process that holds the lock on an artifact, as far as its lock file tells."""
+
+    pid: int | None
+    host: str | None
+    since: datetime.datetime | None
+
+
+@dataclass(eq=False)
+class Lock:
+    """Held: no other process builds `target`. `fence` is this builder's number."""
+
+    path: Path
+    fence: int
+    _descriptor: int
+
+    def check(self) -> None:
+        """
+        Raises:
+            InputError: the lock file was replaced, so another builder may be at work.
+        """
+        try:
+            is_ours = os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise InputError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
+
+
+_held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+
+
+def _drop_in_child() -> None:
+    """A forked worker must not keep its dead parent's lock."""
+    for lock in _held:
+        os.close(lock._descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)
+
+
+@contextmanager
+def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
+    """Holds the lock on building `target`, a folder that need not exist; its fence is above all former ones.
+
+    Args:
+        fence_above: the highest number seen outside the lock file, which may have been deleted.
+    Raises:
+        BuilderBusy: another builder holds it (says which process, where, since when).
+    """
+    durable.make_folder(target.parent)
+    path = _lock_path(target)
+    descriptor = _flocked(path, target)
+    fence = max(int(_read(descriptor).get("fence", 0)), fence_above) + 1
+    lock = Lock(path, fence, descriptor)
+    _held.add(lock)
+    try:
+        owner = {"fence": fence, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        _write(descriptor, path, owner)
+        yield lock
+    finally:
+        _held.discard(lock)
+        os.close(descriptor)
+
+
+def owner_of(target: Path) -> Builder | None:
+    """Who is building `target`; None if nobody holds its lock.
+
+    The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so.
+    """
+    try:
+        descriptor = os.open(_lock_path(target), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _builder(_read(descriptor))
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _lock_path(target: Path) -> Path:
+    return target.parent / f".{target.name}.lock"
+
+
+def _flocked(path: Path, target: Path) -> int:
+    """A descriptor of the lock file, locked; opened again if the file was replaced meanwhile.
+
+    A killed builder's lock is held for a moment longer by a child that it was just about to start: that is waited for.
+    """
+    deadline = time.monotonic() + _LAST_BREATH_S
+    while True:
+        durable.step("create", path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _builder(_read(descriptor))
+            os.close(descriptor)
+            if _is_dead(owner) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+                continue
+            raise _busy(target, owner) from None
+        if path.exists() and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_dead(owner: Builder) -> bool:
+    """Whether it ran on this machine and its process is gone."""
+    if owner.pid is None or owner.host != socket.gethostname():
+        return False
+    try:
+        os.kill(owner.pid, 0)
+    except OSError as error:
+        return error.errno == errno.ESRCH
+    return False
+
+
+def _busy(target: Path, owner: Builder) -> BuilderBusy:
+    who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+    age = "" if owner.since is None else f", for {time.time() - owner.since.timestamp():.0f} s"
+    return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
+
+
+def _builder(line: dict[str, Any]) -> Builder:
+    since = line.get("since")
+    started = datetime.datetime.fromtimestamp(since, datetime.UTC) if isinstance(since, int | float) else None
+    return Builder(line.get("pid"), line.get("host"), started)
+
+
+def _read(descriptor: int) -> dict[str, Any]:
+    try:
+        value = json.loads(os.pread(descriptor, 4096, 0))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
+    """In one write, padded over what was there: a reader sees the old line or the new one."""
+    durable.step("write", path)
+    os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
+    durable.step("fsync", path)
+    os.fsync(descriptor)

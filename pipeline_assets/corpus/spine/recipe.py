@@ -1,0 +1,131 @@
+"""Recipes: what the user wants, in YAML, holding all that changes an output's bytes and nothing else."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self, get_args
+
+import pydantic
+import yaml
+
+from pipeline_assets.corpus.spine.canonical_json import sha256_of
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.target import Target
+
+COMMIT_PATTERN = r"^[0-9a-f]{40}$"
+
+
+class RecipePart(pydantic.BaseModel):
+    """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def content(self) -> dict[str, object]:
+        """The section as JSON values, every default written out."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, object]) -> Self:
+        """The section that `content` wrote down.
+
+        Raises:
+            UsageError: this program reads no such section: an unknown key, a missing one, a value out of range.
+        """
+        try:
+            return cls.model_validate(dict(content))
+        except pydantic.ValidationError as error:
+            refused = _explain(error, cls, "the recipe in the manifest")
+            raise UsageError(refused.what, refused.where, "use the version of the program that made it") from None
+
+    def fingerprint(self) -> str:
+        """The section's fingerprint: of what it says, not of how the YAML is laid out."""
+        return sha256_of(self.content())
+
+
+class Recipe(RecipePart):
+    """A whole recipe file. `system` says which system it belongs to; `name` names its artifacts."""
+
+    system: str
+    name: str = pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+
+    def targets(self) -> Sequence[Target]:
+        """Every artifact that the recipe names, upstream first."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The recipe in a YAML file.
+
+        Raises:
+            UsageError: no such file, not YAML, an unknown key (with the nearest known one), or a value out of range.
+        """
+        try:
+            recipe = cls.model_validate(read_yaml(path))
+        except pydantic.ValidationError as error:
+            raise _explain(error, cls, path) from None
+        if recipe.name != path.stem:
+            fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
+            raise UsageError(f"the file is {path.stem}, its `name` is {recipe.name}", path, fix)
+        return recipe
+
+
+def read_yaml(path: Path) -> dict[str, object]:
+    """The mapping in a YAML file.
+
+    Raises:
+        UsageError: no such file, or not a YAML mapping.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except IsADirectoryError:
+        raise UsageError("this is a folder", path, "give a recipe file") from None
+    except FileNotFoundError:
+        known = sorted(other.stem for other in path.parent.glob("*.yaml"))
+        nearest = difflib.get_close_matches(path.stem, known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
+        raise UsageError("there is no such recipe", path, hint) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
+    if values is None:
+        raise UsageError("the file is empty", path, "write a recipe, or copy one from manifests/recipes")
+    if not isinstance(values, dict):
+        raise UsageError(f"a recipe is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
+    return values
+
+
+def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: object) -> UsageError:
+    """One complaint of pydantic as one line that names the key: an unknown key if there is one, since a misspelt key is
+    a missing one too.
+    """
+    first = min(error.errors(include_url=False), key=lambda complaint: complaint["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "extra_forbidden":
+            known = _keys_beside(recipe, first["loc"])
+            nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+            fix = f"did you mean `{nearest[0]}`?" if nearest else f"remove it; known here: {', '.join(known)}"
+            return UsageError(f"unknown key `{key}`", where, fix)
+        case "missing":
+            return UsageError(f"the key `{key}` is missing", where, "add it")
+        case _:
+            what = f"`{key}` is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+            is_unquoted = first["type"] == "string_type" and isinstance(first["input"], int | float)
+            return UsageError(what, where, "put it in quotes" if is_unquoted else "correct the value")
+
+
+def _keys_beside(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Keys that the section holding `location` knows; where it may be one of several, the keys of all."""
+    sections = [recipe]
+    for part in location[:-1]:
+        fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
+        if fields:  # else a position in a list, or the tag of a union: the section is still the one of the field
+            sections = [section for field in fields for section in _sections_in(field.annotation)]
+    return sorted({key for section in sections for key in section.model_fields})
+
+
+def _sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
+    """Sections that a field may hold: directly, in a list, or as one of several."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections_in(argument)

@@ -1,0 +1,50 @@
+"""Rows that can't be used: kept aside with file, row and reason, and too many of them stop the build."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+@dataclass(frozen=True)
+class Reject:
+    """One row that was not used.
+
+    Attributes:
+        file: where it came from, as the manifest's inputs name it.
+        row: its number in that file, from 0.
+        reason: a code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
+        detail: what was seen, cut to a line.
+    """
+
+    file: str
+    row: int
+    reason: str
+    detail: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.file} row {self.row}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
+
+
+def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Reject], where: object) -> None:
+    """
+    Args:
+        rows: all rows of the input, planned or read.
+        max_fraction: the recipe's limit, a decimal string.
+        first: the rejects, to show five of.
+    Raises:
+        InputError: more rejects than the limit.
+    """
+    if rejects > Fraction(max_fraction) * rows:
+        shown = "; ".join(str(reject) for reject in itertools.islice(first, 5))
+        what = (
+            f"{rejects:,} of {rows:,} rows are rejected, above max_reject_fraction {max_fraction} (the first: {shown})"
+        )
+        raise InputError(
+            what, where, "look at those rows; raise max_reject_fraction in the recipe if that is how it is"
+        )

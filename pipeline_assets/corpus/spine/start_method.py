@@ -1,0 +1,37 @@
+"""How worker processes start.
+
+- `forkserver`: one process is started afresh, loads what every shard needs, and forks a worker whenever one is wanted:
+  what was loaded is loaded once, and its memory is shared. The default on Linux.
+- `spawn`: each worker is started afresh. Safe everywhere; the default elsewhere.
+- `fork`: each worker is a copy of this process. Starts fastest; not safe in a process with threads, as Dagster's are.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from pipeline_assets.corpus.spine.fork_server import ForkServer
+from pipeline_assets.corpus.spine.stage import WarmUp, Work
+from pipeline_assets.corpus.spine.worker import Started, serve, start_process
+
+StartMethod = Literal["spawn", "fork", "forkserver"]
+Starter = Callable[[], Started]
+
+
+def default_start_method() -> StartMethod:
+    """`forkserver` where the system's own libraries are known to survive a fork."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
+
+
+@contextlib.contextmanager
+def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp) -> Iterator[Starter]:
+    """A function that starts a worker of a stage; what it needs to do so ends with the block."""
+    if method != "forkserver":
+        yield lambda: start_process(method, serve, work)
+        return
+    server = ForkServer(work, warm_up)
+    try:
+        yield server.start
+    finally:
+        server.stop()

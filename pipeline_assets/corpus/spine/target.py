@@ -1,0 +1,210 @@
+"""Targets: an artifact before it exists. Where it will lie, what its content depends on, whether it is there."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
+from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
+from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.sealing import recover
+from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
+
+State = Literal["missing", "current", "stale", "damaged"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One artifact of a recipe.
+
+    Attributes:
+        kind: `system/artifact`; the asset's key.
+        name: what people call it; no part of its digest, nor is the name of what it is made from.
+        named_by: the recipe key that gives it another folder.
+        folder: below the data root.
+        stage: the rule that makes it.
+        recipe: the part of the recipe that its bytes depend on; not more, or a later step's setting would rebuild it.
+        upstream: artifacts that it is made from, in order.
+        tokenizer: {family, sha256} or None.
+        partition: key of its partition, None where it has none.
+        export_as: name of the copy of its manifest that is kept in git; None where none is.
+    """
+
+    kind: str
+    name: str
+    folder: Path
+    stage: StageVersion
+    recipe: Mapping[str, Any]
+    upstream: tuple["Target", ...] = ()
+    tokenizer: Mapping[str, Any] | None = None
+    partition: str | None = None
+    named_by: str = "name"
+    export_as: str | None = None
+
+    @property
+    def role(self) -> str:
+        """Kind and partition: what it is to those that are made from it, whatever it is called."""
+        return self.kind if self.partition is None else f"{self.kind}/{self.partition}"
+
+    @property
+    def system(self) -> str:
+        """The system that it belongs to."""
+        return self.kind.partition("/")[0]
+
+    def inputs(self, root: Path) -> list[dict[str, str]]:
+        """Upstream artifacts with the digests that they have now.
+
+        Raises:
+            InputError: one is not sealed.
+        """
+        entries = []
+        for target in self.upstream:
+            entries.append({"name": target.role, "digest": open_artifact(root / target.folder).manifest.digest})
+        return entries
+
+    def stale_because(self, root: Path, manifest: Manifest) -> str | None:
+        """Why a sealed manifest is not what this target asks for; None if it is."""
+        identity = manifest.identity
+        if identity.recipe != self.recipe:
+            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe))})"
+        if identity.stage != self.stage:
+            return f"it was made by {_words(identity.stage)}, the program has {_words(self.stage)}"
+        if identity.tokenizer != self.tokenizer:
+            return "the tokenizer changed"
+        for target in self.upstream:
+            try:
+                upstream = read_manifest(root / target.folder)
+            except InputError:
+                return f"{target.name} is damaged"
+            sealed_with = [entry["digest"] for entry in identity.inputs if entry["name"] == target.role]
+            if upstream is None or sealed_with != [upstream.digest]:
+                return f"{target.name} changed since"
+        return None
+
+    def state(self, root: Path) -> tuple[State, str]:
+        """Whether the artifact is there as asked, and the reason in words."""
+        try:
+            if read_manifest(root / self.folder) is None:
+                return "missing", "not built yet"
+            manifest = open_artifact(root / self.folder).manifest
+        except InputError as damaged:
+            return "damaged", f"{damaged.where}: {damaged.what}"
+        reason = self.stale_because(root, manifest)
+        return ("stale", reason) if reason else ("current", manifest.digest)
+
+    def build(self, root: Path, make: "Make", replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
+        """The artifact, built if it is not there as asked; one that is there is not touched.
+
+        Args:
+            make: writes the files into the building folder and says what they are.
+            replace: whether a sealed artifact of another recipe may be exchanged for the new one.
+            run_settings: workers and the like, for the provenance.
+        Raises:
+            UsageError: another artifact is sealed there and `replace` is False.
+            DecisionNeeded: a damaged one is, and `replace` is False.
+            InputError: what `make` raises, or another process is building it.
+        """
+        recover(root / self.folder)
+        if self.state(root)[0] == "current":
+            return open_artifact(root / self.folder)
+        self._refuse_to_overwrite(root, replace)
+        folder, inputs = root / self.folder, self.inputs(root)
+        stopwatch = Stopwatch()
+        plan = {
+            "kind": self.kind,
+            "recipe": self.recipe,
+            "stage": vars(self.stage),
+            "inputs": inputs,
+            "tokenizer": self.tokenizer,
+        }
+        with open_building(folder, plan) as building, PeakMemory() as memory:
+            if self.state(root)[0] == "current":
+                building.discard()
+                return open_artifact(folder)
+            self._refuse_to_overwrite(root, replace)
+            content = make(building)
+            if self.inputs(root) != inputs:
+                raise InputError("what it is made from was replaced meanwhile", folder, "run the same command again")
+            identity = self._identity(content, inputs)
+            stored = [file.stored for file in [*content.files, *content.labels]]
+            usage = {"peak_disk_bytes": folder_bytes(building.folder), "peak_memory_bytes": memory.bytes}
+            provenance = {**stopwatch.provenance(run_settings), **usage, **content.provenance}
+            return building.seal(self.kind, self.name, identity, stored, provenance)
+
+    def seal_members(self, root: Path, content: "Content", run_settings: Mapping[str, Any]) -> Artifact:
+        """The artifact whose content is its upstream artifacts, folders inside it: only its manifest is written.
+
+        It follows its members: one that names others is replaced without being asked, since nothing else is in it.
+        """
+        inputs = [
+            entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
+            for entry, target in zip(self.inputs(root), self.upstream, strict=True)
+        ]
+        if self.state(root)[0] == "current":
+            return open_artifact(root / self.folder)
+        provenance = Stopwatch().provenance(run_settings)
+        return seal_in_place(root / self.folder, self.kind, self.name, self._identity(content, inputs), provenance)
+
+    def _refuse_to_overwrite(self, root: Path, replace: bool) -> None:
+        state, reason = self.state(root)
+        if replace or state in ("missing", "current"):
+            return
+        if state == "damaged":
+            raise DecisionNeeded(
+                f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again"
+            )
+        fix = f"give it another `{self.named_by}` in the recipe, or run with --replace"
+        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
+
+    def _identity(self, content: "Content", inputs: Sequence[Mapping[str, Any]]) -> Identity:
+        return Identity(
+            stage=self.stage,
+            recipe=self.recipe,
+            inputs=[*inputs, *content.hub_files],
+            tokenizer=self.tokenizer,
+            decisions=content.decisions,
+            counts=content.counts,
+            files=[file.content for file in content.files],
+        )
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a build made, before it is sealed.
+
+    Attributes:
+        files: with their content hashes, in manifest order.
+        counts, decisions: as in the manifest's identity.
+        hub_files: inputs read from a hub, as in the manifest's identity.
+        labels: files that carry a time or a path; not part of the digest.
+        provenance: what the build has to say that changes no byte.
+    """
+
+    files: Sequence[OutputFile]
+    counts: Mapping[str, Any]
+    decisions: Mapping[str, Any]
+    hub_files: Sequence[Mapping[str, Any]] = ()
+    labels: Sequence[OutputFile] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+Make = Callable[[Building], Content]
+
+
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the keys whose values differ, sorted."""
+    changed = []
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            changed += changed_keys(before, after, f"{prefix}{key}.")
+        elif before != after:
+            changed.append(f"{prefix}{key}: {before} → {after}")
+    return changed
+
+
+def _words(stage: StageVersion) -> str:
+    return f"{stage.name} version {stage.version}"

@@ -1,0 +1,101 @@
+"""Compressed streams: known by their first bytes, read whole over several frames, or refused; never half in silence."""
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+from collections.abc import Callable
+
+import pytest
+import zstandard
+
+from pipeline_assets.corpus.formats.compression import codec_of, decompressed
+from pipeline_assets.corpus.spine.errors import InputError
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
+TEXT = b"".join(b"%d is a number\n" % (row * 7919) for row in range(40))
+SKIPPABLE = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"pzst"
+codecs = pytest.mark.parametrize("name", COMPRESS)
+
+
+def read(content: bytes, block_bytes: int = 1 << 20) -> bytes:
+    codec = codec_of(content)
+    assert codec is not None
+    return b"".join(decompressed(io.BytesIO(content), codec, "here", "fetch it again", block_bytes))
+
+
+@codecs
+@pytest.mark.parametrize("text", [b"", b"x", TEXT], ids=["nothing", "a byte", "lines"])
+def test_a_stream_is_known_by_its_first_bytes_and_says_what_was_written(name: str, text: bytes) -> None:
+    content = COMPRESS[name](text)
+
+    codec = codec_of(content[:16])
+
+    assert codec is not None and codec.name == name
+    assert read(content) == text
+
+
+@pytest.mark.parametrize("head", [b"", b"{", b'{"text": "a"}', b"BZh9 is how bzip2 files begin", b"(\xb5/", b"P*M"])
+def test_what_is_not_compressed_has_no_codec(head: bytes) -> None:
+    assert codec_of(head) is None
+
+
+@codecs
+def test_several_frames_are_one_text(name: str) -> None:
+    content = COMPRESS[name](b"one\n") + COMPRESS[name](b"") + COMPRESS[name](b"two\n")
+
+    assert read(content, block_bytes=1) == b"one\ntwo\n"
+
+
+def test_skippable_frames_of_zstd_hold_no_text() -> None:
+    content = SKIPPABLE + COMPRESS["zstd"](b"one\n") + SKIPPABLE + COMPRESS["zstd"](b"two\n") + SKIPPABLE
+
+    assert read(content) == b"one\ntwo\n"
+
+
+@codecs
+def test_a_stream_larger_than_a_read_comes_in_blocks(name: str) -> None:
+    numbers = random.Random(7)
+    text = b"".join(numbers.randbytes(60).hex().encode() + b"\n" for _ in range(16_000))
+    content = COMPRESS[name](text)
+
+    blocks = list(decompressed(io.BytesIO(content), codec_of(content), "here", "fetch it again", 1 << 16))  # type: ignore[arg-type]
+
+    assert len(blocks) > 1
+    assert b"".join(blocks) == text
+
+
+@codecs
+def test_a_stream_cut_off_at_any_byte_is_refused(name: str) -> None:
+    whole = COMPRESS[name](TEXT) + COMPRESS[name](TEXT)
+    end_of_first = len(COMPRESS[name](TEXT))
+
+    for length in range(16, len(whole)):
+        if length != end_of_first:
+            with pytest.raises(InputError) as refused:
+                read(whole[:length])
+            assert str(refused.value) == f"here: the {name} stream is cut off; fetch it again"
+
+
+@codecs
+@pytest.mark.parametrize("tail", [b"\0" * 64, b"{}\n" * 20], ids=["zeros", "text"])
+def test_what_follows_the_last_frame_is_damage_and_not_ignored(name: str, tail: bytes) -> None:
+    with pytest.raises(InputError, match=f"the {name} stream is (damaged|cut off)"):
+        read(COMPRESS[name](TEXT) + tail)
+
+
+@codecs
+def test_damage_inside_is_refused(name: str) -> None:
+    content = bytearray(COMPRESS[name](TEXT))
+    content[len(content) // 2] ^= 1
+
+    with pytest.raises(InputError) as refused:
+        read(bytes(content))
+
+    assert refused.value.what.startswith(f"the {name} stream is damaged (")

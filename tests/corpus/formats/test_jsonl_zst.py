@@ -1,0 +1,228 @@
+"""`.jsonl.zst`: lines come back as they went in, or the reader says that it can't give them: never fewer in silence."""
+
+import hashlib
+import json
+import os
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks, write_rows
+from pipeline_assets.corpus.spine.errors import InputError
+
+LINES = b"".join(b'{"doc_id": %d, "text": "word %d"}\n' % (row, row * 7919) for row in range(12))
+lines_lists = st.lists(st.binary(max_size=40).map(lambda text: text.replace(b"\n", b"") + b"\n"), max_size=30)
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shard.jsonl.zst"
+
+
+def write(path: Path, *pieces: bytes, level: int = 3) -> JsonlZstWriter:
+    with JsonlZstWriter(path, level) as writer:
+        for piece in pieces:
+            writer.write_lines(piece, piece.count(b"\n"))
+    return writer
+
+
+def read(path: Path, block_bytes: int = 1 << 20) -> bytes:
+    return b"".join(read_line_blocks(path, block_bytes))
+
+
+def incompressible_lines(rows: int, length: int) -> bytes:
+    return b"".join(random.Random(row).randbytes(length).hex().encode() + b"\n" for row in range(rows))
+
+
+def test_the_output_says_how_the_file_is_stored_and_what_it_says(path: Path) -> None:
+    writer = write(path, b"one\ntwo\n", b"three\n")
+
+    output = writer.output("shards/shard.jsonl.zst")
+
+    assert (output.path, output.rows) == ("shards/shard.jsonl.zst", 3)
+    assert output.content_sha256 == hashlib.sha256(b"one\ntwo\nthree\n").hexdigest()
+    assert output.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert output.bytes == path.stat().st_size
+    assert writer.content_bytes == 14
+
+
+def test_any_zstd_reader_reads_the_file(path: Path) -> None:
+    write(path, LINES)
+
+    with zstandard.open(path, "rb") as stream:
+        assert stream.read() == LINES
+
+
+def test_rows_are_written_as_one_json_object_a_line(path: Path) -> None:
+    output = write_rows(path, "rows.jsonl.zst", [{"b": 1, "a": "é\n"}, {}], level=3)
+
+    assert read(path) == '{"b":1,"a":"é\\n"}\n{}\n'.encode()
+    assert [json.loads(line) for line in read(path).splitlines()] == [{"b": 1, "a": "é\n"}, {}]
+    assert output.rows == 2
+
+
+def test_another_level_changes_the_file_but_not_what_it_says(path: Path) -> None:
+    lines = LINES * 200
+
+    outputs = [write(path.with_name(f"{level}"), lines, level=level).output("x") for level in (1, 3, 19)]
+
+    assert len({output.content_sha256 for output in outputs}) == 1
+    assert len({output.sha256 for output in outputs}) == 3
+
+
+def test_the_same_lines_in_other_pieces_are_the_same_file(path: Path) -> None:
+    whole = write(path, LINES).output("x")
+    in_pieces = write(path.with_name("other"), *LINES.splitlines(keepends=True)).output("x")
+
+    assert in_pieces == whole
+
+
+def test_a_file_of_no_lines_gives_no_blocks(path: Path) -> None:
+    output = write(path).output("x")
+
+    assert list(read_line_blocks(path)) == []
+    assert output.content_sha256 == hashlib.sha256(b"").hexdigest()
+    assert path.stat().st_size > 0
+
+
+@reuse_folder
+@given(lines=lines_lists, cuts=st.lists(st.integers(0, 30), max_size=4), block_bytes=st.integers(1, 200))
+def test_lines_come_back_as_they_went_in_in_whole_lines(
+    path: Path, lines: list[bytes], cuts: list[int], block_bytes: int
+) -> None:
+    bounds = [0, *sorted(min(cut, len(lines)) for cut in cuts), len(lines)]
+    pieces = [b"".join(lines[start:stop]) for start, stop in pairwise(bounds)]
+
+    write(path, *pieces)
+    blocks = list(read_line_blocks(path, block_bytes))
+
+    assert b"".join(blocks) == b"".join(lines)
+    assert all(block.endswith(b"\n") for block in blocks)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 16, 1 << 20, 1 << 30])
+def test_a_file_larger_than_a_read_comes_in_blocks_of_whole_lines(path: Path, block_bytes: int) -> None:
+    lines = incompressible_lines(rows=1500, length=700)
+    write(path, lines)
+
+    blocks = list(read_line_blocks(path, block_bytes))
+
+    assert path.stat().st_size > 2 * (1 << 18)
+    assert b"".join(blocks) == lines
+    assert all(block.endswith(b"\n") for block in blocks)
+
+
+def test_a_line_longer_than_a_block_comes_whole(path: Path) -> None:
+    long_line = incompressible_lines(rows=1, length=600_000)
+    write(path, b"first\n" + long_line + b"last\n")
+
+    blocks = list(read_line_blocks(path, 1000))
+
+    assert b"".join(blocks) == b"first\n" + long_line + b"last\n"
+    assert any(long_line in block for block in blocks)
+
+
+def test_a_last_line_without_a_newline_is_given(path: Path) -> None:
+    path.write_bytes(zstandard.compress(b"one\ntwo"))
+
+    assert list(read_line_blocks(path)) == [b"one\n", b"two"]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_several_frames_are_one_text(path: Path, block_bytes: int) -> None:
+    frames = [zstandard.compress(text) for text in (b"one\ntw", b"", b"o\nthree\n")]
+    path.write_bytes(b"".join(frames))
+
+    assert read(path, block_bytes) == b"one\ntwo\nthree\n"
+
+
+def test_a_file_cut_off_at_any_byte_is_refused(path: Path) -> None:
+    write(path, LINES)
+    whole = path.read_bytes()
+
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError) as refused:
+            read(path)
+        assert refused.value.what == "the zstd stream is cut off"
+        assert refused.value.where == str(path)
+        assert refused.value.fix == "restore the file or rebuild the artifact"
+
+
+@pytest.mark.parametrize("left", [0, 1, 1 << 18, (1 << 18) + 1, 1 << 19, 700_000])
+def test_a_large_file_that_is_cut_off_is_refused(path: Path, left: int) -> None:
+    write(path, incompressible_lines(rows=1500, length=700))
+    os.truncate(path, left)
+
+    with pytest.raises(InputError, match="the zstd stream is cut off"):
+        read(path)
+
+
+def test_a_file_cut_off_inside_its_second_frame_is_refused(path: Path) -> None:
+    first, second = zstandard.compress(b"one\n"), zstandard.compress(b"two\n")
+
+    for length in range(1, len(second)):
+        path.write_bytes(first + second[:length])
+        with pytest.raises(InputError, match="the zstd stream is cut off"):
+            read(path)
+
+
+def test_a_flipped_bit_anywhere_is_refused_or_harmless_but_never_another_text(path: Path) -> None:
+    write(path, LINES)
+    whole = path.read_bytes()
+    harmless = []
+
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            harmless.append(read(path))
+        except InputError as error:
+            assert error.where == str(path)
+
+    assert set(harmless) <= {LINES}
+    assert len(harmless) < len(whole)
+
+
+def test_damage_in_the_middle_of_a_large_file_is_refused(path: Path) -> None:
+    write(path, incompressible_lines(rows=1500, length=700))
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+
+    with pytest.raises(InputError, match="the zstd stream is damaged"):
+        read(path, 1 << 16)
+
+
+def test_damage_is_explained(path: Path) -> None:
+    path.write_bytes(b"this was never compressed")
+
+    with pytest.raises(InputError) as refused:
+        read(path)
+
+    assert refused.value.what.startswith("the zstd stream is damaged (zstd decompress")
+    assert refused.value.fix == "restore the file or rebuild the artifact"
+
+
+def test_what_follows_the_last_frame_is_damage(path: Path) -> None:
+    write(path, LINES)
+    with open(path, "ab") as file:
+        file.write(b"not a frame")
+
+    with pytest.raises(InputError, match="the zstd stream is damaged"):
+        read(path)
+
+
+def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), JsonlZstWriter(path, 3) as writer:
+        writer.write_lines(LINES, 12)
+        _ = 1 / 0
+
+    assert list(path.parent.iterdir()) == []

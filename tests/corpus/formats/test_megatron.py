@@ -1,0 +1,234 @@
+"""`.bin/.idx` pairs: read as Megatron's own library wrote them, written byte for byte as it would, damage refused."""
+
+import json
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.formats.megatron import index_bytes, read_indexed_dataset
+from pipeline_assets.corpus.spine.errors import InputError
+
+MADE = ["one_seq_per_doc_int32", "multi_seq_int32", "edge_int32", "multi_seq_uint16", "merged_int32"]
+IDS = st.integers(-(2**31), 2**31 - 1)
+
+
+@pytest.fixture
+def fixtures(shared_data: Path) -> Path:
+    return shared_data / "megatron"
+
+
+def write_pair(prefix: Path, documents: list[list[int]]) -> Path:
+    lengths = np.array([len(document) for document in documents], np.int32)
+    prefix.with_name(prefix.name + ".idx").write_bytes(index_bytes(lengths))
+    ids = np.array([token for document in documents for token in document], np.int32)
+    prefix.with_name(prefix.name + ".bin").write_bytes(ids.tobytes())
+    return prefix
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_pair_that_megatron_wrote_reads_back_as_its_description_says(fixtures: Path, name: str) -> None:
+    told = json.loads((fixtures / f"{name}.json").read_text())
+
+    dataset = read_indexed_dataset(fixtures / name)
+
+    assert dataset.lengths.tolist() == told["sequence_lengths"]
+    assert dataset.pointers.tolist() == told["sequence_pointers"]
+    assert dataset.document_index.tolist() == told["document_indices"]
+    assert dataset.tokens.dtype == told["dtype"]
+    documents = [[token for sequence in document for token in sequence] for document in told["documents"]]
+    assert [dataset.document(number).tolist() for number in range(len(documents))] == documents
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "documents", "tokens", "shortest", "longest"),
+    [
+        ("ag_news_prompt_inputs_document", "int32", 100, 5_945, 28, 118),
+        ("ag_news_prompt_targets_document", "int32", 100, 244, 2, 4),
+        ("meg-gpt2-openwebtext_text_document", "uint16", 1_000, 1_361_845, 193, 21_809),
+    ],
+)
+def test_a_pair_of_a_public_training_set_reads_whole(
+    fixtures: Path, name: str, dtype: str, documents: int, tokens: int, shortest: int, longest: int
+) -> None:
+    dataset = read_indexed_dataset(fixtures / "real" / name)
+
+    assert dataset.tokens.dtype == dtype
+    assert len(dataset.lengths) == len(dataset.document_index) - 1 == documents
+    assert sum(len(dataset.document(number)) for number in range(documents)) == len(dataset.tokens) == tokens
+    assert (dataset.lengths.min(), dataset.lengths.max()) == (shortest, longest)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["one_seq_per_doc_int32", "real/ag_news_prompt_inputs_document", "real/ag_news_prompt_targets_document"],
+)
+def test_an_index_is_byte_for_byte_what_megatron_writes_for_these_lengths(fixtures: Path, name: str) -> None:
+    theirs = (fixtures / f"{name}.idx").read_bytes()
+
+    ours = index_bytes(read_indexed_dataset(fixtures / name).lengths)
+
+    assert ours == theirs
+
+
+def test_the_index_of_three_documents_is_102_known_bytes() -> None:
+    assert index_bytes(np.array([2, 1, 3], np.int32)).hex() == (
+        "4d4d49444944580000" "0100000000000000" "04" "0300000000000000" "0400000000000000"
+        "02000000" "01000000" "03000000"
+        "0000000000000000" "0800000000000000" "0c00000000000000"
+        "0000000000000000" "0100000000000000" "0200000000000000" "0300000000000000"
+    )  # fmt: skip
+
+
+def test_an_empty_index_has_42_bytes_and_reads_back_empty(tmp_path: Path) -> None:
+    prefix = write_pair(tmp_path / "tokens", [])
+
+    dataset = read_indexed_dataset(prefix)
+
+    assert (tmp_path / "tokens.idx").stat().st_size == 42
+    assert dataset.lengths.tolist() == dataset.tokens.tolist() == []
+    assert dataset.document_index.tolist() == [0]
+
+
+def test_pointers_pass_the_range_of_32_bits() -> None:
+    index = index_bytes(np.full(3, 2**31 - 1, np.int32))
+
+    assert struct.unpack_from("<3q", index, 34 + 12) == (0, 8_589_934_588, 17_179_869_176)
+
+
+@given(documents=st.lists(st.lists(IDS, max_size=5), max_size=8))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_written_is_what_is_read(tmp_path: Path, documents: list[list[int]]) -> None:
+    prefix = write_pair(tmp_path / "tokens", documents)
+
+    dataset = read_indexed_dataset(prefix)
+
+    assert [dataset.document(number).tolist() for number in range(len(documents))] == documents
+
+
+@pytest.fixture(scope="module")
+def indexed_dataset() -> Callable[..., Any]:
+    """megatron-core's own reader."""
+    try:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from megatron.core.datasets.indexed_dataset import IndexedDataset
+    except ImportError as error:
+        pytest.skip(f"megatron-core can't be imported here ({error}); `pip install megatron-core==0.16.1 torch`")
+    return IndexedDataset  # type: ignore[no-any-return]
+
+
+def test_megatron_reads_our_pair(indexed_dataset: Callable[..., Any], tmp_path: Path) -> None:
+    documents = [[13225, 2375, 199999], [199999], [64, 200001, 201087, 199999]]
+    prefix = write_pair(tmp_path / "tokens", documents)
+
+    theirs = indexed_dataset(str(prefix))
+
+    assert [theirs[number].tolist() for number in range(len(theirs))] == documents
+    assert theirs.document_indices.tolist() == [0, 1, 2, 3]
+    assert theirs.sequence_lengths.tolist() == [3, 1, 4]
+
+
+def test_megatron_opens_our_empty_pair_where_it_maps_no_memory(
+    indexed_dataset: Callable[..., Any], tmp_path: Path
+) -> None:
+    prefix = write_pair(tmp_path / "tokens", [])
+
+    assert len(indexed_dataset(str(prefix), mmap=False)) == 0
+
+
+def damaged(index: bytes, tokens: bytes, prefix: Path) -> Path:
+    prefix.with_name(prefix.name + ".idx").write_bytes(index)
+    prefix.with_name(prefix.name + ".bin").write_bytes(tokens)
+    return prefix
+
+
+GOOD = index_bytes(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 pointers, 24 document index
+TOKENS = bytes(12)
+
+
+@pytest.mark.parametrize("index", [b"", b"MMIDIDX", b"PAR1" + GOOD[4:]], ids=["empty", "cut", "another"])
+def test_what_does_not_begin_as_an_index_is_refused(tmp_path: Path, index: bytes) -> None:
+    prefix = damaged(index, TOKENS, tmp_path / "tokens")
+
+    with pytest.raises(InputError) as error:
+        read_indexed_dataset(prefix)
+
+    assert str(error.value) == (
+        f"{tmp_path}/tokens.idx: this is no Megatron index; give the prefix of a .bin/.idx pair"
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "what"),
+    [
+        (GOOD[:9] + struct.pack("<Q", 2) + GOOD[17:], "version 2, dtype code 4, 82 bytes"),
+        (GOOD[:17] + b"\x09" + GOOD[18:], "version 1, dtype code 9, 82 bytes"),
+        (GOOD[:-1], "version 1, dtype code 4, 81 bytes"),
+        (GOOD[:18] + struct.pack("<Q", 2**60) + GOOD[26:], "version 1, dtype code 4, 82 bytes"),
+        (GOOD[:26] + struct.pack("<Q", 2**60) + GOOD[34:], "version 1, dtype code 4, 82 bytes"),
+    ],
+    ids=["version", "dtype", "cut", "sequences", "documents"],
+)
+def test_a_header_that_does_not_fit_the_file_is_refused(tmp_path: Path, index: bytes, what: str) -> None:
+    prefix = damaged(index, TOKENS, tmp_path / "tokens")
+
+    with pytest.raises(InputError) as error:
+        read_indexed_dataset(prefix)
+
+    assert str(error.value) == f"{tmp_path}/tokens.idx: {what}; rebuild the pair"
+
+
+@pytest.mark.parametrize(
+    ("index", "tokens"),
+    [
+        pytest.param(GOOD, TOKENS[:8], id="a token short"),
+        pytest.param(GOOD, TOKENS + bytes(4), id="a token over"),
+        pytest.param(GOOD, TOKENS[:11], id="cut inside a token"),
+        pytest.param(GOOD, b"", id="no tokens"),
+        pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], TOKENS, id="a length too long"),
+        pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], TOKENS, id="a negative length"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], TOKENS, id="a pointer before the start"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 2**62) + GOOD[58:], TOKENS, id="a pointer behind the end"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 4) + GOOD[58:], TOKENS, id="sequences that overlap"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 1, 1), TOKENS, id="a sequence in no document"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 1, 1, 2), TOKENS, id="a first document that starts late"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 3, 2), TOKENS, id="a document past the sequences"),
+        pytest.param(GOOD[:26] + struct.pack("<Q", 0) + GOOD[34:58], TOKENS, id="no document index"),
+    ],
+)
+def test_lengths_pointers_and_documents_that_do_not_fit_the_tokens_are_refused(
+    tmp_path: Path, index: bytes, tokens: bytes
+) -> None:
+    prefix = damaged(index, tokens, tmp_path / "tokens")
+
+    with pytest.raises(InputError) as error:
+        read_indexed_dataset(prefix)
+
+    assert str(error.value) == (f"{tmp_path}/tokens.idx: lengths and pointers don't fit the tokens; rebuild the pair")
+
+
+@pytest.mark.parametrize("missing", ["tokens.idx", "tokens.bin"])
+def test_a_missing_half_of_the_pair_is_named(tmp_path: Path, missing: str) -> None:
+    prefix = damaged(GOOD, TOKENS, tmp_path / "tokens")
+    (tmp_path / missing).unlink()
+
+    with pytest.raises(InputError) as error:
+        read_indexed_dataset(prefix)
+
+    assert str(error.value) == f"{tmp_path}/{missing}: there is no such file; give the prefix of a .bin/.idx pair"
+
+
+@pytest.mark.skipif(sys.byteorder == "big", reason="tokens are mapped in the machine's order")
+def test_tokens_are_mapped_not_read(tmp_path: Path) -> None:
+    prefix = write_pair(tmp_path / "tokens", [[1, 2], [3]])
+
+    assert isinstance(read_indexed_dataset(prefix).tokens, np.memmap)

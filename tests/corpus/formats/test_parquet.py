@@ -1,0 +1,333 @@
+"""The content hash of a Parquet file: of its schema, row order and values, and of nothing else."""
+
+import datetime
+import errno
+import hashlib
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.formats.parquet import ContentHash, ParquetOutput, content_sha256, write_table
+from pipeline_assets.corpus.spine import durable
+
+WORDS = pa.table(
+    {
+        "text": pa.array(["one", None, "", "två", "one"], pa.string()),
+        "count": pa.array([1, 2, None, 4, 5], pa.int64()),
+        "score": pa.array([0.5, None, -1.0, 2.5, 0.0], pa.float64()),
+        "kept": pa.array([True, None, False, True, True], pa.bool_()),
+        "tags": pa.array([["a", "b"], None, [], [None], ["c"]], pa.list_(pa.string())),
+        "meta": pa.array([{"n": 1, "w": "x"}, None, {"n": None, "w": "y"}, {"n": 3, "w": None}, {"n": 5, "w": ""}]),
+    }
+)
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "words.parquet"
+
+
+def hash_of(*tables: pa.Table) -> str:
+    content = ContentHash(tables[0].schema)
+    for table in tables:
+        content.update(table)
+    return content.hexdigest()
+
+
+def column(values: list[Any] | pa.Array, kind: pa.DataType | None = None, nullable: bool = True) -> pa.Table:
+    array = values if isinstance(values, pa.Array) else pa.array(values, kind)
+    return pa.table([array], pa.schema([pa.field("x", array.type, nullable)]))
+
+
+def pieces_of(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)
+
+
+# What has no part in it
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"row_group_size": 1},
+        {"row_group_size": 2},
+        {"compression": "none"},
+        {"compression": "snappy"},
+        {"use_dictionary": False},
+        {"data_page_version": "2.0"},
+        {"write_statistics": False},
+        {"store_schema": False},
+        {"use_dictionary": False, "column_encoding": {"count": "DELTA_BINARY_PACKED"}},
+    ],
+    ids=str,
+)
+def test_however_it_is_stored_a_table_has_one_hash(path: Path, options: dict[str, Any]) -> None:
+    pq.write_table(WORDS, path, **options)
+
+    assert content_sha256(path) == hash_of(WORDS)
+
+
+def test_metadata_has_no_part_in_the_hash(path: Path) -> None:
+    pq.write_table(WORDS.replace_schema_metadata({"written": "today"}), path)
+
+    assert content_sha256(path) == hash_of(WORDS)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_pieces_of_any_size_have_the_hash_of_the_whole(size: int) -> None:
+    assert hash_of(*pieces_of(WORDS, size)) == hash_of(WORDS)
+    assert hash_of(pa.concat_tables(pieces_of(WORDS, size))) == hash_of(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        (pa.string(), pa.large_string()),
+        (pa.binary(), pa.large_binary()),
+        (pa.list_(pa.string()), pa.large_list(pa.large_string())),
+        (pa.struct([("a", pa.list_(pa.binary()))]), pa.struct([("a", pa.large_list(pa.large_binary()))])),
+    ],
+    ids=str,
+)
+def test_large_types_have_the_hash_of_small_ones(small: pa.DataType, large: pa.DataType) -> None:
+    values = {
+        pa.string(): ["a", None, "bc"],
+        pa.binary(): [b"a", None, b"bc"],
+        pa.list_(pa.string()): [["a"], None, ["b", None]],
+    }.get(small, [{"a": [b"a"]}, None, {"a": None}])
+
+    assert hash_of(column(values, large)) == hash_of(column(values, small))
+
+
+def test_dictionaries_are_decoded() -> None:
+    values = ["b", "a", None, "b"]
+    encoded = pa.array(values).dictionary_encode()
+    in_another_order = pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 0]), pa.array(["b", "unused", "a"]))
+
+    assert hash_of(column(encoded)) == hash_of(column(values))
+    assert hash_of(column(in_another_order)) == hash_of(column(values))
+
+
+def test_pieces_with_different_dictionaries_have_the_hash_of_the_plain_text() -> None:
+    first, second = (column(pa.array(values).dictionary_encode()) for values in (["a", "b"], ["c", "a"]))
+
+    assert hash_of(first, second) == hash_of(column(["a", "b", "c", "a"]))
+
+
+def test_what_lies_under_a_null_has_no_part_in_the_hash() -> None:
+    mask = pa.py_buffer(bytes([0b101]))
+    numbers = [pa.Array.from_buffers(pa.int32(), 3, [mask, pa.py_buffer(struct.pack("3i", 1, x, 3))]) for x in (0, 99)]
+    offsets = pa.py_buffer(struct.pack("4i", 0, 1, 3, 4))
+    texts = [pa.Array.from_buffers(pa.string(), 3, [mask, offsets, pa.py_buffer(data)]) for data in (b"abbc", b"axxc")]
+
+    assert hash_of(column(numbers[0])) == hash_of(column(numbers[1])) == hash_of(column([1, None, 3], pa.int32()))
+    assert hash_of(column(texts[0])) == hash_of(column(texts[1])) == hash_of(column(["a", None, "c"]))
+
+
+def test_what_lies_under_a_null_struct_or_list_has_no_part_in_the_hash() -> None:
+    hidden = pa.array([1, 2, 3])
+    mask = pa.array([False, True, False])
+    structs = pa.StructArray.from_arrays([hidden], ["n"], mask=mask)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), hidden, mask=mask)
+
+    assert hash_of(column(structs)) == hash_of(column([{"n": 1}, None, {"n": 3}]))
+    assert hash_of(column(lists)) == hash_of(column([[1], None, [3]]))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_every_nan_is_one_nan(kind: type) -> None:
+    width = np.dtype(kind).itemsize * 8
+    bits = {64: [0x7FF8000000000000, 0xFFF8000000000001, 0x7FF00000DEADBEEF], 32: [0x7FC00000, 0xFFC00001, 0x7F80BEEF]}
+    unsigned = {64: np.uint64, 32: np.uint32}[width]
+    tables = [column(pa.array(np.array([1, pattern], unsigned).view(kind))) for pattern in bits[width]]
+    for table, pattern in zip(tables, bits[width], strict=True):
+        assert np.array(table["x"]).view(unsigned)[1] == pattern
+
+    assert len({hash_of(*pieces_of(table, 1)) for table in tables}) == 1
+
+
+# What has
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (column([1, 2]), column([2, 1])),
+        (column([1]), column([2])),
+        (column([0]), column([None], pa.int64())),
+        (column([""]), column([None], pa.string())),
+        (column([False]), column([None], pa.bool_())),
+        (column([[]], pa.list_(pa.int64())), column([None], pa.list_(pa.int64()))),
+        (column([[None]], pa.list_(pa.int64())), column([[]], pa.list_(pa.int64()))),
+        (column([[1], [2]]), column([[1, 2], []])),
+        (column(["ab", ""]), column(["a", "b"])),
+        (column(["ab", "c"]), column(["a", "bc"])),
+        (column([{"n": None}], pa.struct([("n", pa.int64())])), column([None], pa.struct([("n", pa.int64())]))),
+        (column([0.0]), column([float("nan")])),
+        (column([float("nan")]), column([None], pa.float64())),
+        (column([1], pa.int32()), column([1], pa.int64())),
+        (column([1], pa.uint32()), column([1], pa.int32())),
+        (column(["a"]), column([b"a"])),
+        (column([1], pa.timestamp("us")), column([1], pa.timestamp("ms"))),
+        (column([1], pa.timestamp("us", "UTC")), column([1], pa.timestamp("us"))),
+        (column([1], nullable=True), column([1], nullable=False)),
+        (column([Decimal("1.50")]), column([Decimal("1.51")])),
+        (column([datetime.date(2024, 2, 28)]), column([datetime.date(2024, 2, 29)])),
+        (column([1]), column([1]).rename_columns(["y"])),
+        (column([]), column([], pa.string())),
+        (column([None, None]), column([None, None, None])),
+        (WORDS, WORDS.slice(1)),
+        (WORDS, WORDS.select(["count", "text", "score", "kept", "tags", "meta"])),
+        (WORDS, WORDS.select(["text", "count", "score", "kept", "tags"])),
+    ],
+)
+def test_another_value_order_name_type_or_nullability_has_another_hash(one: pa.Table, other: pa.Table) -> None:
+    assert hash_of(one) != hash_of(other)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda inner: pa.struct([inner]),
+        lambda inner: pa.list_(inner),
+        lambda inner: pa.large_list(pa.struct([inner])),
+    ],
+)
+def test_nullability_inside_a_nested_column_has_a_part_in_the_hash(nest: Any) -> None:
+    schemas = [pa.schema([("x", nest(pa.field("item", pa.int64(), nullable)))]) for nullable in (True, False)]
+
+    hashes = {hash_of(schema.empty_table()) for schema in schemas}
+
+    assert len(hashes) == 2
+
+
+def test_nullability_is_kept_by_the_file(path: Path) -> None:
+    fields = [("a", pa.int64(), False), ("b", pa.list_(pa.field("item", pa.string(), False)), True)]
+    table = pa.table([[1], [["x"]]], pa.schema([pa.field(*field) for field in fields]))
+
+    output = write_table(path, "x.parquet", [table], table.schema)
+
+    assert content_sha256(path) == output.content_sha256
+
+
+def test_a_known_table_has_a_known_hash() -> None:
+    assert hash_of(WORDS) == "ec21d9427fe2b2c14103bd9f51bc734216a8964c0420edb8a9caa033a73687e0"
+
+
+def test_the_hash_is_of_field_lines_then_of_each_column() -> None:
+    table = pa.table([pa.array([1, None, 3], pa.int32())], pa.schema([pa.field("x", pa.int32())]))
+
+    expected = hashlib.sha256(b"x\0int32\0True\n" + bytes([0b10100000]) + struct.pack("<3i", 1, 0, 3))
+    assert hash_of(table) == expected.hexdigest()
+
+
+# Blocks
+
+
+@pytest.mark.parametrize("rows", [0, 1, 65_535, 65_536, 65_537, 131_072, 131_073])
+def test_around_the_edge_of_a_block_pieces_have_the_hash_of_the_whole(rows: int) -> None:
+    table = pa.table({"n": pa.array(range(rows), pa.int64()), "t": pa.array([str(n % 7) for n in range(rows)])})
+
+    hashes = {
+        hash_of(table),
+        hash_of(table.slice(0, 0), *pieces_of(table, 65_535)),
+        hash_of(*pieces_of(table, 40_001), table[:0]),
+    }
+
+    assert len(hashes) == 1
+
+
+def test_a_value_beyond_the_first_block_counts() -> None:
+    numbers = list(range(65_537))
+
+    assert hash_of(column(numbers)) != hash_of(column([*numbers[:-1], 0]))
+
+
+def test_a_stored_file_of_several_blocks_has_the_hash_of_its_table(path: Path) -> None:
+    table = pa.table(
+        {"n": pa.array(range(150_000), pa.int64()), "l": pa.array([[n] * (n % 3) for n in range(150_000)])}
+    )
+    pq.write_table(table, path, row_group_size=50_000)
+
+    assert content_sha256(path) == hash_of(table)
+
+
+# Written and read again
+
+
+@reuse_folder
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+            st.none() | st.floats(width=32),
+            st.none() | st.lists(st.none() | st.integers(-5, 5), max_size=3),
+            st.none() | st.fixed_dictionaries({"a": st.none() | st.binary(max_size=3)}),
+        ),
+        max_size=25,
+    ),
+    st.integers(1, 9),
+    st.integers(1, 9),
+)
+def test_the_hash_of_the_file_is_the_one_reported_when_it_was_written(
+    path: Path, rows: list[tuple[Any, ...]], row_group_rows: int, piece: int
+) -> None:
+    kinds = [pa.large_string(), pa.float32(), pa.list_(pa.int16()), pa.struct([("a", pa.binary())])]
+    columns = [pa.array([row[position] for row in rows], kind) for position, kind in enumerate(kinds)]
+    table = pa.table(columns, names=["text", "score", "numbers", "meta"])
+
+    with ParquetOutput(path, table.schema, row_group_rows) as output:
+        for part in pieces_of(table, piece):
+            output.write(part)
+
+    written = output.output("words.parquet")
+    assert written.content_sha256 == content_sha256(path) == hash_of(table)
+    assert (written.rows, written.bytes) == (len(rows), path.stat().st_size)
+    assert written.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_tables_are_written_one_after_the_other(path: Path) -> None:
+    output = write_table(path, "documents/words.parquet", pieces_of(WORDS, 2), WORDS.schema)
+
+    assert pq.read_table(path) == WORDS
+    assert (output.path, output.rows, output.content_sha256) == ("documents/words.parquet", 5, hash_of(WORDS))
+
+
+def test_no_table_gives_a_file_of_no_rows(path: Path) -> None:
+    output = write_table(path, "words.parquet", [], WORDS.schema)
+
+    assert pq.read_schema(path) == WORDS.schema
+    assert (output.rows, output.content_sha256) == (0, content_sha256(path))
+
+
+def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), ParquetOutput(path, WORDS.schema) as output:
+        output.write(WORDS)
+        _ = 1 / 0
+
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_disk_that_is_full_at_the_last_bytes_leaves_no_file(path: Path) -> None:
+    def fill(step: str, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    try:
+        with pytest.raises(OSError, match="No space left on device"), ParquetOutput(path, WORDS.schema) as output:
+            output.write(WORDS)
+            durable.failpoint = lambda step, path: fill(step, path) if step == "write" else None
+    finally:
+        durable.failpoint = None
+
+    assert list(path.parent.iterdir()) == []

@@ -1,0 +1,23 @@
+"""A target for the words of `word_artifact`, whose folder is on the module path: spawned workers import from it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.spine import durable
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "words"
+
+
+@pytest.fixture(params=["exchange", "no exchange"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A system that can exchange two folders in one step, and one that can't."""
+    if request.param == "no exchange":
+        monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+    return str(request.param)

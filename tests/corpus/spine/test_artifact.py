@@ -1,0 +1,263 @@
+"""Sealed artifacts: opened by size, verified by hash; whatever contradicts the manifest is found."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from word_artifact import build_words
+
+from pipeline_assets.corpus.spine.artifact import Damage, file_sha256, open_artifact, read_manifest, verify
+from pipeline_assets.corpus.spine.building import seal_in_place
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Identity, StageVersion, StoredFile
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sealed artifact: parts/a.txt, parts/b.txt, parts/c.txt."""
+    return build_words(tmp_path, "english").folder
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """An artifact that has two members, train and valid, inside it."""
+    inputs = []
+    for member, language in (("train", "english"), ("valid", "french")):
+        sealed = build_words(tmp_path / member, language)
+        (tmp_path / "dataset").mkdir(exist_ok=True)
+        sealed.folder.rename(tmp_path / "dataset" / member)
+        inputs.append({"name": f"words/{member}", "digest": sealed.manifest.digest, "member": member})
+    identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
+    return seal_in_place(tmp_path / "dataset", "words/dataset", "words", identity, {}).folder
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def damages(folder: Path) -> list[Damage]:
+    return [item for item in verify(folder) if isinstance(item, Damage)]
+
+
+def names(items: Iterable[StoredFile | Damage]) -> list[str]:
+    return [item.path for item in items]
+
+
+def test_an_intact_artifact_gives_every_file_as_sealed(folder: Path) -> None:
+    found = list(verify(folder))
+
+    texts = {"parts/a.txt": b"ONE\nTWO\n", "parts/b.txt": b"THREE\nFOUR\nFIVE\n", "parts/c.txt": b"SIX\n"}
+    assert found == [StoredFile(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()]
+
+
+@pytest.mark.parametrize("name", ["parts/a.txt", "parts/b.txt", "parts/c.txt"])
+def test_one_flipped_bit_in_any_file_is_found(folder: Path, name: str) -> None:
+    sealed = (folder / name).read_bytes()
+
+    for position in range(len(sealed)):
+        for bit in range(8):
+            rewrite(folder / name, sealed[:position] + bytes([sealed[position] ^ 1 << bit]) + sealed[position + 1 :])
+            assert names(damages(folder)) == [name]
+
+
+def test_one_flipped_bit_in_the_manifest_is_found(folder: Path) -> None:
+    manifest = folder / "manifest.json"
+    sealed = manifest.read_bytes()
+
+    for position in range(len(sealed)):
+        rewrite(manifest, sealed[:position] + bytes([sealed[position] ^ 1 << position % 8]) + sealed[position + 1 :])
+        try:
+            assert "manifest.json" in names(damages(folder)), position
+        except InputError as refused:
+            assert refused.where == str(manifest)
+
+
+def test_a_file_that_the_system_does_not_give_is_damage_and_hides_no_other(folder: Path) -> None:
+    (folder / "parts/a.txt").unlink()
+    (folder / "parts/a.txt").symlink_to("a.txt")
+    rewrite(folder / "parts/c.txt", b"SEX\n")
+
+    found = damages(folder)
+
+    assert names(found) == ["parts/a.txt", "parts/c.txt"]
+    assert found[0].what == "it can't be read (Too many levels of symbolic links)"
+
+
+def test_a_damaged_file_is_shown_with_both_hashes(folder: Path) -> None:
+    rewrite(folder / "parts/c.txt", b"SEX\n")
+
+    [damage] = damages(folder)
+
+    sealed = next(file.sha256 for file in open_artifact(folder).manifest.storage if file.path == "parts/c.txt")
+    assert damage == Damage(
+        "parts/c.txt",
+        f"sha256 is {file_sha256(folder / 'parts/c.txt')}, sealed with {sealed}",
+    )
+
+
+def test_a_truncated_file_is_found_by_its_size(folder: Path) -> None:
+    rewrite(folder / "parts/b.txt", b"THREE\n")
+
+    assert damages(folder) == [Damage("parts/b.txt", "has 6 bytes, sealed with 16")]
+
+
+def test_a_missing_file_is_found(folder: Path) -> None:
+    (folder / "parts/a.txt").unlink()
+
+    assert damages(folder) == [Damage("parts/a.txt", "the file is missing")]
+
+
+@pytest.mark.parametrize("name", ["extra.txt", "parts/d.txt", "parts/a.txt.tmp", "parts/.hidden"])
+def test_a_file_that_the_manifest_does_not_name_is_found(folder: Path, name: str) -> None:
+    (folder / name).write_text("")
+
+    assert damages(folder) == [Damage(name, "the manifest doesn't name this file")]
+
+
+def test_one_damage_does_not_hide_another(folder: Path) -> None:
+    (folder / "parts/a.txt").unlink()
+    rewrite(folder / "parts/c.txt", b"SEX\n")
+    (folder / "parts/z.txt").write_text("")
+
+    assert names(verify(folder)) == ["parts/a.txt", "parts/b.txt", "parts/c.txt", "parts/z.txt"]
+    assert names(damages(folder)) == ["parts/a.txt", "parts/c.txt", "parts/z.txt"]
+
+
+def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> None:
+    manifest = folder / "manifest.json"
+    rewrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
+
+    with pytest.raises(InputError) as refused:
+        next(verify(folder))
+
+    assert refused.value.where == str(manifest)
+    assert refused.value.fix == "the manifest was edited: restore it or rebuild the artifact"
+
+
+def test_a_folder_without_a_manifest_is_no_artifact(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+    with pytest.raises(InputError) as refused:
+        list(verify(folder))
+
+    assert refused.value.what == "nothing is sealed here (no manifest.json)"
+    assert refused.value.where == str(folder)
+    assert refused.value.fix == "give the folder of a finished artifact"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("nowhere", "there is no such folder"), ("words/manifest.json", "this is a file")]
+)
+def test_what_is_no_folder_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
+    missing = folder.parent / name
+
+    with pytest.raises(InputError) as refused:
+        list(verify(missing))
+
+    assert str(refused.value) == f"{missing}: {what}; give the folder of a finished artifact"
+
+
+def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert read_manifest(tmp_path) is None
+    assert read_manifest(tmp_path / "missing") is None
+    assert read_manifest(tmp_path / "file") is None
+
+
+def test_an_artifact_opens_with_the_digest_that_is_expected(folder: Path) -> None:
+    digest = open_artifact(folder).manifest.digest
+
+    assert open_artifact(folder, digest).folder == folder
+
+
+def test_an_artifact_of_another_digest_does_not_open(folder: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        open_artifact(folder, "sha256:00")
+
+    assert refused.value.what == f"digest is {open_artifact(folder).manifest.digest}, expected sha256:00"
+    assert refused.value.fix == "it was replaced: run again"
+
+
+def test_what_is_not_sealed_does_not_open(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        open_artifact(tmp_path / "words")
+
+    assert str(refused.value) == (
+        f"{tmp_path / 'words'}: nothing is sealed here (no manifest.json); build it, or wait for its build to end"
+    )
+
+
+def test_an_artifact_with_a_file_of_another_size_does_not_open(folder: Path) -> None:
+    rewrite(folder / "parts/b.txt", b"")
+
+    with pytest.raises(InputError) as refused:
+        open_artifact(folder)
+
+    assert refused.value.what == "has 0 bytes, sealed with 16"
+    assert refused.value.where == str(folder / "parts/b.txt")
+    assert refused.value.fix == "run `corpusmill verify` on the folder, then rebuild it"
+
+
+def test_an_artifact_with_a_missing_file_does_not_open(folder: Path) -> None:
+    (folder / "parts/c.txt").unlink()
+
+    with pytest.raises(InputError, match="the file is missing"):
+        open_artifact(folder)
+
+
+def test_the_path_of_a_file_is_given_by_its_name(folder: Path) -> None:
+    assert open_artifact(folder).path("parts/a.txt").read_text() == "ONE\nTWO\n"
+
+
+def test_a_file_that_an_artifact_does_not_hold_is_an_error_that_lists_what_it_holds(folder: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        open_artifact(folder).path("parts/z.txt")
+
+    assert refused.value.what == "holds no file 'parts/z.txt'"
+    assert refused.value.fix == "it holds parts/a.txt, parts/b.txt, parts/c.txt"
+
+
+def test_the_files_of_members_are_verified_with_the_artifact_that_holds_them(dataset: Path) -> None:
+    rewrite(dataset / "valid/parts/c.txt", b"SEX\n")
+
+    found = list(verify(dataset))
+
+    assert names(found) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
+    assert [item.path for item in found if isinstance(item, Damage)] == ["valid/parts/c.txt"]
+
+
+def test_a_member_in_place_of_another_is_found(dataset: Path) -> None:
+    sealed, found = (open_artifact(dataset / member).manifest.digest for member in ("valid", "train"))
+    shutil.rmtree(dataset / "valid")
+    shutil.copytree(dataset / "train", dataset / "valid")
+
+    assert damages(dataset) == [Damage("valid", f"digest is {found}, sealed with {sealed}")]
+
+
+def test_the_members_of_an_artifact_are_its_folders_in_order_and_those_of_others_are_none(
+    dataset: Path, folder: Path
+) -> None:
+    assert open_artifact(folder).members() == []
+    assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
+
+
+def test_a_missing_member_is_found(dataset: Path) -> None:
+    sealed = open_artifact(dataset / "train").manifest.digest
+    shutil.rmtree(dataset / "train")
+
+    assert damages(dataset) == [Damage("train", f"digest is missing, sealed with {sealed}")]
+
+
+def test_an_edited_manifest_of_a_member_is_damage_and_hides_no_other(dataset: Path) -> None:
+    manifest = dataset / "train" / "manifest.json"
+    rewrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
+    rewrite(dataset / "valid/parts/c.txt", b"SEX\n")
+
+    found = damages(dataset)
+
+    assert names(found) == ["train/manifest.json", "valid/parts/c.txt"]
+    assert found[0].what.startswith("digest is sha256:")

@@ -1,0 +1,148 @@
+"""Building folders: finished shards outlive a crash, and a builder that lost its lock writes and seals nothing."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from word_artifact import ENGLISH, write_words
+from word_building import PLAN, files_in, names_beside, write_shard
+
+from pipeline_assets.corpus.spine.building import OutputFile, Receipt, open_building, total_counts
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.sealing import building_folders
+from pipeline_assets.corpus.spine.stage import WHOLE
+
+# What a shard leaves
+
+
+def test_a_receipt_is_read_as_it_was_written() -> None:
+    receipt = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, {"first": "ö", "sizes": [1, 2]})
+
+    assert Receipt.from_bytes(receipt.to_bytes()) == receipt
+
+
+def test_counts_of_receipts_add_up_by_name() -> None:
+    receipts = [Receipt([], {"tokens": 5, "documents": 1}), Receipt([], {"documents": 2}), Receipt([], {})]
+
+    totals = total_counts(receipts)
+
+    assert list(totals.items()) == [("documents", 3), ("tokens", 5)]
+
+
+def test_a_shard_without_a_receipt_is_not_finished(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        receipt = write_shard(building, 0)
+
+        assert building.receipt("write", "a") == receipt
+        assert building.receipt("write", "b") is None
+        assert building.receipt("count", "a") is None
+
+
+# What a building folder takes over
+
+
+def test_the_building_folder_lies_beside_the_target_under_the_builders_number(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        assert building.folder == target.with_name("words.building.1")
+        assert building_folders(target) == [building.folder]
+        assert not target.exists()
+
+
+def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        receipt = write_shard(building, 0)
+        inode = building.path("parts/a.txt").stat().st_ino
+
+    with open_building(target, PLAN) as resumed:
+        assert resumed.folder == target.with_name("words.building.2")
+        assert resumed.receipt("write", "a") == receipt
+        assert resumed.path("parts/a.txt").stat().st_ino == inode
+        assert building_folders(target) == [resumed.folder]
+
+
+def test_another_plan_starts_clean(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+
+    with open_building(target, {"recipe": {"language": "french"}}) as other:
+        assert other.receipt("write", "a") is None
+        assert list(files_in(other.folder)) == [".plan.json"]
+        assert building_folders(target) == [other.folder]
+
+
+def test_a_plan_with_its_keys_in_another_order_is_the_same_plan(target: Path) -> None:
+    with open_building(target, {"recipe": "r", "inputs": [{"a": 1, "b": 2}]}) as building:
+        write_shard(building, 0)
+
+    with open_building(target, {"inputs": [{"b": 2, "a": 1}], "recipe": "r"}) as resumed:
+        assert resumed.receipt("write", "a") is not None
+
+
+def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+        write_words(ENGLISH[1], WHOLE, building)
+        building.path("parts/c.txt.tmp").write_text("torn")
+        building.path(".work/probe/x").write_text("")
+        building.path(".receipts/write/c.json.tmp").write_text("torn")
+        building.path("manifest.json.tmp").write_text("torn")
+
+    with open_building(target, PLAN) as resumed:
+        assert sorted(files_in(resumed.folder)) == [
+            ".plan.json",
+            ".receipts/write/a.json",
+            ".work/a.lengths",
+            "parts/a.txt",
+        ]
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn"])
+def test_a_shard_whose_file_is_not_whole_is_not_finished(target: Path, damage: str) -> None:
+    with open_building(target, PLAN) as building:
+        for position in range(2):
+            write_shard(building, position)
+        torn = building.path("parts/b.txt")
+        torn.unlink() if damage == "missing" else torn.write_text("THR")
+
+    with open_building(target, PLAN) as resumed:
+        assert resumed.receipt("write", "a") is not None
+        assert resumed.receipt("write", "b") is None
+        assert "parts/b.txt" not in files_in(resumed.folder)
+        assert ".work/b.lengths" not in files_in(resumed.folder)
+
+
+def test_of_several_building_folders_the_newest_of_the_same_plan_is_adopted(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+    crashed = target.with_name("words.building.1")
+    for number, plan in ((2, PLAN), (3, {"another": "plan"})):
+        folder = target.with_name(f"words.building.{number}")
+        (folder / ".receipts").mkdir(parents=True)
+        (folder / ".plan.json").write_bytes(json.dumps(plan, sort_keys=True).encode())
+
+    with open_building(target, PLAN) as resumed:
+        assert crashed != resumed.folder
+        assert resumed.folder.name == "words.building.4"
+        assert resumed.receipt("write", "a") is None
+        assert building_folders(target) == [resumed.folder]
+
+
+def test_building_folders_of_targets_with_a_longer_name_are_left_alone(target: Path) -> None:
+    with open_building(target.with_name("words.building"), PLAN), open_building(target, PLAN):
+        names = ["words.building.1", "words.building.building.1"]
+
+        assert [name for name in names_beside(target) if not name.startswith(".")] == names
+
+
+def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+        with (
+            pytest.raises(InputError, match=f"process {os.getpid()} on .* is building this"),
+            open_building(target, {}),
+        ):
+            pass
+
+        assert building.receipt("write", "a") is not None
+        assert building_folders(target) == [building.folder]

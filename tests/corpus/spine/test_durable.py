@@ -1,0 +1,301 @@
+"""Durable files: whole under their own name, or not there."""
+
+import errno
+import hashlib
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crash_points import killed_at, steps_of
+
+from pipeline_assets.corpus.spine.durable import (
+    DurableFile,
+    boot,
+    exchange,
+    explain,
+    link,
+    make_folder,
+    remove,
+    rename,
+    write_durably,
+)
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "words.txt"
+
+
+def test_a_file_stands_under_its_name_with_its_bytes_counted_and_hashed(path: Path) -> None:
+    with DurableFile(path) as file:
+        file.write(b"one ")
+        file.write(memoryview(b"two"))
+
+    assert path.read_bytes() == b"one two"
+    assert (file.bytes_written, file.sha256) == (7, hashlib.sha256(b"one two").hexdigest())
+
+
+def test_an_array_is_written_as_its_bytes(path: Path) -> None:
+    with DurableFile(path) as file:
+        written = file.write(memoryview(b"\1\0\2\0").cast("H"))
+
+    assert (written, path.read_bytes()) == (4, b"\1\0\2\0")
+
+
+def test_writing_gives_the_hash(path: Path) -> None:
+    assert write_durably(path, b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_000_000])
+def test_the_first_bytes_of_another_file_are_appended_counted_and_hashed(path: Path, size: int) -> None:
+    content = bytes(range(256)) * 12_000
+    path.with_name("source").write_bytes(content)
+
+    with DurableFile(path) as file:
+        file.write(b"before ")
+        file.append(path.with_name("source"), size)
+        file.write(b" after")
+
+    expected = b"before " + content[:size] + b" after"
+    assert path.read_bytes() == expected
+    assert (file.bytes_written, file.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_where_the_system_does_not_copy_files_they_are_read_and_written(
+    path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(number, "not here")
+
+    path.with_name("source").write_bytes(b"one two" * 400_000)
+    monkeypatch.setattr("os.copy_file_range", refuse)
+
+    with DurableFile(path) as file:
+        file.append(path.with_name("source"), 2_000_000)
+
+    assert path.read_bytes() == (b"one two" * 400_000)[:2_000_000]
+
+
+def test_a_file_too_short_to_append_is_named_and_nothing_is_left(path: Path) -> None:
+    source = path.with_name("source")
+    source.write_bytes(b"one")
+
+    with pytest.raises(InputError) as refused, DurableFile(path) as file:
+        file.append(source, 1_003)
+
+    assert str(refused.value) == f"{source}: the file ends 1,000 bytes early; run the command again"
+    assert [entry.name for entry in path.parent.iterdir()] == ["source"]
+
+
+def test_a_file_that_no_manifest_names_need_not_be_hashed(path: Path) -> None:
+    with DurableFile(path, is_hashed=False) as file:
+        file.write(b"one two")
+
+    assert path.read_bytes() == b"one two"
+    assert (file.bytes_written, file.sha256) == (7, hashlib.sha256().hexdigest())
+
+
+def test_while_it_is_written_a_file_has_a_temporary_name(path: Path) -> None:
+    with DurableFile(path) as file:
+        file.write(b"half")
+
+        assert [entry.name for entry in path.parent.iterdir()] == ["words.txt.tmp"]
+
+
+def test_an_error_leaves_nothing(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), DurableFile(path) as file:
+        file.write(b"half")
+        _ = 1 / 0
+
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_error_leaves_the_file_that_stood_there_before(path: Path) -> None:
+    write_durably(path, b"old")
+
+    with pytest.raises(ZeroDivisionError), DurableFile(path) as file:
+        file.write(b"new")
+        _ = 1 / 0
+
+    assert path.read_bytes() == b"old"
+
+
+def test_the_order_is_write_fsync_rename_fsync_of_the_folder(path: Path) -> None:
+    steps = steps_of(lambda: write_durably(path, b"x"))
+
+    temporary = path.with_name("words.txt.tmp")
+    assert steps == [
+        ("create", temporary),
+        ("write", temporary),
+        ("fsync", temporary),
+        ("rename", path),
+        ("fsync", path.parent),
+    ]
+
+
+def test_before_whatever_step_the_process_dies_the_file_is_old_or_new(path: Path) -> None:
+    seen = []
+
+    write_durably(path, b"old")
+    for step in itertools.count(1):
+        if killed_at(step, lambda: write_durably(path, b"new")) is None:
+            break
+        seen.append(path.read_bytes())
+
+    assert seen == [b"old", b"old", b"old", b"old", b"new"]
+
+
+def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, DurableFile(path) as file:
+        file.write(b"half")
+        with open("/dev/full", "wb", buffering=0) as full_disk:
+            full_disk.write(b"x")
+
+    assert list(path.parent.iterdir()) == []
+    assert str(explain(full.value, path)) == (
+        f"{path}: no space is left on the disk; free some and run the same command: it goes on"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_forbidden_folder_is_explained(path: Path, number: int) -> None:
+    error = explain(OSError(number, "denied"), path)
+
+    assert str(error) == f"{path}: writing is not allowed; give write permission or set CORPUSMILL_DATA elsewhere"
+
+
+@pytest.mark.parametrize("number", [errno.ENOTDIR, errno.EEXIST])
+def test_a_file_in_the_place_of_a_folder_is_explained(path: Path, number: int) -> None:
+    error = explain(OSError(number, "in the way"), path)
+
+    assert str(error) == f"{path}: a file lies where a folder belongs; give another folder, or move the file away"
+
+
+@pytest.mark.parametrize("below", ["", "inner"])
+def test_the_folder_that_cannot_be_made_because_of_a_file_is_explained(path: Path, below: str) -> None:
+    path.write_text("words")
+
+    with pytest.raises(OSError) as error:
+        (path / below).mkdir(parents=True, exist_ok=True)
+
+    assert explain(error.value, path) is not None
+
+
+def test_any_other_system_error_is_left_as_it_is(path: Path) -> None:
+    assert explain(OSError(errno.EIO, "bad disk"), path) is None
+
+
+def test_renaming_puts_a_file_in_the_place_of_another(tmp_path: Path) -> None:
+    write_durably(tmp_path / "new", b"new")
+    write_durably(tmp_path / "old", b"old")
+
+    rename(tmp_path / "new", tmp_path / "old")
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"old": b"new"}
+
+
+def test_a_folder_is_made_with_those_above_it_each_synced_into_the_one_above(tmp_path: Path) -> None:
+    steps = steps_of(lambda: make_folder(tmp_path / "a" / "b"))
+
+    assert steps == [
+        ("mkdir", tmp_path / "a"),
+        ("fsync", tmp_path),
+        ("mkdir", tmp_path / "a" / "b"),
+        ("fsync", tmp_path / "a"),
+    ]
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_folder_that_is_there_costs_nothing(tmp_path: Path) -> None:
+    assert steps_of(lambda: make_folder(tmp_path)) == []
+
+
+def test_no_folder_is_made_in_the_place_of_a_file(path: Path) -> None:
+    path.write_text("words")
+
+    with pytest.raises(FileExistsError):
+        make_folder(path / "below")
+
+
+def test_a_link_is_the_same_file_in_the_place_of_what_lay_there(tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("words")
+    (tmp_path / "target").write_text("former")
+
+    link(tmp_path / "source", tmp_path / "target")
+
+    assert (tmp_path / "source").samefile(tmp_path / "target")
+
+
+def test_where_the_system_has_no_links_a_link_is_a_durable_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "not here")
+
+    (tmp_path / "source").write_text("words")
+    monkeypatch.setattr("os.link", refuse)
+
+    steps = steps_of(lambda: link(tmp_path / "source", tmp_path / "target"))
+
+    assert (tmp_path / "target").read_text() == "words"
+    assert [kind for kind, _ in steps] == ["link", "create", "append", "fsync", "rename", "fsync"]
+
+
+def test_what_one_boot_of_the_machine_is_called_does_not_change_in_it() -> None:
+    code = "from pipeline_assets.corpus.spine.durable import boot; print(boot())"
+    elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert boot()
+    assert boot() == elsewhere or not sys.platform.startswith("linux")
+
+
+def test_removing_takes_files_and_folders_and_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "folder" / "inner" / "file").touch()
+    (tmp_path / "file").touch()
+
+    for name in ("folder", "file", "missing"):
+        remove(tmp_path / name)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_removing_a_link_to_a_folder_leaves_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    (tmp_path / "link").symlink_to("folder")
+
+    remove(tmp_path / "link")
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "file"]
+
+
+def test_exchanged_folders_have_each_others_name(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        write_durably(tmp_path / name / "word", name.encode())
+
+    assert exchange(tmp_path / "first", tmp_path / "second") is True
+
+    assert (tmp_path / "first" / "word").read_bytes() == b"second"
+    assert (tmp_path / "second" / "word").read_bytes() == b"first"
+
+
+def test_exchanging_with_what_is_not_there_is_an_error_not_a_lack_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "first", tmp_path / "second")
+
+
+def test_a_system_without_exchange_says_so_before_anything_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+
+    assert exchange(tmp_path / "first", tmp_path / "second") is False

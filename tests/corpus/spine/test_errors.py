@@ -1,0 +1,27 @@
+"""The user's errors: one line that says where, what, and what to do next."""
+
+import pickle
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+
+def test_an_error_reads_where_then_what_then_the_fix() -> None:
+    error = InputError("has 3 bytes, sealed with 4", "data/a.bin", "rebuild it")
+
+    assert str(error) == "data/a.bin: has 3 bytes, sealed with 4; rebuild it"
+
+
+def test_wrong_use_is_told_from_wrong_input_by_its_type() -> None:
+    assert issubclass(UsageError, InputError)
+
+
+@pytest.mark.parametrize("kind", [InputError, UsageError])
+def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]) -> None:
+    error = kind("wrong", "here", "mend it")
+
+    arrived = pickle.loads(pickle.dumps(error))
+
+    assert type(arrived) is kind
+    assert (arrived.what, arrived.where, arrived.fix) == ("wrong", "here", "mend it")

@@ -1,0 +1,113 @@
+"""The fork server: what a stage needs is loaded once, workers share it, and nothing that dies there takes the build."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import word_artifact
+from word_artifact import (
+    ENGLISH,
+    Words,
+    die_loading,
+    fail_to_load,
+    hoard,
+    kill_the_server_once,
+    load,
+    refuse_to_load,
+    write_where,
+    write_words,
+)
+
+from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.stage import WarmUp, Work
+
+MANY = [Words(f"{number:02}", (f"word{number}",)) for number in range(12)]
+
+
+@pytest.fixture
+def building(tmp_path: Path) -> Iterator[Building]:
+    with open_building(tmp_path / "words", {}) as building:
+        yield building
+
+
+def run(
+    work: Work[Words], building: Building, warm_up: WarmUp, shards: list[Words] = MANY, workers: int = 2
+) -> list[Receipt]:
+    return list(run_stage("write", work, shards, building, EngineSettings(workers, "forkserver"), warm_up))
+
+
+def noted(receipts: list[Receipt], name: str) -> list[object]:
+    return [receipt.notes[name] for receipt in receipts]
+
+
+def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(building: Building) -> None:
+    receipts = run(write_where, building, load, workers=3)
+
+    [loaders] = {tuple(loaded) for loaded in noted(receipts, "loaded")}  # type: ignore[call-overload]
+    assert len(loaders) == 1
+    assert loaders[0] not in {os.getpid(), *noted(receipts, "process")}
+    assert len(set(noted(receipts, "process"))) == 3
+    assert word_artifact.LOADED == []
+
+
+def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_done(
+    building: Building, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_artifact, "LOADED", [])
+
+    list(run_stage("write", write_words, ENGLISH, building, EngineSettings(), load))
+    list(run_stage("write", write_words, ENGLISH, building, EngineSettings(), load))
+
+    assert [os.getpid()] == word_artifact.LOADED
+
+
+def test_a_worker_that_has_grown_makes_room_for_a_small_one(
+    building: Building, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = run(hoard, building, load, MANY[:4], workers=1)
+
+    assert len(set(noted(receipts, "process"))) == 4
+    assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 4
+    assert caplog.messages == []
+    assert multiprocessing.active_children() == []
+
+
+def test_what_loading_refuses_is_refused_as_it_was_said(building: Building) -> None:
+    with pytest.raises(InputError) as refused:
+        run(write_words, building, refuse_to_load)
+
+    assert str(refused.value) == "here: there is no tokenizer; bring one"
+    assert multiprocessing.active_children() == []
+
+
+def test_a_bug_in_loading_carries_where_it_happened(building: Building) -> None:
+    with pytest.raises(KeyError, match="a bug") as failed:
+        run(write_words, building, fail_to_load)
+
+    [note] = failed.value.__notes__
+    assert note.startswith("while it was loaded, in another process:\nTraceback")
+    assert "in fail_to_load" in note
+
+
+def test_a_server_that_is_killed_is_started_again(building: Building, tmp_path: Path) -> None:
+    marker = tmp_path / "killed once"
+
+    receipts = run(partial(kill_the_server_once, marker=marker), building, load, ENGLISH)
+
+    assert marker.exists()
+    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_server_that_dies_loading_is_said_with_what_to_do(building: Building) -> None:
+    with pytest.raises(InputError) as died:
+        run(write_words, building, die_loading)
+
+    assert died.value.what == "the process that workers are forked from died (killed by SIGKILL, out of memory perhaps)"
+    assert died.value.fix == "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
+    assert multiprocessing.active_children() == []

@@ -1,0 +1,221 @@
+"""What lies under a data root: each state with its reason, and not a byte changed by asking."""
+
+import datetime
+import os
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from word_artifact import build_words, refuse_five, target_of
+
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.inventory import Size, holdings, unasked
+from pipeline_assets.corpus.spine.lock import locked
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.target import Content, Target
+
+
+def interrupted(root: Path, language: str = "english") -> None:
+    """A build that stopped at its second shard of three."""
+    with pytest.raises(InputError):
+        build_words(root, language, refuse_five)
+
+
+def made_from_words() -> Target:
+    """An artifact that is made from `words`."""
+    return Target("words/index", "index", Path("index"), StageVersion("index", 1), {}, (target_of("english"),))
+
+
+def everything_in(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    return {
+        str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
+    [held] = holdings(tmp_path / "nowhere", [target_of("english")])
+
+    assert (held.condition, held.reason, held.manifest) == ("missing", "not built yet", None)
+    assert (held.size, held.sealed_at, held.unfinished) == (Size(None, None, None), None, None)
+
+
+def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    [held] = holdings(tmp_path, [target_of("english")])
+
+    age = datetime.datetime.now(datetime.UTC) - held.sealed_at
+    assert (held.condition, held.reason) == ("current", None)
+    assert held.size == Size(documents=6, tokens=None, bytes=28)
+    assert datetime.timedelta(seconds=-2) < age < datetime.timedelta(minutes=1)
+
+
+def test_what_another_recipe_made_is_stale(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    [held] = holdings(tmp_path, [target_of("french")])
+
+    assert (held.condition, held.reason) == ("stale", "the recipe changed (language: english → french)")
+
+
+def test_a_file_that_is_gone_is_damage(tmp_path: Path) -> None:
+    artifact = build_words(tmp_path, "english")
+    artifact.path("parts/b.txt").unlink()
+
+    [held] = holdings(tmp_path, [target_of("english")])
+
+    assert (held.condition, held.reason) == ("damaged", f"{tmp_path}/words/parts/b.txt: the file is missing")
+
+
+def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
+    manifest = build_words(tmp_path, "english").folder / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text("{")
+
+    [held] = holdings(tmp_path, [target_of("english")])
+
+    assert (held.condition, held.manifest) == ("damaged", None)
+    assert held.reason.startswith(f"{manifest}: this is no manifest: no JSON")
+
+
+def test_what_is_made_from_something_stale_is_stale_too(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+    index = made_from_words()
+    index.build(tmp_path, lambda building: Content([], {}, {}), False, {})
+    french = replace(index, upstream=(target_of("french"),))
+
+    as_asked = holdings(tmp_path, [target_of("english"), index])
+    otherwise = holdings(tmp_path, [target_of("french"), french])
+
+    assert [held.condition for held in as_asked] == ["current", "current"]
+    assert [held.condition for held in otherwise] == ["stale", "stale"]
+    assert otherwise[1].reason == "words/parts words is stale"
+
+
+class TestUnfinished:
+    """Building folders, with a builder and without."""
+
+    def test_a_build_that_stopped_is_interrupted_and_its_shards_are_counted(self, tmp_path: Path) -> None:
+        interrupted(tmp_path)
+
+        [held] = holdings(tmp_path, [target_of("english")])
+
+        age = datetime.datetime.now(datetime.UTC) - held.unfinished.last_write
+        assert (held.condition, held.sealed) == ("interrupted", "missing")
+        assert held.unfinished.finished_shards == {"write": 1}
+        assert (held.unfinished.builder, held.unfinished.is_as_asked, held.unfinished.is_sealing) == (None, True, False)
+        assert age < datetime.timedelta(minutes=1)
+
+    def test_shards_of_another_recipe_will_not_be_adopted(self, tmp_path: Path) -> None:
+        interrupted(tmp_path)
+
+        [held] = holdings(tmp_path, [target_of("french")])
+
+        assert (held.condition, held.unfinished.is_as_asked) == ("interrupted", False)
+
+    def test_a_build_with_a_live_builder_is_building(self, tmp_path: Path) -> None:
+        interrupted(tmp_path)
+
+        with locked(tmp_path / "words"):
+            [held] = holdings(tmp_path, [target_of("english")])
+
+        builder = held.unfinished.builder
+        assert held.condition == "building"
+        assert (builder.pid, builder.host) == (os.getpid(), socket.gethostname())
+        assert datetime.datetime.now(datetime.UTC) - builder.since < datetime.timedelta(minutes=1)
+
+    def test_what_is_sealed_is_told_beside_the_build_that_will_replace_it(self, tmp_path: Path) -> None:
+        build_words(tmp_path, "french")
+        interrupted(tmp_path)
+
+        [held] = holdings(tmp_path, [target_of("english")])
+
+        assert (held.condition, held.sealed) == ("interrupted", "stale")
+        assert held.reason == "the recipe changed (language: french → english)"
+        assert held.size.documents == 6
+
+    def test_a_seal_that_was_cut_short_is_told_from_a_build(self, tmp_path: Path) -> None:
+        folder = build_words(tmp_path, "english").folder
+        folder.rename(tmp_path / "words.building.1")
+
+        [held] = holdings(tmp_path, [target_of("english")])
+
+        assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
+
+    def test_what_a_crash_left_beside_a_current_artifact_is_no_build(self, tmp_path: Path) -> None:
+        """No build will go on from it: `run` finds the artifact there as asked."""
+        folder = build_words(tmp_path, "english").folder
+        shutil.copytree(folder, tmp_path / "words.old.2")
+
+        [held] = holdings(tmp_path, [target_of("english")])
+
+        assert (held.condition, held.sealed, held.reason) == ("current", "current", None)
+        assert held.unfinished.folders == [tmp_path / "words.old.2"]
+
+    def test_an_artifact_that_a_seal_moved_aside_is_a_seal_cut_short(self, tmp_path: Path) -> None:
+        build_words(tmp_path, "english").folder.rename(tmp_path / "words.old.2")
+
+        [held] = holdings(tmp_path, [target_of("english")])
+
+        assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
+
+    def test_a_torn_plan_is_no_plan(self, tmp_path: Path) -> None:
+        interrupted(tmp_path)
+        (tmp_path / "words.building.1" / ".plan.json").write_text("{")
+
+        [held] = holdings(tmp_path, [target_of("english")])
+
+        assert held.unfinished.is_as_asked is False
+
+
+class TestUnasked:
+    """What no target names."""
+
+    def test_a_sealed_artifact_that_no_target_names_is_told_with_its_digest(self, tmp_path: Path) -> None:
+        artifact = build_words(tmp_path / "corpora", "english")
+
+        [other] = unasked(tmp_path, ["corpora", "megatron"], [target_of("english")])
+
+        assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
+        assert other.digest == artifact.manifest.digest
+        assert other.size == Size(documents=6, tokens=None, bytes=28)
+
+    def test_what_is_asked_for_is_not_told(self, tmp_path: Path) -> None:
+        build_words(tmp_path / "corpora", "english")
+        asked = replace(target_of("english"), folder=Path("corpora", "words"))
+
+        assert unasked(tmp_path, ["corpora"], [asked]) == []
+
+    def test_what_a_build_or_a_seal_left_is_no_artifact(self, tmp_path: Path) -> None:
+        folder = build_words(tmp_path / "corpora", "english").folder
+        shutil.copytree(folder, folder.with_name("words.old.3"))
+        folder.rename(folder.with_name("words.building.4"))
+
+        assert unasked(tmp_path, ["corpora"], []) == []
+
+    def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
+        manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"
+        manifest.chmod(0o644)
+        manifest.write_text("{}")
+
+        [other] = unasked(tmp_path, ["corpora"], [])
+
+        assert (other.name, other.digest) == (None, None)
+        assert other.damage == "this is no manifest: it lacks 'identity'"
+
+
+def test_asking_changes_nothing(tmp_path: Path) -> None:
+    """Neither recovery nor a new lock file: not for a build without a builder, nor for a seal that was cut short."""
+    build_words(tmp_path, "french")
+    interrupted(tmp_path)
+    shutil.copytree(tmp_path / "words", tmp_path / "words.old.9")
+    (tmp_path / ".words.lock").unlink()
+    before = everything_in(tmp_path)
+
+    holdings(tmp_path, [target_of("english"), made_from_words()])
+    unasked(tmp_path, ["."], [])
+
+    assert everything_in(tmp_path) == before

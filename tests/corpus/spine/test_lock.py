@@ -1,0 +1,260 @@
+"""Locks: one builder per target, for as long as its process lives; its number only rises."""
+
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "corpora" / "fineweb"
+
+
+@contextmanager
+def process(run: Callable[[int], None]) -> Iterator[int]:
+    """A forked process that runs until it is killed, at the latest at the end; yields when it has told it is ready."""
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run(tell)
+        finally:
+            os._exit(1)
+    os.close(tell)
+    assert os.read(ready, 1) == b"."
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+
+
+def lock_and_wait(target: Path) -> Callable[[int], None]:
+    def run(tell: int) -> None:
+        with locked(target):
+            os.write(tell, b".")
+            signal.pause()
+
+    return run
+
+
+def fence_of(target: Path) -> int:
+    with locked(target) as lock:
+        return lock.fence
+
+
+def test_a_second_builder_is_told_who_is_at_work_where_and_since_when(target: Path) -> None:
+    with process(lock_and_wait(target)) as owner, pytest.raises(InputError) as refused, locked(target):
+        pass
+
+    who = re.escape(f"process {owner} on {socket.gethostname()}")
+    assert re.fullmatch(rf"{who} is building this, for \d+ s", refused.value.what)
+    assert refused.value.where == str(target)
+    assert refused.value.fix == "wait for it or stop it, then run the same command"
+
+
+def test_the_age_is_that_of_the_lock(target: Path) -> None:
+    with locked(target) as lock:
+        owner = {"fence": 1, "pid": 7, "host": "node3", "since": 0.0}
+        lock.path.write_text(json.dumps(owner))
+        with pytest.raises(InputError) as refused, locked(target):
+            pass
+
+    assert re.fullmatch(r"process 7 on node3 is building this, for \d{10} s", refused.value.what)
+
+
+@pytest.mark.parametrize("text", ["", "torn {", "[]", "null", "\x00" * 512])
+def test_an_owner_that_left_no_readable_name_is_another_process(target: Path, text: str) -> None:
+    with locked(target) as lock:
+        lock.path.write_text(text)
+        with (
+            pytest.raises(InputError, match="another process is building this; wait for it") as refused,
+            locked(target),
+        ):
+            pass
+
+    assert refused.value.what == "another process is building this"
+
+
+def test_the_same_process_cannot_build_twice_at_once_either(target: Path) -> None:
+    with locked(target), pytest.raises(InputError, match=f"process {os.getpid()} on "), locked(target):
+        pass
+
+
+def test_other_targets_are_free(target: Path) -> None:
+    with locked(target), locked(target.with_name("wikipedia")) as other:
+        other.check()
+
+
+def test_the_lock_of_a_builder_that_ended_is_free(target: Path) -> None:
+    with locked(target):
+        pass
+
+    with locked(target) as lock:
+        lock.check()
+
+
+def test_the_lock_of_a_killed_builder_is_free(target: Path) -> None:
+    with process(lock_and_wait(target)):
+        pass
+
+    with locked(target) as lock:
+        lock.check()
+        assert lock.fence == 2
+
+
+def test_a_forked_worker_does_not_keep_the_lock_of_its_dead_parent(target: Path) -> None:
+    keep, hold = os.pipe()
+
+    def fork_and_wait(tell: int) -> None:
+        with locked(target):
+            if os.fork() == 0:
+                os.close(hold)
+                os.write(tell, b".")
+                os.read(keep, 1)  # until the test closes its end
+                os._exit(0)
+            signal.pause()
+
+    with process(fork_and_wait):
+        os.close(keep)
+
+    with locked(target) as lock:
+        lock.check()
+    os.close(hold)
+
+
+def held_as_by(owner: int, target: Path) -> Callable[[int], None]:
+    """Holds the lock in the name of another process, for half a second."""
+
+    def run(tell: int) -> None:
+        with locked(target) as lock:
+            lock.path.write_text(json.dumps({"fence": 1, "pid": owner, "host": socket.gethostname(), "since": 0.0}))
+            os.write(tell, b".")
+            time.sleep(0.5)
+
+    return run
+
+
+def test_the_lock_of_a_killed_builder_is_waited_for_while_a_child_of_it_still_dies(target: Path) -> None:
+    with process(lock_and_wait(target.with_name("other"))) as dead:
+        pass
+    with process(held_as_by(dead, target)):
+        assert fence_of(target) == 2
+
+
+def test_a_worker_that_ends_does_not_free_the_lock_of_its_living_parent(target: Path) -> None:
+    with locked(target):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+        with pytest.raises(InputError, match="is building this"), locked(target):
+            pass
+
+
+def test_every_builder_has_a_higher_number_than_those_before(target: Path) -> None:
+    fences = [fence_of(target) for _ in range(4)]
+
+    assert fences == [1, 2, 3, 4]
+
+
+def test_the_number_rises_above_one_seen_elsewhere_when_the_lock_file_was_deleted(target: Path) -> None:
+    with locked(target) as lock:
+        pass
+    lock.path.unlink()
+
+    with locked(target, fence_above=8) as lock:
+        assert lock.fence == 9
+    assert fence_of(target) == 10
+
+
+def test_a_number_seen_elsewhere_that_is_lower_changes_nothing(target: Path) -> None:
+    fences = [fence_of(target) for _ in range(3)]
+
+    with locked(target, fence_above=1) as lock:
+        assert lock.fence == fences[-1] + 1
+
+
+def test_a_torn_lock_file_is_written_anew(target: Path) -> None:
+    with locked(target) as lock:
+        pass
+    lock.path.write_text("{torn")
+
+    with locked(target, fence_above=1) as lock:
+        assert json.loads(lock.path.read_text())["fence"] == 2
+
+
+def test_the_lock_file_lies_hidden_beside_the_target_and_says_who_holds_it(target: Path) -> None:
+    with locked(target) as lock:
+        owner = json.loads((target.parent / ".fineweb.lock").read_text())
+
+    assert lock.path == target.parent / ".fineweb.lock"
+    assert (owner["fence"], owner["pid"], owner["host"]) == (1, os.getpid(), socket.gethostname())
+    assert not target.exists()
+
+
+def test_a_builder_whose_lock_file_was_deleted_learns_of_it(target: Path) -> None:
+    with locked(target) as lock:
+        lock.check()
+        lock.path.unlink()
+
+        with pytest.raises(InputError) as lost:
+            lock.check()
+
+    assert lost.value.what == "this builder lost its lock"
+    assert lost.value.where == str(target.parent / ".fineweb.lock")
+    assert lost.value.fix == "another builder took over; nothing was sealed"
+
+
+def test_a_builder_whose_lock_file_was_replaced_learns_of_it_and_the_other_goes_on(target: Path) -> None:
+    with locked(target) as first:
+        first.path.unlink()
+        with locked(target, fence_above=first.fence) as second:
+            with pytest.raises(InputError, match="this builder lost its lock"):
+                first.check()
+            second.check()
+
+            assert second.fence == first.fence + 1
+
+
+class TestOwnerOf:
+    """Asked of the lock, which stays as it was."""
+
+    def test_nobody_builds_what_was_never_locked(self, tmp_path: Path) -> None:
+        assert owner_of(tmp_path / "words") is None
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_builder_that_ended_is_not_alive(self, tmp_path: Path) -> None:
+        with locked(tmp_path / "words"):
+            pass
+
+        assert owner_of(tmp_path / "words") is None
+
+    def test_asking_leaves_the_lock_to_the_next_builder(self, tmp_path: Path) -> None:
+        with locked(tmp_path / "words") as first:
+            owner_of(tmp_path / "words")
+            first.check()
+        owner_of(tmp_path / "words")
+
+        with locked(tmp_path / "words") as second:
+            assert second.fence == first.fence + 1
+
+    @pytest.mark.parametrize("text", ["", "torn {", "[]", "null"])
+    def test_an_owner_without_a_readable_name_is_alive_all_the_same(self, tmp_path: Path, text: str) -> None:
+        with locked(tmp_path / "words") as lock:
+            lock.path.write_text(text)
+
+            assert owner_of(tmp_path / "words") == Builder(None, None, None)

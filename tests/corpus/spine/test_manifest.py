@@ -1,0 +1,265 @@
+"""Manifests: what an artifact is made of has a digest; how it is stored and came about has none."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion, StoredFile
+
+WHERE = Path("artifact/manifest.json")
+IDENTITY = Identity(
+    stage=StageVersion("tokenize", 3),
+    recipe={"seed": "healing", "rows": 10},
+    inputs=[{"name": "snapshot", "digest": "sha256:aa"}, {"name": "a.parquet", "digest": "sha256:bb"}],
+    tokenizer={"family": "o200k", "sha256": "cc"},
+    decisions={"english_filter_applied": True},
+    counts={"documents": 9, "tokens": 80, "dropped": {"empty_text": 1}},
+    files=[FileContent("train.bin", 9, "dd"), FileContent("train.idx", 9, "ee")],
+)
+MANIFEST = Manifest(
+    kind="healing/megatron_split",
+    name="healing_text_v1/train",
+    identity=IDENTITY,
+    storage=[StoredFile("train.bin", 160, "dd"), StoredFile("train.idx", 40, "ee")],
+    provenance={"seconds": 0.25, "host": "日本"},
+)
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
+    value = json.loads(MANIFEST.to_bytes())
+    change(value)
+    return json.dumps(value).encode()
+
+
+def refusal(data: bytes) -> InputError:
+    with pytest.raises(InputError) as refused:
+        Manifest.from_bytes(data, WHERE)
+    assert refused.value.where == "artifact/manifest.json"
+    return refused.value
+
+
+def test_the_digest_of_a_known_identity_is_a_known_one() -> None:
+    assert IDENTITY.digest == "sha256:fd1370536c1938a3dd3e05943bf0aa95253508fe16fe2d23dc00825016d4cd59"
+
+
+def test_files_of_a_hub_are_inputs_but_no_artifacts_upstream() -> None:
+    hub_file = {"name": "maker/pages@0f:a.parquet", "digest": "sha256:bb", "bytes": 7}
+
+    assert replace(IDENTITY, inputs=[hub_file, *IDENTITY.inputs]).upstream == IDENTITY.inputs
+
+
+def test_what_is_read_equals_what_was_written() -> None:
+    read = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
+
+    assert read == MANIFEST
+    assert read.to_bytes() == MANIFEST.to_bytes()
+
+
+def test_the_file_is_sorted_indented_utf8_with_a_newline_at_its_end() -> None:
+    lines = MANIFEST.to_bytes().decode().splitlines(keepends=True)
+
+    assert lines[:2] == ["{\n", f' "digest": "{IDENTITY.digest}",\n']
+    assert '  "host": "日本",\n' in lines
+    assert [line for line in lines if line.startswith(' "')] == sorted(line for line in lines if line.startswith(' "'))
+    assert lines[-1] == "}\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(IDENTITY, stage=StageVersion("tokenize", 4)),
+        replace(IDENTITY, stage=StageVersion("tokenise", 3)),
+        replace(IDENTITY, recipe={"seed": "healing", "rows": 11}),
+        replace(IDENTITY, inputs=list(reversed(IDENTITY.inputs))),
+        replace(IDENTITY, inputs=[*IDENTITY.inputs[:1], {"name": "a.parquet", "digest": "sha256:b0"}]),
+        replace(IDENTITY, tokenizer={"family": "o200k", "sha256": "c0"}),
+        replace(IDENTITY, tokenizer=None),
+        replace(IDENTITY, decisions={"english_filter_applied": False}),
+        replace(IDENTITY, counts={**IDENTITY.counts, "documents": 8}),
+        replace(IDENTITY, files=IDENTITY.files[:1]),
+        replace(IDENTITY, files=list(reversed(IDENTITY.files))),
+        replace(IDENTITY, files=[FileContent("train.bin", 9, "d0"), IDENTITY.files[1]]),
+        replace(IDENTITY, files=[FileContent("train.bin", 8, "dd"), IDENTITY.files[1]]),
+        replace(IDENTITY, files=[FileContent("valid.bin", 9, "dd"), IDENTITY.files[1]]),
+    ],
+)
+def test_another_digest_for_a_change_in_any_part_of_the_identity(other: Identity) -> None:
+    assert other.digest != IDENTITY.digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(MANIFEST, storage=[StoredFile("train.bin", 100, "recompressed")]),
+        replace(MANIFEST, provenance={}),
+        replace(MANIFEST, name="healing_text_v2/train"),
+        replace(MANIFEST, identity=replace(IDENTITY, recipe={"rows": 10, "seed": "healing"})),
+    ],
+)
+def test_the_same_digest_however_it_is_stored_called_or_came_about(other: Manifest) -> None:
+    assert other.digest == MANIFEST.digest
+
+
+@pytest.mark.parametrize("recipe", [{"fraction": 0.5}, {1: "one"}, {"when": b"now"}])
+def test_an_identity_that_json_spells_in_several_ways_has_no_digest(recipe: dict[str, Any]) -> None:
+    identity = replace(IDENTITY, recipe=recipe)
+
+    with pytest.raises(TypeError, match="canonical JSON holds"):
+        _ = identity.digest
+
+
+def change_counts(value: dict[str, Any]) -> None:
+    value["identity"]["counts"]["documents"] = 1_000_000
+
+
+def test_an_edited_identity_is_refused_with_both_digests() -> None:
+    error = refusal(edited(change_counts))
+
+    actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
+    assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
+    assert error.fix == "the manifest was edited: restore it or rebuild the artifact"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value.update(digest="sha256:00"),
+        lambda value: value["identity"]["recipe"].update(rows=11),
+        lambda value: value["identity"]["files"].pop(),
+        lambda value: value["identity"].update(recipe_sha256="00"),
+    ],
+)
+def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
+    error = refusal(edited(change))
+
+    assert error.fix == "the manifest was edited: restore it or rebuild the artifact"
+
+
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        (lambda value: value.pop("digest"), "digest"),
+        (lambda value: value["identity"].pop("recipe_sha256"), "recipe_sha256"),
+        (lambda value: value["identity"].pop("tokenizer"), "tokenizer"),
+        (lambda value: value.clear(), "identity"),
+    ],
+)
+def test_a_manifest_that_lacks_a_part_is_refused_and_the_part_named(
+    change: Callable[[dict[str, Any]], object], lacks: str
+) -> None:
+    error = refusal(edited(change))
+
+    assert (error.what, error.fix) == (f"this is no manifest: it lacks '{lacks}'", "rebuild the artifact")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value["identity"]["counts"].update(documents=0.5),
+        lambda value: value["identity"]["counts"].update(documents=float("nan")),
+        lambda value: value["identity"]["files"][0].update(path="\ud800"),
+        lambda value: value["identity"]["files"][0].update(size=1),
+        lambda value: value.update(identity=[]),
+        lambda value: value.update(storage={"a": 1}),
+    ],
+)
+def test_an_edit_that_leaves_no_manifest_is_refused_as_none(change: Callable[[dict[str, Any]], object]) -> None:
+    error = refusal(edited(change))
+
+    assert (error.what, error.fix) == ("this is no manifest: its parts have other types", "rebuild the artifact")
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "no JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"{", "no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        (b'{\n "digest"', "no JSON (Expecting ':' delimiter: line 2 column 10 (char 11))"),
+        (b"\xff\xfe", "no JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"[]", "its parts have other types"),
+        (b"null", "its parts have other types"),
+        (b'"manifest"', "its parts have other types"),
+        (b"{}", "it lacks 'identity'"),
+    ],
+)
+def test_bytes_that_are_no_manifest_are_refused_and_what_they_are_is_said(data: bytes, complaint: str) -> None:
+    error = refusal(data)
+
+    assert (error.what, error.fix) == (f"this is no manifest: {complaint}", "rebuild the artifact")
+
+
+def test_bytes_that_are_no_text_are_no_manifest() -> None:
+    error = refusal(b'{"kind": "\xff"}')
+
+    assert error.what.startswith("this is no manifest: ")
+    assert error.fix == "rebuild the artifact"
+
+
+def test_a_manifest_cut_anywhere_is_refused() -> None:
+    whole = MANIFEST.to_bytes()
+
+    for length in range(len(whole) - 2):
+        refusal(whole[:length])
+
+
+def test_another_schema_is_refused_with_both_names() -> None:
+    error = refusal(edited(lambda value: value.update(schema="corpusmill/manifest/2")))
+
+    assert error.what == "schema is 'corpusmill/manifest/2', this program reads 'corpusmill/manifest/1'"
+    assert error.fix == "rebuild it"
+
+
+def test_its_own_bytes_are_those_that_were_written() -> None:
+    assert MANIFEST.was_written_as(MANIFEST.to_bytes())
+
+
+def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
+    sealed = MANIFEST.to_bytes()
+
+    for position in range(len(sealed)):
+        for bit in range(8):
+            flipped = sealed[:position] + bytes([sealed[position] ^ 1 << bit]) + sealed[position + 1 :]
+            try:
+                read = Manifest.from_bytes(flipped, WHERE)
+            except InputError:
+                continue
+            assert not read.was_written_as(flipped), (position, bit)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: value["provenance"].update(seconds=0.5),
+        lambda value: value["provenance"].update(seconds=float("inf")),
+        lambda value: value.update(name="healing_text_v2/train"),
+        lambda value: value.update(name=0.5),
+        lambda value: value["storage"].pop(),
+        lambda value: value.update(seal="sha256:00"),
+        lambda value: value.update(note="new"),
+    ],
+)
+def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]], object]) -> None:
+    data = edited(change)
+
+    assert not Manifest.from_bytes(data, WHERE).was_written_as(data)
+
+
+def test_another_layout_of_the_same_values_shows() -> None:
+    data = edited(lambda value: None)
+
+    assert not Manifest.from_bytes(data, WHERE).was_written_as(data)
+
+
+def test_a_manifest_from_before_there_was_a_seal_is_one() -> None:
+    value = json.loads(MANIFEST.to_bytes())
+    del value["seal"]
+    data = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+
+    assert Manifest.from_bytes(data, WHERE) == MANIFEST
+    assert MANIFEST.was_written_as(data)
+    assert not MANIFEST.was_written_as(data.replace(b'"kind"', b'"kinD"'))

@@ -1,0 +1,266 @@
+"""Recipes: small YAML files that say what is wanted; whatever is unclear in one is an error that names the key."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pydantic
+import pytest
+
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
+
+
+class Sampling(RecipePart):
+    rows: int = pydantic.Field(gt=0)
+    seed: str
+
+
+class Source(RecipePart):
+    dataset: str
+    sampling: Sampling
+
+
+class Budget(RecipePart):
+    tokens: int | None = None
+    rows: int | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_one(self) -> "Budget":
+        if (self.tokens is None) == (self.rows is None):
+            raise ValueError("give either tokens or rows")
+        return self
+
+
+class TextRecipe(Recipe):
+    system: Literal["text"]
+    source: Source
+    more: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
+    held_out: Source | None = None
+    budget: Budget = Budget(tokens=5)
+
+
+RECIPE = """\
+system: text
+name: fineweb_v1
+source:
+  dataset: HuggingFaceFW/fineweb-edu
+  sampling:
+    rows: 1000
+    seed: healing
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "fineweb_v1.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def refusal(path: Path, text: str) -> UsageError:
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(path)
+    assert refused.value.where == str(path)
+    return refused.value
+
+
+def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
+    recipe = TextRecipe.read(path)
+
+    assert recipe.name == "fineweb_v1"
+    assert recipe.source.sampling == Sampling(rows=1000, seed="healing")
+
+
+def test_an_unknown_key_is_refused_and_the_nearest_named(path: Path) -> None:
+    error = refusal(path, RECIPE + "budgte: {tokens: 1}\n")
+
+    assert (error.what, error.fix) == ("unknown key `budgte`", "did you mean `budget`?")
+
+
+def test_an_unknown_key_of_a_section_is_compared_with_the_keys_of_that_section(path: Path) -> None:
+    error = refusal(path, RECIPE.replace("    rows:", "    row:"))
+
+    assert (error.what, error.fix) == ("unknown key `source.sampling.row`", "did you mean `rows`?")
+
+
+def test_an_unknown_key_of_a_section_in_a_list_is_compared_with_the_keys_of_that_section(path: Path) -> None:
+    error = refusal(path, RECIPE + "more: [{dataset: a, sampling: {rows: 1, seed: x, sead: y}}]\n")
+
+    assert (error.what, error.fix) == ("unknown key `more.0.sampling.sead`", "did you mean `seed`?")
+
+
+def test_an_unknown_key_of_a_section_that_may_be_absent_is_compared_with_the_keys_of_that_section(path: Path) -> None:
+    error = refusal(path, RECIPE + "held_out: {dataset: a, sampling: {rows: 1, seed: x}, datasets: b}\n")
+
+    assert (error.what, error.fix) == ("unknown key `held_out.datasets`", "did you mean `dataset`?")
+
+
+def test_an_unknown_key_near_no_other_lists_those_that_are_known(path: Path) -> None:
+    error = refusal(path, RECIPE.replace("    seed:", "    zzz: 1\n    seed:"))
+
+    assert (error.what, error.fix) == ("unknown key `source.sampling.zzz`", "remove it; known here: rows, seed")
+
+
+def test_a_missing_key_is_named_with_its_section(path: Path) -> None:
+    error = refusal(path, RECIPE.replace("    seed: healing\n", ""))
+
+    assert (error.what, error.fix) == ("the key `source.sampling.seed` is missing", "add it")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("rows: 1000", "rows: 0", "`source.sampling.rows` is 0: Input should be greater than 0"),
+        ("rows: 1000", "rows: '7'", "`source.sampling.rows` is '7': Input should be a valid integer"),
+        ("rows: 1000", "rows: 7.0", "`source.sampling.rows` is 7.0: Input should be a valid integer"),
+        ("seed: healing", "seed: [a]", "`source.sampling.seed` is ['a']: Input should be a valid string"),
+        ("system: text", "system: healing", "`system` is 'healing': Input should be 'text'"),
+        (
+            "name: fineweb_v1",
+            "name: ../fineweb",
+            "`name` is '../fineweb': String should match pattern '^[a-z0-9][a-z0-9_.-]*$'",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str, new: str, what: str) -> None:
+    error = refusal(path, RECIPE.replace(old, new))
+
+    assert (error.what, error.fix) == (what, "correct the value")
+
+
+@pytest.mark.parametrize(("written", "read"), [("12", "12"), ("0.10", "0.1"), ("1_000", "1000"), ("yes", "True")])
+def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, written: str, read: str) -> None:
+    error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"))
+
+    assert error.what == f"`source.sampling.seed` is {read}: Input should be a valid string"
+    assert error.fix == "put it in quotes"
+
+
+def test_a_rule_over_a_whole_section_speaks_in_its_own_words(path: Path) -> None:
+    error = refusal(path, RECIPE + "budget: {tokens: 1, rows: 2}\n")
+
+    assert error.what == "`budget` is {'tokens': 1, 'rows': 2}: give either tokens or rows"
+
+
+def test_a_missing_file_names_the_nearest_recipe_beside_it(path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(path.with_name("finweb_v1.yaml"))
+
+    assert refused.value.what == "there is no such recipe"
+    assert refused.value.fix == "did you mean fineweb_v1?"
+
+
+def test_a_missing_file_near_no_recipe_names_those_there_are(path: Path) -> None:
+    path.with_name("books_v2.yaml").write_text(RECIPE)
+
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(path.with_name("zebra.yaml"))
+
+    assert refused.value.what == "there is no such recipe"
+    assert refused.value.fix == "there are books_v2, fineweb_v1"
+
+
+def test_a_missing_file_where_no_recipe_is_says_that_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(tmp_path / "no folder" / "zebra.yaml")
+
+    assert refused.value.what == "there is no such recipe"
+    assert refused.value.fix == "there are none"
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(tmp_path)
+
+    assert str(refused.value) == f"{tmp_path}: this is a folder; give a recipe file"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a remark\n", "---\n", "null\n"])
+def test_an_empty_file_is_no_recipe(path: Path, text: str) -> None:
+    error = refusal(path, text)
+
+    assert (error.what, error.fix) == ("the file is empty", "write a recipe, or copy one from manifests/recipes")
+
+
+def test_a_copy_of_a_recipe_that_kept_its_name_is_refused(path: Path) -> None:
+    copy = path.with_name("fineweb_v2.yaml")
+    copy.write_text(RECIPE)
+
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(copy)
+
+    assert str(refused.value) == (
+        f"{copy}: the file is fineweb_v2, its `name` is fineweb_v1; "
+        "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
+    )
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\tname: x", "? [a]\n: {[1]: 2}"])
+def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str) -> None:
+    error = refusal(path, text)
+
+    assert error.what.startswith("this is not YAML (")
+    assert "line 1" in error.what or "line 2" in error.what
+    assert "\n" not in error.what
+    assert error.fix == "correct that line"
+
+
+def test_a_file_that_is_not_text_is_refused(path: Path) -> None:
+    path.write_bytes(b"name: \xff\n")
+
+    with pytest.raises(UsageError, match=r"this is not YAML \('utf-8' codec can't decode byte 0xff in position 6"):
+        TextRecipe.read(path)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("- a\n- b\n", "list"), ("just words", "str"), ("7", "int")])
+def test_a_file_that_is_no_mapping_is_refused(path: Path, text: str, kind: str) -> None:
+    error = refusal(path, text)
+
+    assert (error.what, error.fix) == (f"a recipe is a mapping, this is a {kind}", "write `key: value` lines")
+
+
+def test_the_fingerprint_is_of_what_a_recipe_says_not_of_its_layout(path: Path) -> None:
+    laid_out_differently = path.parent / "other" / path.name
+    laid_out_differently.parent.mkdir()
+    laid_out_differently.write_text(
+        "# The same, in one line.\n"
+        "{name: 'fineweb_v1', source: {sampling: {seed: healing, rows: 1_000},"
+        ' "dataset": "HuggingFaceFW/fineweb-edu"}, system: text}'
+    )
+
+    fingerprints = {TextRecipe.read(path).fingerprint(), TextRecipe.read(laid_out_differently).fingerprint()}
+
+    assert len(fingerprints) == 1
+
+
+def test_a_default_written_out_has_the_fingerprint_of_the_default_left_out(path: Path) -> None:
+    left_out = TextRecipe.read(path)
+    path.write_text(RECIPE + "more: []\nheld_out: null\nbudget: {tokens: 5}\n")
+
+    written_out = TextRecipe.read(path)
+
+    assert written_out.fingerprint() == left_out.fingerprint()
+
+
+def test_another_value_has_another_fingerprint(path: Path) -> None:
+    before = TextRecipe.read(path).fingerprint()
+    path.write_text(RECIPE.replace("1000", "1001"))
+
+    after = TextRecipe.read(path).fingerprint()
+
+    assert after != before
+
+
+def test_the_fingerprint_of_a_section_is_a_known_digest() -> None:
+    section = Sampling(rows=1000, seed="healing")
+
+    assert section.content() == {"rows": 1000, "seed": "healing"}
+    assert section.fingerprint() == "1c1ca1a405b39d7e3bde44bcc7461385e6eb3a5c3fe4fca081476c19c61f8e9e"
+
+
+def test_a_recipe_cannot_be_changed(path: Path) -> None:
+    recipe = TextRecipe.read(path)
+
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        recipe.source.sampling.rows = 5

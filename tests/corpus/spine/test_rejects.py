@@ -1,0 +1,60 @@
+"""Rejects: each names file, row and reason, and too many of them stop the build."""
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
+
+REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
+
+
+def test_a_reject_reads_as_file_row_and_reason() -> None:
+    assert str(Reject("data/a.parquet", 3, "empty_text")) == "data/a.parquet row 3: empty_text"
+
+
+def test_a_reject_with_a_detail_shows_it_in_brackets() -> None:
+    reject = Reject("data/a.parquet", 3, "invalid_utf8", "0xff at byte 12")
+
+    assert str(reject) == "data/a.parquet row 3: invalid_utf8 (0xff at byte 12)"
+
+
+def test_a_reject_is_kept_with_every_field() -> None:
+    reject = Reject("a.parquet", 0, "no_text")
+
+    assert reject.to_json() == {"file": "a.parquet", "row": 0, "reason": "no_text", "detail": ""}
+
+
+@pytest.mark.parametrize(
+    ("rejects", "rows", "limit"),
+    [(0, 0, "0"), (0, 10, "0"), (1, 1000, "0.001"), (10, 100, "0.1"), (3, 10, "0.3"), (5, 5, "1")],
+)
+def test_as_many_rejects_as_the_limit_are_accepted(rejects: int, rows: int, limit: str) -> None:
+    check_rejects(rejects, rows, limit, REJECTS, "the snapshot")
+
+
+@pytest.mark.parametrize(("rejects", "rows", "limit"), [(1, 0, "1"), (1, 10, "0"), (2, 1999, "0.001"), (4, 10, "0.3")])
+def test_one_reject_above_the_limit_stops_the_build(rejects: int, rows: int, limit: str) -> None:
+    with pytest.raises(InputError):
+        check_rejects(rejects, rows, limit, REJECTS, "the snapshot")
+
+
+def test_a_limit_that_no_binary_fraction_meets_is_met_exactly() -> None:
+    rejects, rows = 10**17, 10**18
+
+    check_rejects(rejects, rows, "0.1", [], "the snapshot")
+
+    with pytest.raises(InputError):
+        check_rejects(rejects + 1, rows, "0.1", [], "the snapshot")
+
+
+def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> None:
+    with pytest.raises(InputError) as stop:
+        check_rejects(1234, 10_000, "0.05", iter(REJECTS), "snapshot of fineweb")
+
+    assert stop.value.where == "snapshot of fineweb"
+    assert stop.value.what == (
+        "1,234 of 10,000 rows are rejected, above max_reject_fraction 0.05 (the first: a.parquet row 0: empty_text; "
+        "a.parquet row 1: empty_text; a.parquet row 2: empty_text; a.parquet row 3: empty_text; "
+        "a.parquet row 4: empty_text)"
+    )
+    assert stop.value.fix == "look at those rows; raise max_reject_fraction in the recipe if that is how it is"

@@ -1,0 +1,192 @@
+"""The seal comes last: it puts exactly the named files in place, of which one that has its lock is sure."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from word_artifact import ENGLISH, write_words
+from word_building import PLAN, build, files_in, is_whole, names_beside, seal, write_shard
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.building import open_building, seal_in_place
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+
+
+def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        files = [write_shard(building, position).files[0] for position in range(3)]
+        building.path("parts/stray.txt").write_text("")
+        building.path("stray.tmp").write_text("")
+
+        artifact = seal(building, files)
+
+    assert artifact.folder == target
+    assert sorted(files_in(target)) == ["manifest.json", "parts/a.txt", "parts/b.txt", "parts/c.txt"]
+    assert names_beside(target) == [".words.lock", "words"]
+    assert is_whole(target)
+
+
+def test_sealed_files_are_read_only(target: Path) -> None:
+    build(target)
+
+    assert {path.stat().st_mode & 0o777 for path in (target / "parts").iterdir()} == {0o444}
+
+
+def test_the_manifest_names_the_builder(target: Path) -> None:
+    artifact = build(target)
+
+    assert artifact.manifest.provenance == {"builder": 1}
+
+
+def test_an_artifact_may_have_no_file(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        seal(building, [])
+
+    assert list(files_in(target)) == ["manifest.json"]
+
+
+def test_a_file_that_changed_its_size_is_not_sealed(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        files = [write_shard(building, 0).files[0]]
+        building.path("parts/a.txt").write_text("ONE\n")
+
+        with pytest.raises(InputError) as refused:
+            seal(building, files)
+
+        assert refused.value.where == str(building.folder / "parts/a.txt")
+    assert refused.value.what == "the file is gone, or no longer has the 8 bytes that were written"
+    assert refused.value.fix == "run the command again"
+    assert not target.exists()
+
+
+def test_a_file_that_is_gone_is_not_sealed(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        files = [write_shard(building, 0).files[0]]
+        building.path("parts/a.txt").unlink()
+
+        with pytest.raises(InputError, match="the file is gone, or no longer has the 8 bytes"):
+            seal(building, files)
+
+    assert not target.exists()
+
+
+def test_a_builder_whose_lock_file_was_deleted_cannot_seal(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        files = [write_shard(building, position).files[0] for position in range(3)]
+        building.lock.path.unlink()
+
+        with pytest.raises(InputError, match="this builder lost its lock"):
+            seal(building, files)
+
+    assert not target.exists()
+
+
+def test_a_builder_that_loses_its_lock_while_it_seals_cannot_go_on(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        files = [write_shard(building, position).files[0] for position in range(3)]
+        durable.failpoint = lambda step, path: building.lock.path.unlink(missing_ok=True)
+        try:
+            with pytest.raises(InputError, match="this builder lost its lock"):
+                seal(building, files)
+        finally:
+            durable.failpoint = None
+
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("plan_of_the_second", [PLAN, {"another": "plan"}])
+def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
+    target: Path, plan_of_the_second: Mapping[str, Any]
+) -> None:
+    with open_building(target, PLAN) as first:
+        files = [write_shard(first, position).files[0] for position in range(3)]
+        first.lock.path.unlink()
+        with open_building(target, plan_of_the_second) as second:
+            with pytest.raises(InputError) as refused:
+                seal(first, files)
+            receipts = list(run_stage("write", write_words, ENGLISH, second, EngineSettings()))
+            seal(second, [receipt.files[0] for receipt in receipts])
+
+    assert refused.value.what == "this builder lost its lock"
+    assert open_artifact(target).manifest.provenance == {"builder": 2}
+    assert is_whole(target)
+
+
+def test_a_builder_that_another_took_over_from_has_nowhere_to_write(target: Path) -> None:
+    with open_building(target, PLAN) as first:
+        first.lock.path.unlink()
+        with open_building(target, PLAN), pytest.raises(InputError) as refused:
+            first.path("parts/a.txt")
+
+    assert str(refused.value) == (
+        f"{first.folder}: the building folder is gone; another builder took over; nothing was sealed"
+    )
+    assert not first.folder.exists()
+
+
+def test_the_number_rises_above_the_sealed_builders_when_the_lock_file_was_deleted(target: Path) -> None:
+    build(target)
+    build(target, {"second": "plan"})
+    target.with_name(".words.lock").unlink()
+
+    artifact = build(target, {"third": "plan"})
+
+    assert artifact.manifest.provenance == {"builder": 3}
+
+
+def test_a_sealed_artifact_is_exchanged_for_the_new_one(target: Path, system: str) -> None:
+    build(target)
+
+    build(target, {"second": "plan"})
+
+    assert open_artifact(target).manifest.identity.recipe == {"second": "plan"}
+    assert names_beside(target) == [".words.lock", "words"]
+
+
+def test_a_folder_that_nothing_was_sealed_in_is_never_replaced(target: Path) -> None:
+    target.mkdir()
+    (target / "thesis.tex").write_text("years of work")
+
+    with pytest.raises(InputError) as refused:
+        build(target)
+
+    assert refused.value.what == "something is here that is no sealed artifact"
+    assert refused.value.where == str(target)
+    assert refused.value.fix == "move it away, then run the same command"
+    assert files_in(target) == {"thesis.tex": b"years of work"}
+
+
+def test_an_empty_folder_is_no_obstacle(target: Path) -> None:
+    target.mkdir()
+
+    build(target)
+
+    assert is_whole(target)
+
+
+def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
+    member = build(target / "train")
+    inputs = [{"name": "train", "digest": member.manifest.digest, "member": "train"}]
+    identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
+    before = files_in(target)
+
+    artifact = seal_in_place(target, "words/dataset", "words", identity, {"host": "here"})
+
+    assert files_in(target).keys() - before.keys() == {"manifest.json"}
+    assert artifact.manifest.provenance == {"host": "here", "builder": 1}
+    assert is_whole(target)
+
+
+def test_a_crash_while_a_replaced_folder_was_removed_is_cleaned_up(target: Path) -> None:
+    build(target)
+    half_removed = target.with_name("words.building.7")
+    (half_removed / "parts").mkdir(parents=True)
+    (half_removed / "parts" / "a.txt").write_text("UN\n")
+
+    build(target, {"second": "plan"})
+
+    assert names_beside(target) == [".words.lock", "words"]

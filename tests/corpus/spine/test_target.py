@@ -1,0 +1,354 @@
+"""Targets: built when missing, left alone when current, and never overwritten unasked."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, verify
+from pipeline_assets.corpus.spine.building import Building, open_building
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.sealing import building_folders
+from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.target import Content, Target, changed_keys
+
+COUNT = Target("words/count", "count", Path("count"), StageVersion("count", 1), {}, upstream=(target_of("english"),))
+ENGLISH_WORDS = target_of("english")
+
+
+def nothing(building: Building) -> Content:
+    return Content([], {"documents": 0}, {})
+
+
+def one_file(building: Building) -> Content:
+    return Content([write_words(ENGLISH[0], WHOLE, building).files[0]], {"documents": 2}, {})
+
+
+def never(building: Building) -> Content:
+    raise AssertionError("the artifact is there: nothing is to be made")
+
+
+def build(target: Target, root: Path, make: Callable[[Building], Content] = nothing, replace: bool = False) -> Artifact:
+    return target.build(root, make, replace, {"workers": 1})
+
+
+def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
+    assert ENGLISH_WORDS.state(tmp_path) == ("missing", "not built yet")
+
+
+def test_what_was_built_is_current_under_its_digest(tmp_path: Path) -> None:
+    artifact = build_words(tmp_path, "english")
+
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", artifact.manifest.digest)
+
+
+def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:
+    upstream = build(replace(ENGLISH_WORDS, folder=Path("up")), tmp_path)
+    target = Target(
+        kind="words/count",
+        name="count",
+        folder=Path("count"),
+        stage=StageVersion("count", 4),
+        recipe={"language": "english"},
+        upstream=(replace(ENGLISH_WORDS, folder=Path("up")),),
+        tokenizer={"family": "o200k", "sha256": "aa"},
+    )
+    hub_file = {"name": "a.parquet", "digest": "sha256:bb"}
+
+    def make(building: Building) -> Content:
+        file, label = write_words(ENGLISH[0], WHOLE, building).files
+        label = replace(label, path=".work/a.lengths")
+        building.path("meta.json").write_bytes(building.path(".work/a.lengths").read_bytes())
+        label = replace(label, path="meta.json")
+        return Content([file], {"documents": 2}, {"upper_case": True}, [hub_file], [label], {"remark": "by hand"})
+
+    manifest = build(target, tmp_path, make).manifest
+
+    assert (manifest.kind, manifest.name) == ("words/count", "count")
+    assert manifest.identity == Identity(
+        stage=StageVersion("count", 4),
+        recipe={"language": "english"},
+        inputs=[{"name": "words/parts", "digest": upstream.manifest.digest}, hub_file],
+        tokenizer={"family": "o200k", "sha256": "aa"},
+        decisions={"upper_case": True},
+        counts={"documents": 2},
+        files=manifest.identity.files,
+    )
+    assert [file.path for file in manifest.identity.files] == ["parts/a.txt"]
+    assert [file.path for file in manifest.storage] == ["parts/a.txt", "meta.json"]
+    assert manifest.provenance["run_settings"] == {"workers": 1}
+    assert manifest.provenance["remark"] == "by hand"
+
+
+def test_the_digest_is_the_same_wherever_and_however_it_was_built(tmp_path: Path) -> None:
+    digests = {
+        build_words(tmp_path / "here", "english").manifest.digest,
+        build_words(tmp_path / "there", "english", workers=2).manifest.digest,
+    }
+
+    assert len(digests) == 1
+
+
+def test_the_digest_is_the_same_whatever_it_and_what_it_is_made_from_are_called(tmp_path: Path) -> None:
+    def built(name: str) -> tuple[str, str]:
+        words = replace(ENGLISH_WORDS, name=f"{name}_words", folder=Path(f"{name}_words"))
+        count = replace(COUNT, name=name, folder=Path(name), upstream=(words,))
+        return tuple(build(target, tmp_path, one_file).manifest.digest for target in (words, count))
+
+    assert built("first") == built("second")
+
+
+@pytest.mark.parametrize(("partition", "role"), [(None, "words/parts"), ("train", "words/parts/train")])
+def test_the_role_of_a_target_is_its_kind_and_partition(partition: str | None, role: str) -> None:
+    assert replace(ENGLISH_WORDS, name="whatever", partition=partition).role == role
+
+
+def test_what_is_current_is_not_touched(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    build(ENGLISH_WORDS, tmp_path, never, replace=True)
+
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_another_recipe_makes_it_stale_and_names_the_keys(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    state = target_of("french").state(tmp_path)
+
+    assert state == ("stale", "the recipe changed (language: english → french)")
+
+
+def test_another_version_of_the_stage_makes_it_stale(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    state = replace(ENGLISH_WORDS, stage=StageVersion("words", 2)).state(tmp_path)
+
+    assert state == ("stale", "it was made by words version 1, the program has words version 2")
+
+
+def test_another_tokenizer_makes_it_stale(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    state = replace(ENGLISH_WORDS, tokenizer={"family": "o200k", "sha256": "aa"}).state(tmp_path)
+
+    assert state == ("stale", "the tokenizer changed")
+
+
+def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+    build(COUNT, tmp_path)
+
+    build_words(tmp_path, "french")
+
+    assert COUNT.state(tmp_path) == ("stale", "words changed since")
+
+
+def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        build(COUNT, tmp_path)
+
+    assert refused.value.where == str(tmp_path / "words")
+    assert refused.value.fix == "build it, or wait for its build to end"
+
+
+def test_without_replace_another_version_stays_and_the_error_says_what_differs(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    with pytest.raises(UsageError) as refused:
+        build(target_of("french"), tmp_path, never)
+
+    assert refused.value.what == ("another version is sealed here: the recipe changed (language: english → french)")
+    assert refused.value.where == str(tmp_path / "words")
+    assert refused.value.fix == "give it another `name` in the recipe, or run with --replace"
+    assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
+
+
+def test_the_error_names_the_recipe_key_that_gives_it_another_folder(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    with pytest.raises(UsageError) as refused:
+        build(replace(target_of("french"), named_by="source.name"), tmp_path, never)
+
+    assert refused.value.fix == "give it another `source.name` in the recipe, or run with --replace"
+
+
+def remove_a_file(folder: Path) -> tuple[str, str]:
+    (folder / "parts/a.txt").unlink()
+    return "parts/a.txt", "the file is missing"
+
+
+def cut_a_file(folder: Path) -> tuple[str, str]:
+    (folder / "parts/b.txt").chmod(0o644)
+    (folder / "parts/b.txt").write_bytes(b"THREE\n")
+    return "parts/b.txt", "has 6 bytes, sealed with 16"
+
+
+def spoil_the_manifest(folder: Path) -> tuple[str, str]:
+    (folder / "manifest.json").write_bytes(b"[]")
+    return "manifest.json", "this is no manifest: its parts have other types"
+
+
+DAMAGE = pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
+
+
+@DAMAGE
+def test_what_lost_a_file_or_its_manifest_is_damaged_and_says_where(
+    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
+) -> None:
+    folder = build_words(tmp_path, "english").folder
+
+    name, what = damage(folder)
+
+    assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+    assert target_of("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+
+
+@DAMAGE
+def test_without_replace_what_is_damaged_stays_as_it_is(
+    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
+) -> None:
+    folder = build_words(tmp_path, "english").folder
+    name, what = damage(folder)
+
+    with pytest.raises(InputError) as refused:
+        build(ENGLISH_WORDS, tmp_path, never)
+
+    assert not isinstance(refused.value, UsageError)
+    assert str(refused.value) == (
+        f"{folder}: it is damaged ({folder / name}: {what}); run with --replace to build it again"
+    )
+    assert ENGLISH_WORDS.state(tmp_path)[0] == "damaged"
+
+
+@DAMAGE
+def test_with_replace_what_is_damaged_is_built_again_to_the_same_digest(
+    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
+) -> None:
+    sealed = build_words(tmp_path, "english")
+    damage(sealed.folder)
+
+    again = build_words(tmp_path, "english")  # it replaces what is there
+
+    assert again.manifest.digest == sealed.manifest.digest
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
+    assert words_in(sealed.folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
+
+
+def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_is_built_again(tmp_path: Path) -> None:
+    folder = build_words(tmp_path, "english").folder
+    made = build(COUNT, tmp_path)
+
+    spoil_the_manifest(folder)
+    spoilt = COUNT.state(tmp_path)
+    build_words(tmp_path, "english")
+
+    assert spoilt == ("stale", "words is damaged")
+    assert COUNT.state(tmp_path) == ("current", made.manifest.digest)
+
+
+def test_with_replace_the_new_version_takes_its_place(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    build(target_of("french"), tmp_path, one_file, replace=True)
+
+    assert words_in(tmp_path / "words") == ["ONE", "TWO"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".words.lock", "words"]
+
+
+def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    def fail(building: Building) -> Content:
+        one_file(building)
+        raise InputError("the disk is full", building.folder, "free some")
+
+    with pytest.raises(InputError, match="the disk is full"):
+        build(target_of("french"), tmp_path, fail, replace=True)
+
+    assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
+    assert [path.name for path in building_folders(tmp_path / "words")] == ["words.building.2"]
+
+
+def test_a_second_build_at_the_same_time_is_refused(tmp_path: Path) -> None:
+    with open_building(tmp_path / "words", {}), pytest.raises(InputError, match="is building this"):
+        build(ENGLISH_WORDS, tmp_path, never)
+
+
+def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = build_words(tmp_path / "elsewhere", "english")
+
+    def appear(step: str, path: Path) -> None:
+        if path.name == ".plan.json" and sealed.folder.exists():
+            sealed.folder.rename(tmp_path / "words")
+
+    monkeypatch.setattr(durable, "failpoint", appear)
+    artifact = build(ENGLISH_WORDS, tmp_path, never)
+
+    assert artifact.manifest == sealed.manifest
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".words.lock", "elsewhere", "words"]
+
+
+def test_what_is_current_can_be_had_while_another_version_is_built(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+
+    with open_building(tmp_path / "words", {}):
+        artifact = build(ENGLISH_WORDS, tmp_path, never)
+
+    assert artifact.manifest.identity.recipe == {"language": "english"}
+
+
+def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_path: Path) -> None:
+    members = [
+        replace(target_of(language), folder=Path("all", language), name=f"all/{language}", partition=language)
+        for language in ("en", "fr")
+    ]
+    dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=tuple(members))
+    sealed = [build(member, tmp_path, one_file) for member in members]
+
+    artifact = dataset.seal_members(tmp_path, Content([], {"documents": 4}, {}), {})
+
+    assert artifact.manifest.identity.inputs == [
+        {"name": "words/parts/en", "digest": sealed[0].manifest.digest, "member": "en"},
+        {"name": "words/parts/fr", "digest": sealed[1].manifest.digest, "member": "fr"},
+    ]
+    assert [file.path for file in verify(tmp_path / "all")] == ["en/parts/a.txt", "fr/parts/a.txt"]
+    assert dataset.state(tmp_path) == ("current", artifact.manifest.digest)
+
+
+def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path) -> None:
+    member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
+    dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=(member,))
+    build(member, tmp_path, one_file)
+    before = dataset.seal_members(tmp_path, Content([], {}, {}), {}).manifest.digest
+
+    changed = replace(member, recipe={"language": "french"})
+    build(changed, tmp_path, nothing, replace=True)
+    after = replace(dataset, upstream=(changed,)).seal_members(tmp_path, Content([], {}, {}), {}).manifest.digest
+
+    assert after != before
+    assert open_artifact(tmp_path / "all").manifest.digest == after
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ({}, {}, []),
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 2}, ["a: 1 → 2"]),
+        ({"a": 1}, {}, ["a: 1 → None"]),
+        ({"s": {"x": 1, "y": 2}}, {"s": {"x": 1, "y": 3}}, ["s.y: 2 → 3"]),
+        ({"s": {"x": 1}, "a": 1}, {"s": "none", "a": 2}, ["a: 1 → 2", "s: {'x': 1} → none"]),
+    ],
+)
+def test_changed_keys_are_dotted_names_with_both_values(
+    old: dict[str, object], new: dict[str, object], changed: list[str]
+) -> None:
+    assert changed_keys(old, new) == changed
