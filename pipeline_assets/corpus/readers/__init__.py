@@ -1,0 +1,1 @@
+"""Readers: from a source as the world has it to rows."""

@@ -1,0 +1,146 @@
+"""What the cache holds of the hub files that manifests name, as claims that can be checked. Nothing is fetched."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.spine.chain import Finding
+from pipeline_assets.corpus.spine.rehash import Algorithm, Claim
+
+_HUB_FILE = re.compile(r"(?P<dataset>[^@]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
+_SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
+_LISTED_AS = ("sha256:", "git-sha1:")
+CURE = "delete it; it is fetched again when it is needed"
+
+
+@dataclass
+class HeldOfHub:
+    """How the cache stands to the hub files of a chain.
+
+    Attributes:
+        listed: files that manifests list; of most, nothing was ever read.
+        whole: files read that are here from first to last byte: held against the hash that the hub lists.
+        in_part: files read of which all row groups are here: held against the hash that they were fetched with, since
+            the hub has none of a part.
+        not_here: files read of which a row group isn't.
+        not_looked_for: inputs that are no hub files.
+        claims: what the bytes that are here should hash to.
+        findings: what the names, sizes and listings alone contradict.
+    """
+
+    listed: int = 0
+    whole: list[str] = field(default_factory=list)
+    in_part: list[str] = field(default_factory=list)
+    not_here: list[str] = field(default_factory=list)
+    not_looked_for: list[str] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Mapping[str, Any]]]) -> HeldOfHub:
+    """
+    Args:
+        outside: the files that artifacts were made from, as their manifests list them, by digest of the artifact.
+    """
+    held, hub = HeldOfHub(), HubFiles(cache)
+    seen: set[str] = set()
+    for artifact, entries in outside.items():
+        commits: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+        for entry in entries:
+            match = _HUB_FILE.fullmatch(entry["name"])
+            if match is None:
+                held.not_looked_for.append(entry["name"])
+                continue
+            commits.setdefault((match["dataset"], match["commit"]), []).append((match["path"], entry))
+            if entry["name"] not in seen:
+                seen.add(entry["name"])
+                _look_for(entry, hub.bytes_folder(match["dataset"], entry["digest"]), artifact, held)
+        for (dataset, commit), listed in commits.items():
+            held.findings += _listing_findings(hub.listing_path(dataset, commit), listed, artifact)
+    return held
+
+
+def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, held: HeldOfHub) -> None:
+    held.listed += 1
+    spans: list[Span] = []
+    for span in _spans_in(folder):
+        size = span.local.stat().st_size
+        if size == span.stop - span.start:
+            spans.append(span)
+        else:
+            what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CURE}"
+            held.findings.append(Finding(span.local, what, artifact))
+    tiles = _apart(spans)
+    is_whole = covers(tiles, 0, entry["bytes"]) and entry["digest"].startswith(_LISTED_AS)
+    if is_whole and tiles:
+        held.claims.append(_claim_on_file(entry, tiles))
+    held.claims += [_claim_on_span(entry, span) for span in spans if not is_whole or span not in tiles]
+    if "row_groups" in entry:
+        is_here = all(covers(tiles, group["start"], group["stop"]) for group in entry["row_groups"])
+        (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
+
+
+def spans_of(cache: Path, entry: Mapping[str, Any]) -> list[Span]:
+    """The bytes of a hub file, as a manifest lists it, that the cache holds: in order, no byte in two spans."""
+    match = _HUB_FILE.fullmatch(entry["name"])
+    if match is None:
+        return []
+    folder = HubFiles(cache).bytes_folder(match["dataset"], entry["digest"])
+    return _apart([span for span in _spans_in(folder) if span.local.stat().st_size == span.stop - span.start])
+
+
+def covers(spans: Sequence[Span], start: int, stop: int) -> bool:
+    """Whether spans, in order, hold all of [start, stop)."""
+    for span in spans:
+        if span.start <= start < span.stop:
+            start = span.stop
+    return start >= stop
+
+
+def _spans_in(folder: Path) -> Iterator[Span]:
+    for path in folder.glob("*-*.*"):
+        match = _SPAN.fullmatch(path.name)
+        if match is not None:
+            yield Span(int(match["start"]), int(match["stop"]), path)
+
+
+def _apart(spans: Sequence[Span]) -> list[Span]:
+    """Spans in order without those that begin inside one before them; of two with one start, the longer."""
+    apart: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
+        if not apart or span.start >= apart[-1].stop:
+            apart.append(span)
+    return apart
+
+
+def _claim_on_file(entry: Mapping[str, Any], tiles: Sequence[Span]) -> Claim:
+    algorithm, _, expected = entry["digest"].partition(":")
+    paths = tuple(span.local for span in tiles)
+    said = "the hub lists"
+    return Claim(entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said)
+
+
+def _claim_on_span(entry: Mapping[str, Any], span: Span) -> Claim:
+    name = f"{entry['name']} bytes {span.start}-{span.stop}"
+    sha256 = span.local.suffix[1:]
+    return Claim(entry["digest"], name, (span.local,), span.stop - span.start, "sha256", sha256, "fetched with")
+
+
+def _listing_findings(path: Path, listed: Sequence[tuple[str, Mapping[str, Any]]], artifact: str) -> Iterator[Finding]:
+    """Where the cached listing of a commit says something else than the manifest; a listing that isn't here is fine."""
+    try:
+        cached = {file["path"]: (file["digest"], file["size"]) for file in json.loads(path.read_bytes())}
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        yield Finding(path, f"the listing can't be read ({error}); {CURE}", artifact)
+        return
+    for name, entry in listed:
+        if cached.get(name) != (entry["digest"], entry["bytes"]):
+            digest, size = cached.get(name, ("nothing", 0))
+            what = f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
+            yield Finding(path, f"{what}; {CURE}", artifact)

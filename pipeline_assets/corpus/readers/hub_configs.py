@@ -1,0 +1,132 @@
+"""Configs of a hub dataset: their names as language and script, and the files that each one says are its own.
+
+A multilingual dataset names its configs `<language>_<Script>`: ISO 639-3 and ISO 15924, such as `eng_Latn`. The
+dataset's card lists them, in the YAML between its first two `---` lines, under `configs` (hub documentation, "Manual
+Configuration"). Names are compared whole: `asm_Beng` is Assamese in Bengali script and has nothing to do with `eng`.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+CARD = "README.md"
+_LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_(\w+))?$")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One config of a dataset.
+
+    Attributes:
+        name: as the card has it.
+        language, script: where the name is of that form, else None.
+        variant: what follows them, as in `eng_Latn_removed`; None where nothing does.
+        files: (split, pattern) of its data files, in the card's order; patterns are as fnmatch reads them.
+    """
+
+    name: str
+    language: str | None
+    script: str | None
+    variant: str | None
+    files: tuple[tuple[str, str], ...]
+
+    def patterns(self, split: str) -> list[str]:
+        """Patterns of the files of one split."""
+        return [pattern for name, pattern in self.files if name == split]
+
+
+def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
+    """The configs in the card of a dataset at a commit, in the card's order; none where the card lists none.
+
+    Raises:
+        InputError: from the hub, or a card whose YAML can't be read.
+    """
+    card = next((file for file in hub.list_files(dataset, commit) if file.path == CARD), None)
+    if card is None:
+        return []
+    text = hub.fetch(dataset, commit, card).local.read_bytes().decode("utf-8", "replace")
+    return configs_of_card(text, f"{dataset}@{commit}:{CARD}")
+
+
+def configs_of_card(card: str, where: str) -> list[Config]:
+    """The configs in the text of a card.
+
+    Raises:
+        InputError: its YAML can't be read, or `configs` is no list of names and files.
+    """
+    parts = re.split(r"^---[ \t]*$", card.lstrip("\ufeff").replace("\r\n", "\n"), maxsplit=2, flags=re.MULTILINE)
+    if len(parts) < 3 or parts[0].strip():
+        return []
+    fix = "name the files in the recipe instead of a config"
+    try:
+        metadata = yaml.safe_load(parts[1]) or {}
+    except yaml.YAMLError as error:
+        raise InputError(f"the card's YAML can't be read ({' '.join(str(error).split())})", where, fix) from None
+    try:
+        return [_config(entry) for entry in metadata.get("configs") or []]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"`configs` is not a list of names and files ({error!r})", where, fix) from None
+
+
+def matching(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:
+    """Configs of exactly this language and this script; None asks for any."""
+    return [
+        config
+        for config in configs
+        if language in (None, config.language) and script in (None, config.script) and config.language is not None
+    ]
+
+
+def containing(configs: Sequence[Config], text: str) -> list[Config]:
+    """Configs whose name holds a piece of text, in any case: for looking around, not for choosing."""
+    return [config for config in configs if text.lower() in config.name.lower()]
+
+
+def traps(configs: Iterable[Config], text: str) -> list[Config]:
+    """Of configs whose name holds a text: those whose language it is not."""
+    return [config for config in configs if config.language != text.lower()]
+
+
+def config_named(configs: Sequence[Config], name: str, where: str) -> Config:
+    """The config of exactly this name.
+
+    Raises:
+        UsageError: there is none (names the nearest).
+    """
+    by_name = {config.name: config for config in configs}
+    if name in by_name:
+        return by_name[name]
+    if not by_name:
+        raise UsageError(f"there is no config {name!r}: its card lists none", where, "name its files in the recipe")
+    nearest = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5) or sorted(by_name)[:3]
+    raise UsageError(f"there is no config {name!r} among {len(by_name)}", where, f"nearest: {', '.join(nearest)}")
+
+
+def _config(entry: dict[str, Any]) -> Config:
+    name = str(entry["config_name"])
+    match = _LANGUAGE_SCRIPT.match(name)
+    language, script, variant = match.groups() if match else (None, None, None)
+    return Config(name, language, script, variant, tuple(_files(entry.get("data_files"))))
+
+
+def _files(data_files: Any) -> Iterable[tuple[str, str]]:
+    """(split, pattern) of every form that a card may have: a pattern, a list of them, or of {split, path}."""
+    for item in data_files if isinstance(data_files, list) else [data_files]:
+        if isinstance(item, str):
+            yield "train", _as_fnmatch(item)
+        elif isinstance(item, dict):
+            paths = item["path"]
+            for path in paths if isinstance(paths, list) else [paths]:
+                yield str(item.get("split", "train")), _as_fnmatch(str(path))
+
+
+def _as_fnmatch(pattern: str) -> str:
+    """fnmatch's `*` passes slashes, so `**` adds nothing."""
+    return pattern.replace("**/", "*").replace("**", "*")

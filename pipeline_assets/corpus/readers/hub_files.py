@@ -1,0 +1,338 @@
+"""Files of a dataset at one hub commit: listed once, fetched by exact path and byte range, never used unchecked.
+
+`huggingface_hub`'s own client speaks to the hub; this adds what a corpus needs: every call retried the same way (the
+client retries some calls only), every answer held against the listing, every byte kept in the cache under the hash of
+its file, so that nothing is downloaded twice and a commit that was read once needs no network.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipeline_assets.corpus.readers import hub_retry
+from pipeline_assets.corpus.readers.traffic import Traffic
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import file_sha256
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+logger = logging.getLogger("corpusmill")
+T = TypeVar("T")
+_BLOCK_BYTES = 1 << 20
+_TIMEOUT_S = 30.0
+_PARTIAL = ".part"
+_DATASET = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+CACHE_FOLDER = "hub_cache"  # below a data root
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One file at a commit: its path, its size in bytes and its hash, `sha256:…` for LFS files, else `git-sha1:…`."""
+
+    path: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes [start, stop) of a hub file, in a local file."""
+
+    start: int
+    stop: int
+    local: Path
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """Reading access to datasets on a hub.
+
+    Attributes:
+        cache: folder for listings and bytes; may be deleted at any time between builds.
+        endpoint: address of the hub; None means the client's own default (HF_ENDPOINT, else the public hub).
+        token: for gated and private datasets; None means the client's own (HF_TOKEN, or the saved login).
+        tries: how often a call is tried in all.
+        wait_s: first wait between tries, doubled each time up to 60 s, unless the hub says how long.
+        traffic: counts what comes over the wire.
+    """
+
+    cache: Path
+    endpoint: str | None = None
+    token: str | None = None
+    tries: int = 6
+    wait_s: float = 1.0
+    traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
+
+    def resolve(self, dataset: str, revision: str = "main") -> str:
+        """The commit, 40 hex digits, that a branch or tag points to now.
+
+        Raises:
+            UsageError: `dataset` is not owner/name.
+        """
+        if not _DATASET.fullmatch(dataset):
+            raise UsageError("this is no dataset", dataset, "write owner/name, such as HuggingFaceFW/fineweb-edu")
+        return self._call(dataset, revision, lambda: self._commit(dataset, revision))
+
+    def list_files(self, dataset: str, commit: str) -> list[HubFile]:
+        """Every file at the commit, sorted by path; asked once, then kept.
+
+        Raises:
+            InputError: `commit` is no commit, or the hub doesn't know it or doesn't show it.
+        """
+        if not _COMMIT.fullmatch(commit):
+            raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, "run `corpusmill pin` to get one")
+        kept = self.listing_path(dataset, commit)
+        files = _kept_listing(kept)
+        if files is None:
+            files = self._call(dataset, commit, lambda: self._list(dataset, commit))
+            durable.make_folder(kept.parent)
+            durable.write_durably(kept, json.dumps([vars(file) for file in files], indent=0).encode())
+        return files
+
+    def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
+        """Bytes [start, stop) of a file, the whole by default, in the cache; a cut download goes on where it stopped.
+
+        A whole file is checked against its hash in the listing. Of a part, the hub must say that it belongs to the file
+        with that hash; its own sha256 is kept and checked at every later use.
+
+        Raises:
+            InputError: the hub has other bytes under this name, or doesn't give them.
+        """
+        stop = file.size if stop is None else stop
+        folder = self.bytes_folder(dataset, file.digest)
+        durable.make_folder(folder)
+        with _alone_in(folder):
+            kept = _kept(folder, start, stop)
+            if kept is None:
+                partial = _partial(folder, start, stop)
+                self._call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
+                where = f"{dataset}@{commit}:{file.path}"
+                sha256 = _checked(partial, file, where, is_whole=(start, stop) == (0, file.size))
+                kept = folder / f"{start}-{stop}.{sha256}"
+                durable.rename(partial, kept)
+        return Span(start, stop, kept)
+
+    def bytes_missing(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
+        """How many of the bytes [start, stop) a fetch would ask for: all but what is kept, or was cut off.
+
+        Goes by names and sizes and hashes nothing, so that damage shows only when the bytes are used.
+        """
+        folder = self.bytes_folder(dataset, file.digest)
+        going_on = _partial_name(start, stop)
+        have = 0
+        for path in folder.glob(f"{start}-{stop}.*"):
+            size = path.stat().st_size
+            if path.name == going_on or (path.suffix != _PARTIAL and size == stop - start):
+                have = max(have, size)
+        return max(0, stop - start - have)
+
+    def fetch_rest(self, dataset: str, commit: str, file: HubFile, tail: Sequence[Span]) -> Span:
+        """What lies before `tail`, spans that are here already up to the file's end; together they have its hash.
+
+        Raises:
+            InputError: they don't; all are removed from the cache.
+        """
+        rest = self.fetch(dataset, commit, file, 0, tail[0].start)
+        if _digest_of([rest.local, *(span.local for span in tail)], file) != file.digest:
+            for span in (rest, *tail):
+                span.local.unlink()
+            raise hub_retry.not_as_listed(file.digest, f"{dataset}@{commit}:{file.path}")
+        return rest
+
+    def _commit(self, dataset: str, revision: str) -> str:
+        with hub_retry.reading_answer():
+            sha = str(self._api().repo_info(dataset, revision=revision, repo_type="dataset").sha)
+        if not _COMMIT.fullmatch(sha):
+            raise hub_retry.Garbled(f"{sha!r} is no commit")
+        return sha
+
+    def _list(self, dataset: str, commit: str) -> list[HubFile]:
+        """Every page of the tree. The client's own listing tries again by itself, for longer than anyone would wait."""
+        from huggingface_hub import get_session, hf_raise_for_status
+        from huggingface_hub.utils._headers import build_hf_headers
+
+        files = []
+        url: str | None = f"{self._address()}/api/datasets/{dataset}/tree/{commit}?recursive=true&expand=false"
+        while url is not None:
+            response = get_session().get(url, headers=build_hf_headers(token=self.token), timeout=_TIMEOUT_S)
+            hf_raise_for_status(response)
+            self.traffic.add(response.num_bytes_downloaded)
+            with hub_retry.reading_answer():
+                files += [_listed(entry) for entry in response.json() if entry["type"] != "directory"]
+            url = response.links.get("next", {}).get("url")
+        return sorted(files, key=lambda file: file.path)
+
+    def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
+        """Nothing, if the hub still lists the file as the cache does.
+
+        Raises:
+            InputError: it doesn't, so the listing came damaged; it is removed.
+        """
+        kept = self.listing_path(dataset, commit)
+        if file in (_kept_listing(kept) or ()) and file not in self._list(dataset, commit):
+            kept.unlink()
+            what = f"the cached listing has {file.path} with {file.digest} of {file.size} bytes, the hub's has not"
+            raise InputError(what, f"{dataset}@{commit}", "run again: the listing is asked for anew")
+
+    def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
+        """One try: asks where the bytes are, checks that they are the listed file's, appends what is missing."""
+        import httpx2
+        from huggingface_hub import get_hf_file_metadata, get_session, hf_hub_url, hf_raise_for_status
+        from huggingface_hub.utils._headers import build_hf_headers
+
+        durable.step("create", partial)
+        partial.touch()
+        have = partial.stat().st_size
+        if have >= stop - start:
+            return
+        where = f"{dataset}@{commit}:{file.path}"
+        url = hf_hub_url(dataset, file.path, repo_type="dataset", revision=commit, endpoint=self.endpoint)
+        found = get_hf_file_metadata(url, token=self.token, timeout=_TIMEOUT_S)
+        if found.etag != file.digest.partition(":")[2] or found.size != file.size:
+            self._check_kept_listing(dataset, commit, file)
+            what = (
+                f"the hub has {found.etag} of {found.size} bytes, the listing says {file.digest} of {file.size} bytes"
+            )
+            raise hub_retry.changed_under_its_name(what, where)
+        headers = {"Range": f"bytes={start + have}-{stop - 1}", "Accept-Encoding": "identity"}
+        if found.location.startswith(url):
+            headers |= build_hf_headers(token=self.token)
+        with get_session().stream("GET", found.location, headers=headers, timeout=_TIMEOUT_S) as response:
+            if response.status_code in (401, 403, 404) and not found.location.startswith(url):
+                raise hub_retry.refused_by_storage(response.status_code, where)
+            hf_raise_for_status(response)
+            if response.status_code != 206 and (start + have, stop) != (0, file.size):
+                raise InputError(
+                    "the hub ignores byte ranges", f"{dataset}:{file.path}", "use a hub that serves ranges"
+                )
+            asked, served = f"bytes {start + have}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
+            if response.status_code == 206 and served not in (asked, asked.replace(f"/{file.size}", "/*")):
+                what = f"the hub sends `{served}` for `{asked}`"
+                raise hub_retry.changed_under_its_name(what, where)
+            with open(partial, "ab") as output:
+                for block in response.iter_bytes():  # as they arrive: of a block being filled, a cut would lose all
+                    durable.step("append", partial)
+                    output.write(block)
+                    self.traffic.add(len(block))
+                output.flush()
+                durable.step("fsync", partial)
+                os.fsync(output.fileno())
+        if partial.stat().st_size < stop - start:
+            raise httpx2.ReadError("the body ended early")
+
+    def _call(self, dataset: str, revision: str, call: Callable[[], T]) -> T:
+        return hub_retry.with_retries(
+            call, hub_retry.HubCall(dataset, revision, self._address(), self.tries, self.wait_s)
+        )
+
+    def _address(self) -> str:
+        from huggingface_hub import constants
+
+        return self.endpoint or constants.ENDPOINT
+
+    def _api(self) -> "HfApi":
+        from huggingface_hub import HfApi
+
+        return HfApi(endpoint=self.endpoint, token=self.token)
+
+    def listing_path(self, dataset: str, commit: str) -> Path:
+        """Where the cache keeps what a dataset holds at a commit."""
+        return self.cache / dataset.replace("/", "--") / "listings" / f"{commit}.json"
+
+    def bytes_folder(self, dataset: str, digest: str) -> Path:
+        """Where the cache keeps bytes of a file: spans named `<start>-<stop>.<their sha256>`, downloads `.part`."""
+        return self.cache / dataset.replace("/", "--") / "bytes" / digest.replace(":", "-")
+
+
+def _listed(entry: Mapping[str, Any]) -> HubFile:
+    """A file from an entry of the tree.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such entry.
+    """
+    lfs = entry.get("lfs")
+    digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
+    if entry["type"] != "file" or not isinstance(entry["path"], str) or not isinstance(entry["size"], int):
+        raise ValueError(f"{entry} is no file")
+    return HubFile(entry["path"], entry["size"], digest)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process, and one thread of it, at a time: two builds may want the same bytes."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _kept_listing(path: Path) -> list[HubFile] | None:
+    """A cached listing; None where there is none, or a damaged one."""
+    try:
+        return [HubFile(**file) for file in json.loads(path.read_bytes())]
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        logger.warning("%s: the cached listing is damaged; it is asked for again", path)
+        return None
+
+
+def _kept(folder: Path, start: int, stop: int) -> Path | None:
+    """A cached span that is still what it was; a damaged one is removed."""
+    for path in folder.glob(f"{start}-{stop}.*"):
+        if path.suffix == _PARTIAL:
+            continue
+        if file_sha256(path) == path.suffix[1:]:
+            return path
+        logger.warning("%s: cached bytes are damaged; they are fetched again", path)
+        path.unlink()
+    return None
+
+
+def _partial(folder: Path, start: int, stop: int) -> Path:
+    """Where a download goes on; what another boot of the machine left may hold bytes never synced, and is removed."""
+    partial = folder / _partial_name(start, stop)
+    for other in folder.glob(f"{start}-{stop}.*{_PARTIAL}"):
+        if other != partial:
+            durable.remove(other)
+    return partial
+
+
+def _partial_name(start: int, stop: int) -> str:
+    return f"{start}-{stop}.{durable.boot()}{_PARTIAL}"
+
+
+def _checked(partial: Path, file: HubFile, where: str, is_whole: bool) -> str:
+    """sha256 of a finished download.
+
+    Raises:
+        InputError: it is the whole file and not the one that is listed; the download is removed.
+    """
+    if is_whole and _digest_of([partial], file) != file.digest:
+        partial.unlink()
+        raise hub_retry.not_as_listed(file.digest, where)
+    return file_sha256(partial)
+
+
+def _digest_of(parts: Sequence[Path], file: HubFile) -> str:
+    """Digest of the parts' bytes, of the kind that the listing has for the file."""
+    kind = file.digest.partition(":")[0]
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    for part in parts:
+        with open(part, "rb") as data:
+            while block := data.read(_BLOCK_BYTES):
+                digest.update(block)
+    return f"{kind}:{digest.hexdigest()}"

@@ -1,0 +1,196 @@
+"""Parquet on a hub, read by footer and row group: memory and traffic are those of what is read, not of the file."""
+
+import bisect
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
+from pipeline_assets.corpus.spine.errors import InputError
+
+_TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
+_MAGIC = b"PAR1"
+
+
+class SpanFile(io.RawIOBase):
+    """A file of which only some spans, that don't overlap, are here; reading outside them is an error, not zeros."""
+
+    def __init__(self, size: int, spans: Sequence[Span]) -> None:
+        super().__init__()
+        self._size = size
+        self._spans = sorted(spans, key=lambda span: span.start)
+        self._starts = [span.start for span in self._spans]
+        self._files = [open(span.local, "rb") for span in self._spans]  # noqa: SIM115, closed in close()
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._size if size < 0 else min(self._size, self._position + size)
+        parts = []
+        while self._position < stop:
+            number = bisect.bisect_right(self._starts, self._position) - 1
+            if number < 0 or self._spans[number].stop <= self._position:
+                raise OSError(f"bytes {self._position} to {stop} were not fetched")
+            span, file = self._spans[number], self._files[number]
+            file.seek(self._position - span.start)
+            parts.append(file.read(min(stop, span.stop) - self._position))
+            self._position += len(parts[-1])
+        return b"".join(parts)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        super().close()
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The metadata of a Parquet file on a hub, and the spans that it was read from: the end of the file, in order."""
+
+    metadata: pq.FileMetaData
+    spans: tuple[Span, ...]
+
+    @property
+    def start(self) -> int:
+        """From here on the file's bytes are here."""
+        return self.spans[0].start
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """What a footer tells of the values of a column in one row group.
+
+    Attributes:
+        least, greatest: bounds of the values that are not null; None where the footer has none, or all are null.
+        nulls: how many; None where the footer doesn't tell.
+    """
+
+    column: str
+    least: Any
+    greatest: Any
+    nulls: int | None
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """One row group of a hub file.
+
+    Attributes:
+        first_row: number of its first row in the file.
+        rows: in it.
+        start, stop: its bytes in the file.
+        text_bytes: uncompressed size of the text column, what a footer knows of the length of the texts.
+        codec: compression of the text column, as Parquet names it: `SNAPPY`, `ZSTD`, `UNCOMPRESSED`.
+        bounds: of the columns asked for.
+    """
+
+    file: HubFile
+    number: int
+    first_row: int
+    rows: int
+    start: int
+    stop: int
+    text_bytes: int
+    codec: str = ""
+    bounds: tuple[ColumnBounds, ...] = field(default=(), compare=False)
+
+
+def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
+    """The footer, fetched by one or two ranges.
+
+    Raises:
+        InputError: the file is no Parquet file; what was fetched is removed, in case it was damaged on the way.
+    """
+    where = f"{dataset}@{commit}:{file.path}"
+    span = hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size)
+    tail = span.local.read_bytes()
+    if len(tail) < 12 or tail[-4:] != _MAGIC:
+        span.local.unlink(missing_ok=True)
+        raise InputError("this is no Parquet file", where, "correct `files` in the recipe")
+    footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
+    if footer_bytes > file.size:
+        span.local.unlink(missing_ok=True)
+        raise InputError("its footer is longer than the file", where, "the file is damaged: pin another commit")
+    spans: tuple[Span, ...] = (span,)
+    if footer_bytes > len(tail):
+        spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, span.start), span)
+    try:
+        with SpanFile(file.size, spans) as source:
+            return Footer(pq.read_metadata(source), spans)
+    except (pa.ArrowException, OSError) as error:
+        for fetched in spans:
+            fetched.local.unlink(missing_ok=True)
+        raise InputError(
+            f"its footer can't be read ({error})", where, "the file is damaged: pin another commit"
+        ) from None
+
+
+def row_groups(
+    footer: Footer, file: HubFile, text_column: str, where: str, bounded: Sequence[str] = ()
+) -> list[RowGroup]:
+    """Every row group of a file, in file order.
+
+    Args:
+        bounded: columns, of those that are there, whose bounds are wanted.
+    Raises:
+        InputError: there is no such text column (names those present).
+    """
+    metadata = footer.metadata
+    names = metadata.schema.to_arrow_schema().names
+    if text_column not in names:
+        what = f"there is no column `{text_column}`; it has {', '.join(names)}"
+        raise InputError(what, where, "set `columns.text` in the recipe to the column that holds the text")
+    groups, first_row = [], 0
+    shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = [group.column(column) for column in range(group.num_columns)]
+        starts = [
+            min(offset for offset in (chunk.data_page_offset, chunk.dictionary_page_offset) if offset)
+            for chunk in chunks
+        ]
+        of_text = [chunk for chunk in chunks if chunk.path_in_schema == text_column]
+        text_bytes = sum(chunk.total_uncompressed_size for chunk in of_text)
+        stop = max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
+        bounds = tuple(_bounds(chunk) for chunk in chunks if chunk.path_in_schema in bounded)
+        codec = of_text[0].compression if of_text else ""
+        bounds = shared.setdefault(bounds, bounds)
+        groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes, codec, bounds))
+        first_row += group.num_rows
+    return groups
+
+
+def _bounds(chunk: pq.ColumnChunkMetaData) -> ColumnBounds:
+    statistics = chunk.statistics
+    if statistics is None:
+        return ColumnBounds(chunk.path_in_schema, None, None, None)
+    nulls = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max:
+        return ColumnBounds(chunk.path_in_schema, None, None, nulls)
+    return ColumnBounds(chunk.path_in_schema, statistics.min, statistics.max, nulls)
+
+
+def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
+    """A Parquet file of which the footer and some row groups are here; where it has page checksums, they are checked.
+
+    Raises:
+        pyarrow.ArrowException, OSError: the bytes are not those of a Parquet file.
+    """
+    return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)

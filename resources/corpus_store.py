@@ -1,0 +1,163 @@
+"""The store: artifacts and recipes on this machine, built in turn and shown as materialisations."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import dagster as dg
+from pydantic import Field
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS, RECIPES, recipe_path
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import COPIES
+from pipeline_assets.corpus.spine.lock import BuilderBusy
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.start_method import StartMethod, default_start_method
+from pipeline_assets.corpus.spine.target import Target
+from resources.materialization import Preview, metadata_of
+
+PROJECT_RECIPES = Path(__file__).parents[1] / "manifests" / "recipes"
+RECIPE_TAG = "corpusmill/recipe"
+_POLL_S = 1.0
+R = TypeVar("R", bound=Recipe)
+
+
+def environment_setting(name: str, default: str) -> str:
+    """A CORPUSMILL_* variable, or the default where it is unset or empty."""
+    return dg.EnvVar(f"CORPUSMILL_{name}").get_value() or default
+
+
+def number_setting(name: str, default: int, at_least: int, at_most: int = 2**31) -> int:
+    """A CORPUSMILL_* variable that is a whole number.
+
+    Raises:
+        UsageError: it is none, or out of range.
+    """
+    value = environment_setting(name, str(default))
+    if not value.isdecimal() or not at_least <= int(value) <= at_most:
+        limits = f"from {at_least} to {at_most}" if at_most < 2**31 else f"of {at_least} or more"
+        raise UsageError(f"it is {value!r}", f"CORPUSMILL_{name}", f"set a whole number {limits}")
+    return int(value)
+
+
+class CorpusStore(dg.ConfigurableResource):
+    """Where artifacts lie, which recipes are built, and the run settings, which never change a byte.
+
+    A setting that the config leaves out comes from its CORPUSMILL_* variable, else it has its default.
+    """
+
+    data_root: str | None = Field(default=None, description="Folder of all artifacts; else CORPUSMILL_DATA, ./data")
+    healing_recipe: str = Field(default="healing_text_v1", description="Name or path of the healing recipe")
+    replace: bool = Field(default=False, description="Exchange sealed artifacts of another recipe for new ones")
+    workers: int | None = Field(
+        default=None, ge=0, description="Worker processes, 0 works in the run's own; else CORPUSMILL_WORKERS, 2"
+    )
+    fetch_threads: int = Field(default=8, ge=1, description="Downloads at a time")
+    wait_for_builder_s: float = Field(
+        default=86_400, ge=0, description="How long to wait for a run that builds the same artifact; 0 fails at once"
+    )
+
+    @property
+    def root(self) -> Path:
+        """The data root, absolute."""
+        return Path(self.data_root or environment_setting("DATA", "data")).absolute()
+
+    @property
+    def engine(self) -> EngineSettings:
+        """How stages run.
+
+        Raises:
+            UsageError: a setting that is none.
+        """
+        workers = number_setting("WORKERS", 2, at_least=0) if self.workers is None else self.workers
+        wanted, known = environment_setting("START_METHOD", default_start_method()), get_args(StartMethod)
+        method: StartMethod | None = next((name for name in known if name == wanted), None)
+        if method is None:
+            raise UsageError(f"it is {wanted!r}", "CORPUSMILL_START_METHOD", f"set one of {', '.join(known)}")
+        return EngineSettings(workers, method, number_setting("LOG_EVERY", 10, at_least=1))
+
+    @property
+    def zstd_level(self) -> int:
+        """Compression of text shards."""
+        return number_setting("ZSTD_LEVEL", 3, at_least=1, at_most=22)
+
+    def recipe(self, kind: type[R]) -> R:
+        """The chosen recipe of a system, from the data root's recipes or the project's."""
+        system = next(name for name, known in RECIPES.items() if known is kind)
+        return kind.read(recipe_path(self._recipe_name(system), [self.root / "recipes", PROJECT_RECIPES]))
+
+    def open(self, target: Target) -> Artifact:
+        """A sealed artifact of the store."""
+        return open_artifact(self.root / target.folder)
+
+    def run_settings(self, hub: HubFiles | None = None) -> RunSettings:
+        """How things are built.
+
+        Raises:
+            UsageError: a setting that is none.
+        """
+        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads)
+
+    def build(
+        self,
+        context: dg.AssetExecutionContext,
+        target: Target,
+        preview: Preview | None = None,
+        hub: HubFiles | None = None,
+    ) -> dg.MaterializeResult:
+        """The artifact as a materialisation; built as its kind is, only if it is not there as asked.
+
+        Args:
+            preview: rows of it for the UI.
+            hub: for an artifact that is read from one.
+        """
+        settings, kind = self.run_settings(hub), KINDS[target.kind]
+        context.instance.add_run_tags(context.run_id, {RECIPE_TAG: Path(self._recipe_name(target.system)).stem})
+        state, reason = target.state(self.root)
+        context.log.info(f"{target.name}: {state} ({reason})")
+        try:
+            artifact = self._build_in_turn(context, lambda: kind.build(target, self.root, self.replace, settings))
+        except InputError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        except OSError as error:
+            explained = durable.explain(error, Path(error.filename or self.root))
+            if explained is None:
+                raise
+            raise dg.Failure(description=str(explained), allow_retries=False) from explained
+        if target.export_as is not None:
+            self._copy_manifest(artifact, target.export_as)
+        return dg.MaterializeResult(
+            metadata=metadata_of(artifact, was_current=state == "current", preview=preview),
+            data_version=dg.DataVersion(artifact.manifest.digest),
+        )
+
+    def _build_in_turn(self, context: dg.AssetExecutionContext, build: Callable[[], Artifact]) -> Artifact:
+        """Runs of two partitions may want one upstream artifact: the second waits, then finds it there."""
+        deadline = time.monotonic() + self.wait_for_builder_s
+        has_spoken = False
+        while True:
+            try:
+                return build()
+            except BuilderBusy as busy:
+                if time.monotonic() >= deadline:
+                    raise
+                if not has_spoken:
+                    context.log.info(f"waiting: {busy.where}: {busy.what}")
+                    has_spoken = True
+                time.sleep(_POLL_S)
+
+    def _recipe_name(self, system: str) -> str:
+        return str(getattr(self, f"{system}_recipe"))
+
+    def _copy_manifest(self, artifact: Artifact, name: str) -> None:
+        copy, data = self.root / COPIES / name, (artifact.folder / FILE_NAME).read_bytes()
+        if not copy.exists() or copy.read_bytes() != data:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            durable.write_durably(copy, data)

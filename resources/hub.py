@@ -1,0 +1,24 @@
+"""The hub as a resource: address, token and cache around `readers.hub_files`."""
+
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from resources.corpus_store import number_setting
+
+
+class Hub(dg.ConfigurableResource):
+    """Where datasets are read from. The token is the client's own (HF_TOKEN or the saved login): it is no config."""
+
+    endpoint: str | None = Field(default=None, description="Address; empty means HF_ENDPOINT or the public hub")
+    cache: str | None = Field(default=None, description="Folder for fetched bytes; empty means <data root>/hub_cache")
+
+    tries: int | None = Field(default=None, ge=1, description="Tries of a call; else CORPUSMILL_HUB_TRIES, 6")
+
+    def files(self, data_root: Path) -> HubFiles:
+        """Reading access, with the cache below the data root unless the config says otherwise."""
+        cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
+        tries = self.tries or number_setting("HUB_TRIES", 6, at_least=1)
+        return HubFiles(cache, endpoint=self.endpoint, tries=tries)

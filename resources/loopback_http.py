@@ -1,0 +1,224 @@
+"""HTTP of the hub on loopback: what is asked, what is answered, and a server for one origin."""
+
+import json
+import re
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import parse_qs, unquote
+
+from resources.loopback_repos import CHUNK_BYTES, RepoFile
+
+Origin = Literal["hub", "storage"]
+NO_REPLY = 0  # status of an answer in whose place the connection is closed
+BODY_LIMIT_BYTES = 1 << 24
+BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One answered request, for tests that count bytes on the wire.
+
+    `path` is percent-decoded and without the query; `bytes_sent` is the part of the body that was handed to the socket;
+    `status` is NO_REPLY where the connection was closed instead.
+    """
+
+    method: str
+    path: str
+    status: int
+    bytes_sent: int
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What an answer depends on. HEAD asks as GET does; `parts` are the path's segments, which may hold slashes."""
+
+    method: str
+    raw_path: str
+    query: Mapping[str, str]
+    byte_range: str
+    has_token: bool
+    body: bytes
+
+    @property
+    def parts(self) -> list[str]:
+        return [unquote(part) for part in self.raw_path.strip("/").split("/")]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status, headers, and `length` bytes of body: bytes, or a file read from `start`."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | Path = b""
+    start: int = 0
+    length: int = 0
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body in pieces; less than `length` in all if the file has shrunk meanwhile."""
+        if isinstance(self.body, bytes):
+            yield self.body
+            return
+        with self.body.open("rb") as content:
+            content.seek(self.start)
+            left = self.length
+            while left and (chunk := content.read(min(left, CHUNK_BYTES))):
+                left -= len(chunk)
+                yield chunk
+
+
+class Refused(Exception):
+    """An error as the hub puts it: clients go by the status and the code in the header, people by the message."""
+
+    def __init__(self, status: int, code: str, message: str, commit: str = "") -> None:
+        super().__init__(message)
+        headers = {"X-Error-Code": code, "X-Error-Message": message, "X-Repo-Commit": commit}
+        self.answer = json_answer({"error": message}, status, {name: value for name, value in headers.items() if value})
+
+
+def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    body = json.dumps(content).encode()
+    return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
+
+
+def content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
+    """A file: 200, or 206 for one range, or 416 past the end. What is no single range is ignored (RFC 9110, 14.2)."""
+    headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+    asked = BYTE_RANGE.fullmatch(byte_range)
+    if asked is None or asked[0] == "bytes=-":
+        return Answer(200, headers, file.source, 0, file.size)
+    first, last = asked[1], asked[2]
+    start = int(first) if first else max(file.size - int(last), 0)
+    end = min(int(last) + 1, file.size) if first and last else file.size
+    if start >= file.size:
+        return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
+    if start >= end:
+        return Answer(200, headers, file.source, 0, file.size)
+    headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
+    return Answer(206, headers, file.source, start, end - start)
+
+
+class OriginServer(ThreadingHTTPServer):
+    """One origin. Knows its open connections, because a kept-alive one would go on being answered after the end."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        origin: Origin,
+        port: int,
+        answer: Callable[[Origin, Ask], Answer],
+        log: list[Request],
+        disturb: Callable[[str, Answer, bool], Answer],
+    ) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.origin: Origin = origin
+        self.answer = answer
+        self.disturb = disturb
+        self.log = log
+        self._open: set[socket.socket] = set()
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        connection, address = super().get_request()
+        self._open.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        self._open.discard(cast(socket.socket, request))
+        super().shutdown_request(request)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Silence for a client that hung up; a traceback only for a mistake in this file."""
+        if not isinstance(sys.exception(), OSError):
+            traceback.print_exc()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """HTTP/1.1 on one connection: reads requests, sends what the hub answers."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers
+
+    def do_GET(self) -> None:
+        length = self.headers.get("Content-Length", "0")
+        if (
+            not re.fullmatch("[0-9]{1,8}", length)
+            or int(length) > BODY_LIMIT_BYTES
+            or "Transfer-Encoding" in self.headers
+        ):
+            return self.send_error(400)
+        raw_path, _, query = self.path.partition("?")
+        ask = Ask(
+            method="GET" if self.command == "HEAD" else self.command,
+            raw_path=raw_path,
+            query={name: values[-1] for name, values in parse_qs(query).items()},
+            byte_range=self.headers.get("Range", ""),
+            has_token=self.headers.get("Authorization", "").startswith("Bearer "),
+            body=self.rfile.read(int(length)),
+        )
+        server = cast(OriginServer, self.server)
+        self._send(server.answer(server.origin, ask))
+
+    do_HEAD = do_POST = do_GET
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server finds wrong before there is a request: answered as JSON, and the connection closed."""
+        self.close_connection = True
+        self.request_version = self.protocol_version  # unset as yet if the request line is what is wrong
+        self._send(json_answer({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No access log: `requests` has what tests need."""
+
+    def _send(self, answer: Answer) -> None:
+        """The one way out for every answer of both origins: where faults are put in, and where bytes are counted.
+
+        Noted before the last piece goes out, so that a client which has its answer finds it noted.
+        """
+        answer = cast(OriginServer, self.server).disturb(self._path(), answer, self.command == "HEAD")
+        if answer.status == NO_REPLY:
+            self.close_connection = True
+            self._note(NO_REPLY, 0)
+            return
+        self.send_response_only(answer.status)
+        for name, value in {**answer.headers, "Content-Length": str(answer.length)}.items():
+            self.send_header(name, value)
+        owed, sent = 0 if self.command == "HEAD" else answer.length, 0
+        if not owed:
+            self._note(answer.status, 0)
+        try:
+            self.end_headers()
+            for chunk in answer.chunks() if owed else ():
+                sent += len(chunk)
+                if sent == owed:
+                    self._note(answer.status, sent)
+                self.wfile.write(chunk)
+        except OSError:  # the client hung up, or the file went away
+            self.close_connection = True
+        if sent < owed:
+            self.close_connection = True
+            self._note(answer.status, sent)
+
+    def _note(self, status: int, bytes_sent: int) -> None:
+        server = cast(OriginServer, self.server)
+        server.log.append(Request(self.command or "", self._path(), status, bytes_sent, server.origin))
+
+    def _path(self) -> str:
+        """Empty where the request line could not be read."""
+        return unquote(getattr(self, "path", "").partition("?")[0])

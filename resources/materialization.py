@@ -1,0 +1,82 @@
+"""A sealed artifact as Dagster shows it: the metadata of its materialisation."""
+
+from collections.abc import Callable
+
+import dagster as dg
+
+from pipeline_assets.corpus.planning.outcome import outcomes
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+
+Preview = Callable[[Artifact], list[dict[str, str]]]
+_IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
+
+
+def metadata_of(artifact: Artifact, was_current: bool, preview: Preview | None) -> dict[str, dg.MetadataValue]:
+    """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
+    manifest = artifact.manifest
+    counts, provenance = manifest.identity.counts, manifest.provenance
+    size = sum(file.bytes for part in [manifest, *artifact.members()] for file in part.storage)
+    values: dict[str, dg.MetadataValue] = {
+        "digest": dg.MetadataValue.text(manifest.digest),
+        "path": dg.MetadataValue.path(str(artifact.folder)),
+        "recipe_sha256": dg.MetadataValue.text(manifest.identity.to_json()["recipe_sha256"]),
+        "rebuilt": dg.MetadataValue.bool(not was_current),
+        "bytes": dg.MetadataValue.int(size),
+        "seconds": dg.MetadataValue.float(float(provenance["seconds"])),
+        "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
+    }
+    for name in ("documents", "tokens", "text_bytes"):
+        if isinstance(counts.get(name), int):
+            values[name] = dg.MetadataValue.int(counts[name])
+        elif isinstance(counts.get(name), dict):
+            values |= {f"{name}_{part}": dg.MetadataValue.int(count) for part, count in counts[name].items()}
+    if isinstance(counts.get("documents"), int):
+        values["dagster/row_count"] = dg.MetadataValue.int(counts["documents"])
+    text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
+    if text_bytes and not was_current:
+        values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(provenance["seconds"], 1e-3), 3))
+    values |= _costs(manifest)
+    if "ledger" in counts:
+        values["ledger"] = dg.MetadataValue.md(ledger_table(counts["ledger"]))
+    if preview is not None:
+        values["preview"] = dg.MetadataValue.md(markdown_table(preview(artifact)))
+    return values
+
+
+def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
+    """What the build took, as numbers that the UI plots over runs, and held against what was planned."""
+    values: dict[str, dg.MetadataValue] = {}
+    rows = []
+    for outcome in outcomes(manifest):
+        name, real, planned = outcome.figure, outcome.real, outcome.planned
+        if real is not None and name in _IN_MB:
+            values[_IN_MB[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
+        elif real is not None and name.endswith("_seconds"):
+            values[name] = dg.MetadataValue.float(float(real))
+        if planned is not None:
+            span = "" if planned.is_exact else f"{planned.low:,} to {planned.high:,}"
+            told = "" if real is None else f"{real:,}"
+            rows.append({"": name, "planned": f"{planned.likely:,}", "between": span, "real": told})
+    if rows:
+        values["planned"] = dg.MetadataValue.md(markdown_table(rows))
+    return values
+
+
+def ledger_table(ledger: dict[str, object]) -> str:
+    """A ledger as a Markdown table: what went in, what became of it."""
+    rows = [{"rows": "in", "count": f"{ledger['in']:,}"}, {"rows": "out", "count": f"{ledger['out']:,}"}]
+    for fate in ("dropped", "rejected"):
+        reasons = ledger[fate]
+        assert isinstance(reasons, dict)
+        rows += [{"rows": f"{fate}: {reason}", "count": f"{count:,}"} for reason, count in reasons.items()]
+    return markdown_table(rows)
+
+
+def markdown_table(rows: list[dict[str, str]]) -> str:
+    """Rows of equal keys as a Markdown table."""
+    if not rows:
+        return "(none)"
+    lines = [list(rows[0]), ["---"] * len(rows[0])]
+    lines += [[cell.replace("|", "\\|").replace("<", "&lt;") for cell in row.values()] for row in rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,0 +1,115 @@
+"""The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pydantic
+import pytest
+
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.start_method import default_start_method
+from resources.corpus_store import CorpusStore
+from resources.hub import Hub
+
+SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
+
+
+def use_all(store: CorpusStore, hub: Hub) -> tuple[Path, EngineSettings, int, int]:
+    return store.root, store.engine, store.zstd_level, hub.files(Path("data")).tries
+
+
+def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    used = use_all(CorpusStore(), Hub())
+
+    assert used == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
+
+
+def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, hub = CorpusStore(), Hub()
+    values = (str(tmp_path), "0", "forkserver", "22", "60", "1")
+
+    for name, value in zip(SETTINGS, values, strict=True):
+        monkeypatch.setenv(f"CORPUSMILL_{name}", value)
+
+    assert use_all(store, hub) == (tmp_path, EngineSettings(0, "forkserver", 60), 22, 1)
+
+
+def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUSMILL_DATA", "/elsewhere")
+    monkeypatch.setenv("CORPUSMILL_WORKERS", "many")
+    monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "many")
+
+    store, hub = CorpusStore(data_root=str(tmp_path), workers=0), Hub(tries=2)
+
+    assert (store.root, store.engine.workers, hub.files(tmp_path).tries) == (tmp_path, 0, 2)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_variable_that_is_empty_counts_as_unset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(f"CORPUSMILL_{name}", "")
+
+    assert use_all(CorpusStore(), Hub()) == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fix"),
+    [
+        *(("ZSTD_LEVEL", value, "set a whole number from 1 to 22") for value in ("0", "23", "99", "-3", "best", "3.0")),
+        *(("WORKERS", value, "set a whole number of 0 or more") for value in ("-1", "two", "1e3", " 2", "²")),
+        *(("LOG_EVERY", value, "set a whole number of 1 or more") for value in ("0", "0.5", "10s")),
+        *(("HUB_TRIES", value, "set a whole number of 1 or more") for value in ("0", "-1", "often")),
+        *(("START_METHOD", value, "set one of spawn, fork, forkserver") for value in ("thread", "Fork", "spawn ")),
+    ],
+)
+def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
+    name: str, value: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"CORPUSMILL_{name}", value)
+
+    with pytest.raises(UsageError) as refused:
+        use_all(CorpusStore(), Hub())
+
+    assert str(refused.value) == f"CORPUSMILL_{name}: it is {value!r}; {fix}"
+
+
+def test_a_variable_out_of_range_is_refused_at_use_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
+
+    store = CorpusStore()
+
+    assert store.engine == EngineSettings(2, default_start_method(), 10)
+    with pytest.raises(UsageError, match=r"^CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
+        _ = store.zstd_level
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CorpusStore(workers=-1),
+        lambda: CorpusStore(fetch_threads=0),
+        lambda: CorpusStore(wait_for_builder_s=-1),
+        lambda: Hub(tries=0),
+    ],
+    ids=["workers", "fetch_threads", "wait_for_builder_s", "tries"],
+)
+def test_a_config_out_of_range_is_refused(make: Callable[[], dg.ConfigurableResource]) -> None:
+    with pytest.raises(pydantic.ValidationError, match="greater than or equal to"):
+        make()
+
+
+@pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
+def test_what_the_environment_alone_decides_is_no_field_of_the_config(field: str) -> None:
+    assert field not in CorpusStore.model_fields

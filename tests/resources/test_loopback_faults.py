@@ -1,0 +1,229 @@
+"""Faults of the loopback hub: how they are written, which answers they hit, and what the client gets instead."""
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import UsageError
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_http import NO_REPLY
+from resources.loopback_hub import LoopbackHub
+
+REPO = "maker/stories"
+README = b"# Stories\n"
+README_PATH = f"/datasets/{REPO}/resolve/main/README.md"
+ARCHIVE_PATH = f"/datasets/{REPO}/resolve/main/archive.zst"
+WHOAMI = "/api/whoami-v2"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[LoopbackHub]:
+    """A hub with a small file and a large one."""
+    repo = tmp_path / "hub/datasets" / REPO
+    repo.mkdir(parents=True)
+    (repo / "README.md").write_bytes(README)
+    (repo / "archive.zst").write_bytes(bytes(3_000_000))
+    with LoopbackHub(tmp_path / "hub") as running:
+        yield running
+
+
+def ask(address: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
+    """One request: status, headers, body."""
+    host, _, path = address.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=5)
+    connection.request(method, f"/{path}", headers=headers or {})
+    response = connection.getresponse()
+    answer = response.status, dict(response.getheaders()), response.read()
+    connection.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("503", Fault(FaultKind.BUSY, "*", 1)),
+        ("cut-body:*.parquet", Fault(FaultKind.CUT_BODY, "*.parquet", 1)),
+        ("429-ratelimit:*/resolve/*:3", Fault(FaultKind.RATE_LIMIT, "*/resolve/*", 3)),
+        ("wrong-bytes:/a:b/*:2", Fault(FaultKind.WRONG_BYTES, "/a:b/*", 2)),
+        ("404::always", Fault(FaultKind.NOT_FOUND, "*", ALWAYS)),
+        ("401:*:always", Fault(FaultKind.UNAUTHORIZED, "*", ALWAYS)),
+    ],
+)
+def test_a_fault_is_written_as_kind_pattern_and_count(text: str, fault: Fault) -> None:
+    assert Fault.parse(text) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "504:*",
+            "--fault 504:*: there is no fault '504'; write KIND[:PATTERN[:COUNT]] with 503, 429-retry-after, "
+            "429-ratelimit, cut, cut-body, wrong-bytes, changed, 401, 403, 404",
+        ),
+        ("503:*:0", "--fault 503:*:0: '0' is no count; write a number from 1, or `always`"),
+        ("503:*:-1", "--fault 503:*:-1: '-1' is no count; write a number from 1, or `always`"),
+        ("503:*:", "--fault 503:*:: '' is no count; write a number from 1, or `always`"),
+    ],
+)
+def test_what_is_no_fault_is_wrong_use(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Fault.parse(text)
+
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "headers"),
+    [
+        (FaultKind.BUSY, 503, {}),
+        (FaultKind.RETRY_AFTER, 429, {"Retry-After": "1"}),
+        (
+            FaultKind.RATE_LIMIT,
+            429,
+            {"RateLimit": '"x";r=0;t=1', "RateLimit-Policy": '"fixed window";"x";q=5000;w=300'},
+        ),
+        (FaultKind.UNAUTHORIZED, 401, {}),
+        (FaultKind.FORBIDDEN, 403, {}),
+        (FaultKind.NOT_FOUND, 404, {}),
+    ],
+)
+def test_a_refusal_has_its_status_and_headers_and_hits_once(
+    hub: LoopbackHub, kind: FaultKind, status: int, headers: dict[str, str]
+) -> None:
+    hub.inject(Fault(kind))
+
+    refused = ask(hub.endpoint + README_PATH)
+    answered = ask(hub.endpoint + README_PATH)
+
+    assert refused[0] == status
+    assert headers.items() <= refused[1].items()
+    assert list(json.loads(refused[2])) == ["error"]
+    assert answered[::2] == (200, README)
+
+
+def test_a_cut_connection_brings_no_reply_and_is_noted(hub: LoopbackHub) -> None:
+    hub.inject(Fault(FaultKind.CUT))
+
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(hub.endpoint + README_PATH)
+
+    assert [(request.path, request.status, request.bytes_sent) for request in hub.requests] == [
+        (README_PATH, NO_REPLY, 0)
+    ]
+
+
+def test_a_cut_body_is_half_of_it_under_its_full_length(hub: LoopbackHub) -> None:
+    hub.inject(Fault(FaultKind.CUT_BODY, "*/archive.zst"))
+    storage = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]["Location"]
+
+    with pytest.raises(http.client.IncompleteRead) as error:
+        ask(storage)
+
+    assert (len(error.value.partial), error.value.expected) == (1_500_000, 1_500_000)
+    assert hub.requests[-1].bytes_sent == 1_500_000
+    assert len(ask(storage)[2]) == 3_000_000
+
+
+@pytest.mark.parametrize(("byte_range", "at"), [("", 1_500_000), ("bytes=10-19", 5), ("bytes=0-0", 0)])
+def test_wrong_bytes_are_as_many_with_one_bit_flipped_in_the_middle(hub: LoopbackHub, byte_range: str, at: int) -> None:
+    hub.inject(Fault(FaultKind.WRONG_BYTES))
+    storage = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]["Location"]
+
+    wrong = ask(storage, headers={"Range": byte_range})[2]
+    right = ask(storage, headers={"Range": byte_range})[2]
+
+    assert len(wrong) == len(right)
+    assert [number for number, byte in enumerate(wrong) if byte] == [at]
+    assert wrong[at] == 1
+
+
+def test_a_changed_file_has_another_etag_and_size_on_the_hub_and_other_bytes_in_storage(hub: LoopbackHub) -> None:
+    before = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]
+    hub.inject(Fault(FaultKind.CHANGED, "*.zst", ALWAYS))
+
+    after = ask(hub.endpoint + ARCHIVE_PATH, "HEAD")[1]
+    stored = ask(before["Location"], headers={"Range": "bytes=0-9"})
+
+    assert (before["X-Linked-Size"], after["X-Linked-Size"]) == ("3000000", "3000001")
+    assert before["X-Linked-Etag"] != after["X-Linked-Etag"]
+    assert stored[1]["Content-Range"] == "bytes 0-9/3000001"
+    assert stored[2] == b"\0\0\0\0\0\1\0\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "path"),
+    [
+        (FaultKind.CUT_BODY, "HEAD", README_PATH),
+        (FaultKind.WRONG_BYTES, "HEAD", README_PATH),
+        (FaultKind.CHANGED, "GET", WHOAMI),
+    ],
+)
+def test_a_fault_waits_for_an_answer_that_it_can_hit(hub: LoopbackHub, kind: FaultKind, method: str, path: str) -> None:
+    whole = ask(hub.endpoint + path, method)
+
+    hub.inject(Fault(kind))
+
+    assert ask(hub.endpoint + path, method) == whole
+    with pytest.raises((http.client.IncompleteRead, Damaged)):
+        read_undamaged(hub)
+    assert read_undamaged(hub) == README
+
+
+class Damaged(Exception):
+    pass
+
+
+def read_undamaged(hub: LoopbackHub) -> bytes:
+    _, headers, body = ask(hub.endpoint + README_PATH)
+    if (headers["ETag"], body) != ('"70ac3484b4eb20ce34c7b01b7d652ae8d359ee88"', README):
+        raise Damaged
+    return body
+
+
+def test_a_fault_hits_its_paths_only_and_lets_the_first_ones_by(hub: LoopbackHub) -> None:
+    hub.inject(Fault(FaultKind.BUSY, "*/README.md", count=2, after=1))
+
+    statuses = [ask(hub.endpoint + path)[0] for path in (README_PATH, WHOAMI, *[README_PATH] * 3)]
+
+    assert statuses == [200, 401, 503, 503, 200]
+
+
+def test_faults_take_turns_in_the_order_given(hub: LoopbackHub) -> None:
+    hub.inject(Fault(FaultKind.BUSY), Fault(FaultKind.NOT_FOUND, count=2), Fault(FaultKind.FORBIDDEN, "*/api/*"))
+
+    assert [ask(hub.endpoint + README_PATH)[0] for _ in range(4)] == [503, 404, 404, 200]
+
+
+def test_no_faults_heal_the_hub(hub: LoopbackHub) -> None:
+    hub.inject(Fault(FaultKind.BUSY, count=ALWAYS))
+    busy = ask(hub.endpoint + README_PATH)[0]
+
+    hub.inject()
+
+    assert (busy, ask(hub.endpoint + README_PATH)[0]) == (503, 200)
+
+
+def test_many_threads_meet_exactly_as_many_faults_as_were_asked_for(hub: LoopbackHub) -> None:
+    hub.inject(Fault(FaultKind.BUSY, count=20))
+
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda _: ask(hub.endpoint + README_PATH)[0], range(100)))
+
+    assert (statuses.count(503), statuses.count(200)) == (20, 80)
+
+
+def test_a_hub_can_start_with_faults(hub: LoopbackHub) -> None:
+    with LoopbackHub(hub.folder, faults=[Fault(FaultKind.BUSY)]) as busy:
+        assert [ask(busy.endpoint + README_PATH)[0] for _ in range(2)] == [503, 200]
+
+
+def test_the_command_refuses_an_unknown_fault_by_name(corpusmill: Callable[..., object], hub: LoopbackHub) -> None:
+    served = corpusmill("hub", "serve", hub.folder, "--fault", "503:*:2", "--fault", "earthquake")
+
+    assert served.returncode == 2  # type: ignore[attr-defined]
+    assert "--fault earthquake: there is no fault 'earthquake'; write KIND" in served.stderr  # type: ignore[attr-defined]
