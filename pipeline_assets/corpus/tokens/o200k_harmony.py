@@ -1,0 +1,264 @@
+"""o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
+
+The vocabulary file ships beside this module and its sha256 is checked at every load; nothing is fetched. Corpus text is
+ordinary text: a literal `<|endoftext|>` in a page is plain characters, and special ids are only ever added by a
+builder. gigatoken encodes; tiktoken, several times slower, is the oracle that a sample of every build is held against,
+and encodes the few texts on which the two are known to differ.
+"""
+
+import binascii
+import hashlib
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.memory import resident_bytes
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+if TYPE_CHECKING:
+    import gigatoken
+    import tiktoken
+
+logger = logging.getLogger("corpusmill")
+Driver = Literal["gigatoken", "tiktoken"]
+
+FAMILY = "o200k_harmony"
+VOCABULARY = Path(__file__).with_name("o200k_base.tiktoken")
+VOCABULARY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+RANKS = 199_998
+VOCABULARY_SIZE = 201_088
+END_OF_TEXT = 199_999
+_NAMED = {
+    "<|startoftext|>": 199_998,
+    "<|endoftext|>": END_OF_TEXT,
+    "<|return|>": 200_002,
+    "<|constrain|>": 200_003,
+    "<|channel|>": 200_005,
+    "<|start|>": 200_006,
+    "<|end|>": 200_007,
+    "<|message|>": 200_008,
+    "<|call|>": 200_012,
+}
+# As openai-harmony 0.0.8 has them; every id that has no name of its own is reserved.
+SPECIAL_TOKENS: dict[str, int] = _NAMED | {
+    f"<|reserved_{number}|>": number for number in range(RANKS, VOCABULARY_SIZE + 1) if number not in _NAMED.values()
+}
+# The split of o200k_base, tiktoken_ext/openai_public.py of tiktoken 0.14.
+SPLIT_PATTERN = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
+# tiktoken's regex engine overflows its stack on 999,999 blanks in a row, a panic that no `except Exception` sees.
+_LONG_BLANKS = re.compile(r"\s{999999}")
+# gigatoken 0.10 and tiktoken 0.14 carry different Unicode versions: these code points, inclusive, are letters or marks
+# to one of them alone. Found by encoding every code point in many contexts; a test does it again.
+_CLASSED_APART = (
+    "\u088f\u0c5c\u0cdc\u1acf-\u1add\u1ae0-\u1aeb\ua7ce\ua7cf\ua7d2\ua7d4\ua7f1\U00010940-\U00010959"
+    "\U00010ec5-\U00010ec7\U00010efa\U00010efb\U00011b60-\U00011b67\U00011db0-\U00011ddb\U00011de0-\U00011de9"
+    "\U00016ea0-\U00016eb8\U00016ebb-\U00016ed3\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018d1e"
+    "\U00018d80-\U00018df2\U0001e6c0-\U0001e6de\U0001e6e0-\U0001e6f5\U0001e6fe\U0001e6ff\U0002b73a-\U0002b73f"
+    "\U0002cea2-\U0002cead\U000323b0-\U00033479"
+)
+_IS_CLASSED_APART = re.compile(f"[{_CLASSED_APART}]")
+# The first byte of their UTF-8, and with it the second. Looking for a byte costs next to nothing, looking for two a
+# little; few texts have such a byte, hardly any such a pair.
+_FIRST_BYTES = {
+    b"\xe0": (b"\xe0\xa2", b"\xe0\xb1", b"\xe0\xb3"),
+    b"\xe1": (b"\xe1\xab",),
+    b"\xea": (b"\xea\x9f",),
+    b"\xf0": tuple(b"\xf0" + bytes([second]) for second in b"\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3"),
+}
+_CACHE_BYTES = 256 << 20  # gigatoken's cache of words only grows; past this the encoder starts afresh
+_UNSEEN_BYTES = 64 << 20  # text after which it starts afresh where the process can't see its memory
+
+
+class TokenizerRecipe(RecipePart):
+    """Which tokenizer, pinned: the family names the code, the sha256 the vocabulary file."""
+
+    family: Literal["o200k_harmony"]
+    sha256: str
+
+    @pydantic.field_validator("sha256")
+    @classmethod
+    def _is_shipped(cls, sha256: str) -> str:
+        if sha256 != VOCABULARY_SHA256:
+            raise ValueError(f"the vocabulary that ships with this program has {VOCABULARY_SHA256}")
+        return sha256
+
+
+@dataclass(frozen=True)
+class TokenRuns:
+    """Encoded texts, one after the other: ids (tokens,) int32, lengths (texts,) int32, and the texts' UTF-8 bytes."""
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    text_bytes: int
+
+    def closed_by(self, end: int) -> "TokenRuns":
+        """The same runs, each followed by the token `end`, which its length then counts."""
+        lengths = self.lengths + np.int32(1)
+        ids = np.full(len(self.ids) + len(lengths), end, np.int32)
+        is_text = np.ones(len(ids), bool)
+        is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
+        ids[is_text] = self.ids
+        return TokenRuns(ids, lengths, self.text_bytes)
+
+
+class Encoder:
+    """Text to ids, in one thread. Load it once a process with `load_encoder`."""
+
+    def __init__(self, vocabulary: Path, driver: Driver) -> None:
+        self._vocabulary = vocabulary
+        self.driver: Driver = driver
+        self._fast: gigatoken.Tokenizer | None = None
+        self._start_bytes: int | None = None
+        self._encoded_bytes = 0
+
+    @cached_property
+    def oracle(self) -> "tiktoken.Encoding":
+        """tiktoken's encoding of the same vocabulary."""
+        import tiktoken
+
+        return tiktoken.Encoding(
+            name=FAMILY,
+            pat_str=SPLIT_PATTERN,
+            mergeable_ranks=read_ranks(self._vocabulary),
+            special_tokens=SPECIAL_TOKENS,
+        )
+
+    def encode(self, texts: Sequence[str]) -> TokenRuns:
+        """Ids of each text as ordinary text; each must be encodable (`can_encode`)."""
+        raw = [text.encode("utf-8") for text in texts]
+        text_bytes = sum(map(len, raw))
+        if self.driver == "tiktoken":
+            return _joined([self._slow_ids(text) for text in texts], text_bytes)
+        apart = [
+            number for number, text in enumerate(texts) if not text.isascii() and _is_classed_apart(text, raw[number])
+        ]
+        layout = self._fast_encoder(text_bytes).encode_batch(raw, parallel=False).layout
+        offsets = np.asarray(layout.offsets.data)
+        ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]].view(np.int32)
+        if not apart:
+            return TokenRuns(ids, np.diff(offsets).astype(np.int32), text_bytes)
+        runs = np.split(ids, offsets[1:-1] - offsets[0])
+        for number in apart:
+            runs[number] = self._slow_ids(texts[number])
+        return _joined(runs, text_bytes)
+
+    def decode(self, ids: NDArray[np.int32]) -> str:
+        """The text of ids; special tokens by their names, bytes that are no UTF-8 as replacement characters."""
+        return self.oracle.decode(ids.tolist())
+
+    def can_encode(self, text: str) -> bool:
+        """False for the texts on which tiktoken panics: so many blanks in a row that its regex engine overflows."""
+        if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
+            return True
+        try:
+            self.oracle.encode_ordinary(text)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            return False
+        return True
+
+    def _slow_ids(self, text: str) -> NDArray[np.int32]:
+        return np.array(self.oracle.encode_ordinary(text), np.int32)
+
+    def _fast_encoder(self, text_bytes: int) -> "gigatoken.Tokenizer":
+        """The fast tokenizer; a fresh one when the cache of the last has grown too large."""
+        import gigatoken
+
+        if self._has_outgrown():
+            self._fast = None
+        if self._fast is None:
+            self._fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens={})
+            self._start_bytes, self._encoded_bytes = None, 0
+        self._encoded_bytes += text_bytes
+        return self._fast
+
+    def _has_outgrown(self) -> bool:
+        """Whether memory grew by more than the cache may have since the first batch, which builds tables that stay."""
+        resident = resident_bytes()
+        if resident is None:
+            return self._encoded_bytes > _UNSEEN_BYTES
+        if self._start_bytes is None and self._encoded_bytes:
+            self._start_bytes = resident
+        return self._start_bytes is not None and resident > self._start_bytes + _CACHE_BYTES
+
+
+def load_encoder(sha256: str, vocabulary: Path = VOCABULARY, driver: Driver = "gigatoken") -> Encoder:
+    """An encoder whose vocabulary file has the pinned hash.
+
+    Where gigatoken is not installed, tiktoken encodes: the same ids, more slowly.
+
+    Raises:
+        InputError: the file is missing or has another hash (names both).
+    """
+    check_vocabulary(vocabulary, sha256)
+    if driver == "gigatoken":
+        try:
+            import gigatoken  # noqa: F401
+        except ImportError as error:
+            logger.warning("gigatoken can't be loaded (%s); tiktoken encodes, to the same ids, more slowly", error)
+            driver = "tiktoken"
+    return Encoder(vocabulary, driver)
+
+
+def check_vocabulary(vocabulary: Path, sha256: str) -> None:
+    """
+    Raises:
+        InputError: the file is missing or its hash is not the pinned one.
+    """
+    try:
+        actual = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
+    except OSError as error:
+        fix = "reinstall the program" if vocabulary == VOCABULARY else "give the path of a .tiktoken file"
+        raise InputError(f"the tokenizer file can't be read ({error.strerror})", vocabulary, fix) from None
+    if actual != sha256:
+        fix = "restore the file, or pin the hash of the one you mean"
+        raise InputError(f"sha256 is {actual}, pinned {sha256}", vocabulary, fix)
+
+
+def read_ranks(vocabulary: Path) -> dict[bytes, int]:
+    """Token bytes → rank, from lines of `<base64> <rank>`.
+
+    Raises:
+        InputError: a line is not of that form, or ranks are not 0, 1, 2, … without a gap.
+    """
+    words = vocabulary.read_bytes().split()
+    try:
+        ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+    except ValueError:
+        ranks = {}
+    if not ranks or list(ranks.values()) != list(range(len(ranks))):
+        raise InputError(
+            "it is not lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "give a .tiktoken rank file"
+        )
+    return ranks
+
+
+def _joined(runs: Sequence[NDArray[np.int32]], text_bytes: int) -> TokenRuns:
+    ids = np.concatenate(runs) if runs else np.empty(0, np.int32)
+    return TokenRuns(ids, np.fromiter(map(len, runs), np.int32, len(runs)), text_bytes)
+
+
+def _is_classed_apart(text: str, raw: bytes) -> bool:
+    """Whether a text holds a code point that the fast tokenizer may split otherwise than tiktoken."""
+    is_candidate = any(first in raw and any(pair in raw for pair in pairs) for first, pairs in _FIRST_BYTES.items())
+    return is_candidate and _IS_CLASSED_APART.search(text) is not None

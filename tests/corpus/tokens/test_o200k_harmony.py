@@ -1,0 +1,409 @@
+"""o200k Harmony: the vocabulary is the pinned one, and the ids are tiktoken's on every input."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gigatoken
+import numpy as np
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.spine import memory
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.tokens import o200k_harmony
+from pipeline_assets.corpus.tokens.o200k_harmony import (
+    END_OF_TEXT,
+    RANKS,
+    SPECIAL_TOKENS,
+    VOCABULARY,
+    VOCABULARY_SHA256,
+    Encoder,
+    TokenizerRecipe,
+    TokenRuns,
+    load_encoder,
+    read_ranks,
+)
+
+PROJECT = Path(__file__).parents[3]
+UNICODE = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return load_encoder(VOCABULARY_SHA256)
+
+
+def split(runs: TokenRuns) -> list[list[int]]:
+    return [run.tolist() for run in np.split(runs.ids, np.cumsum(runs.lengths)[:-1])] if len(runs.lengths) else []
+
+
+def test_a_known_sentence_has_known_ids(encoder: Encoder) -> None:
+    runs = encoder.encode(["Hello, world!", "", "Übermäßig 🙂"])
+
+    assert split(runs) == [[13225, 11, 2375, 0], [], [70249, 64618, 26192]]
+    assert (runs.ids.dtype, runs.lengths.dtype) == (np.int32, np.int32)
+    assert runs.text_bytes == 13 + 0 + 17
+
+
+def test_the_shipped_file_is_the_published_one() -> None:
+    ranks = read_ranks(VOCABULARY)
+
+    assert len(ranks) == RANKS == 199_998
+    assert ranks[b"!"] == 0
+    assert ranks[b" world"] == 2375
+    assert VOCABULARY_SHA256 == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+
+
+def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_cure() -> None:
+    pinned = "0" * 64
+
+    with pytest.raises(InputError) as error:
+        load_encoder(pinned)
+
+    assert str(error.value) == (
+        f"{VOCABULARY}: sha256 is {VOCABULARY_SHA256}, pinned {pinned}; "
+        "restore the file, or pin the hash of the one you mean"
+    )
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    cut = tmp_path / "o200k_base.tiktoken"
+    cut.write_bytes(VOCABULARY.read_bytes()[:-100])
+
+    with pytest.raises(InputError) as error:
+        load_encoder(VOCABULARY_SHA256, cut)
+
+    assert error.value.what.endswith(f", pinned {VOCABULARY_SHA256}")
+    assert error.value.where == str(cut)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        load_encoder(VOCABULARY_SHA256, tmp_path / "none.tiktoken")
+
+    assert str(error.value) == (
+        f"{tmp_path}/none.tiktoken: the tokenizer file can't be read (No such file or directory); "
+        "give the path of a .tiktoken file"
+    )
+
+
+def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        load_encoder(VOCABULARY_SHA256, tmp_path)
+
+    assert str(error.value) == (
+        f"{tmp_path}: the tokenizer file can't be read (Is a directory); give the path of a .tiktoken file"
+    )
+
+
+def test_a_shipped_file_that_is_gone_needs_a_new_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "o200k_base.tiktoken"
+    monkeypatch.setattr(o200k_harmony, "VOCABULARY", gone)
+
+    with pytest.raises(InputError) as error:
+        load_encoder(VOCABULARY_SHA256, gone)
+
+    assert str(error.value) == (
+        f"{gone}: the tokenizer file can't be read (No such file or directory); reinstall the program"
+    )
+
+
+def test_a_recipe_can_only_pin_the_vocabulary_that_ships() -> None:
+    other = "ab" * 32
+
+    with pytest.raises(pydantic.ValidationError) as refused:
+        TokenizerRecipe(family="o200k_harmony", sha256=other)
+
+    assert refused.value.errors()[0]["msg"] == (
+        f"Value error, the vocabulary that ships with this program has {VOCABULARY_SHA256}"
+    )
+    assert TokenizerRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256).sha256 == VOCABULARY_SHA256
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"IQ== 0\nIg==\n", b"IQ== 0\nIg== 2\n", b"IQ== 1\n", b"IQ== zero\n", b"IQ== 0\nIQ== 1\n", b"{} 0 1"],
+    ids=["empty", "cut", "gap", "starts at 1", "word", "twice", "json"],
+)
+def test_ranks_with_a_gap_or_of_another_form_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ranks").write_bytes(content)
+
+    with pytest.raises(InputError) as error:
+        read_ranks(tmp_path / "ranks")
+
+    assert str(error.value) == (
+        f"{tmp_path}/ranks: it is not lines of `<base64> <rank>` with ranks 0, 1, 2, …; give a .tiktoken rank file"
+    )
+
+
+def test_special_tokens_are_those_of_openai_harmony() -> None:
+    pytest.importorskip("openai_harmony", reason="needs openai-harmony==0.0.8")
+    script = """
+import json
+from openai_harmony import HarmonyEncodingName, load_harmony_encoding
+harmony = load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+names = sorted(harmony.special_tokens_set)
+print(json.dumps([names, harmony.encode("".join(names), allowed_special=set(names))]))
+"""
+    environment = {**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY.parent)}
+
+    theirs = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+    names, ids = json.loads(theirs)
+    assert dict(zip(names, ids, strict=True)) == SPECIAL_TOKENS
+
+
+def test_the_end_of_a_document_and_the_tokens_of_a_conversation_have_their_published_ids() -> None:
+    assert END_OF_TEXT == SPECIAL_TOKENS["<|endoftext|>"] == 199_999
+    assert [SPECIAL_TOKENS[f"<|{name}|>"] for name in ("return", "channel", "start", "end", "message", "call")] == [
+        200_002,
+        200_005,
+        200_006,
+        200_007,
+        200_008,
+        200_012,
+    ]
+    assert min(SPECIAL_TOKENS.values()) == RANKS
+    assert len(set(SPECIAL_TOKENS.values())) == len(SPECIAL_TOKENS) == 1_091
+
+
+@given(texts=st.lists(ANY_TEXT, max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_any_unicode_text_has_the_ids_of_tiktoken_and_decodes_to_itself(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], texts: list[str]
+) -> None:
+    runs = split(encoder.encode(texts))
+
+    assert runs == [tiktoken_ids(text) for text in texts]
+    assert [encoder.decode(np.array(run, np.int32)) for run in runs] == texts
+
+
+BLANKS = [" ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "\u2028", "\x85", "\x1c", "\0", "\ufeff", "\u200d"]
+WORDS = ["a", "A", "ǅ", "ʰ", "漢", "\u0301", "\u1ad0", "ſ", "K", "'t", "'LL", "’s", "1", "٣", "²", "/", "!", "🙂"]
+AWKWARD = st.lists(st.sampled_from([*BLANKS, *WORDS, "<|endoftext|>"])).map("".join)
+
+
+@given(text=AWKWARD)
+@settings(max_examples=500, deadline=None)
+def test_blanks_marks_contractions_and_digits_in_any_order_have_the_ids_of_tiktoken(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], text: str
+) -> None:
+    assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
+
+
+def test_the_name_of_a_special_token_in_a_text_is_ordinary_characters(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]]
+) -> None:
+    names = [*SPECIAL_TOKENS, "<|endofprompt|>"]
+
+    runs = split(encoder.encode(names))
+
+    assert runs == [tiktoken_ids(name) for name in names]
+    assert max(map(max, runs)) < RANKS
+    assert runs[names.index("<|endoftext|>")] == [27, 91, 419, 1440, 919, 91, 29]
+
+
+def test_no_texts_give_no_ids_and_an_empty_text_gives_a_run_of_none(encoder: Encoder) -> None:
+    nothing, empty = encoder.encode([]), encoder.encode(["", ""])
+
+    assert (nothing.ids.tolist(), nothing.lengths.tolist()) == ([], [])
+    assert (empty.ids.tolist(), empty.lengths.tolist()) == ([], [0, 0])
+    assert (nothing.ids.dtype, nothing.lengths.dtype) == (np.int32, np.int32)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 10**6,
+        "A" * 10**6,
+        "漢" * 10**6,
+        "\u0301" * 10**6,
+        "!" * 10**6,
+        "7" * 10**6,
+        "\0" * 10**6,
+        "\n" * 1_200_000,
+    ],
+    ids=["a", "A", "漢", "accent", "!", "7", "NUL", "newlines"],
+)
+def test_a_million_of_one_character_has_the_ids_of_tiktoken(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], text: str
+) -> None:
+    assert encoder.can_encode(text)
+    assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
+
+
+@pytest.mark.parametrize("blank", [" ", "\u3000"])
+def test_999_998_blanks_in_a_row_can_be_encoded(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], blank: str
+) -> None:
+    text = "from" + blank * 999_998 + "to"
+
+    assert encoder.can_encode(text)
+    assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
+
+
+@pytest.mark.parametrize("text", [" " * 999_999, "from" + " " * 1_200_000 + "to", " \t" * 500_000, "\u3000" * 999_999])
+def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(encoder: Encoder, text: str) -> None:
+    assert not encoder.can_encode(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [("fineweb_edu_texts.jsonl", 150), ("fineweb_v1_300_partial.jsonl", 300), ("fineweb2_jpn_100.jsonl", 100)],
+)
+def test_real_web_texts_have_the_ids_of_tiktoken(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], shared_data: Path, name: str, texts: int
+) -> None:
+    lines = (shared_data / "fineweb" / name).read_text(encoding="utf-8").splitlines()
+    pages = [json.loads(line)["text"] for line in lines]
+
+    runs = split(encoder.encode(pages))
+
+    assert len(pages) == texts
+    assert runs == [tiktoken_ids(page) for page in pages]
+
+
+@pytest.fixture(scope="module")
+def contractions_by_tiktoken(tiktoken_ids: Callable[[str], list[int]]) -> list[list[int]]:
+    """Ids of every code point before 't: how they split shows whether it is a letter, a mark or neither."""
+    return [tiktoken_ids(f"{character}'t") for character in UNICODE]
+
+
+def test_every_code_point_of_unicode_has_the_ids_of_tiktoken(
+    encoder: Encoder, contractions_by_tiktoken: list[list[int]]
+) -> None:
+    runs = encoder.encode([f"{character}'t" for character in UNICODE])
+
+    assert len(UNICODE) == 1_112_064
+    assert runs.lengths.tolist() == [len(ids) for ids in contractions_by_tiktoken]
+    assert runs.ids.tolist() == [token for ids in contractions_by_tiktoken for token in ids]
+
+
+def test_the_code_points_that_gigatoken_classes_otherwise_are_exactly_those_left_to_tiktoken(
+    contractions_by_tiktoken: list[list[int]],
+) -> None:
+    fast = gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+    layout = fast.encode_batch([f"{character}'t".encode() for character in UNICODE], parallel=False).layout
+    ids, ends = np.asarray(layout.content.data).tolist(), np.asarray(layout.offsets.data).tolist()
+
+    apart = {
+        character
+        for number, character in enumerate(UNICODE)
+        if ids[ends[number] : ends[number + 1]] != contractions_by_tiktoken[number]
+    }
+
+    left_to_tiktoken = {
+        character for character in UNICODE if o200k_harmony._is_classed_apart(character, character.encode())
+    }
+    assert apart == left_to_tiktoken
+    assert len(apart) == 4_699
+
+
+def test_texts_left_to_tiktoken_keep_their_place_in_the_batch(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]]
+) -> None:
+    texts = ["\U0002cea2's", "plain", "", "\u088f and \ua7ce", "🙂", "\U000323b0"]
+
+    runs = split(encoder.encode(texts))
+
+    assert runs == [tiktoken_ids(text) for text in texts]
+    assert split(encoder.encode(texts[:1])) == [tiktoken_ids(texts[0])]
+
+
+def test_the_driver_tiktoken_gives_the_same_ids(tiktoken_ids: Callable[[str], list[int]]) -> None:
+    slow = load_encoder(VOCABULARY_SHA256, driver="tiktoken")
+    texts = ["Hello, world!", "", "\U0002cea2's", "<|endoftext|>"]
+
+    assert slow.driver == "tiktoken"
+    assert split(slow.encode(texts)) == [tiktoken_ids(text) for text in texts]
+    assert slow.encode([]).ids.tolist() == []
+
+
+def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+
+    encoder = load_encoder(VOCABULARY_SHA256)
+
+    assert encoder.driver == "tiktoken"
+    assert "tiktoken encodes, to the same ids, more slowly" in caplog.text
+
+
+def test_runs_are_closed_by_a_token_that_their_lengths_count() -> None:
+    runs = TokenRuns(np.array([1, 2, 3], np.int32), np.array([2, 0, 1], np.int32), 12)
+
+    closed = runs.closed_by(9)
+
+    assert closed.ids.tolist() == [1, 2, 9, 9, 3, 9]
+    assert closed.lengths.tolist() == [3, 1, 2]
+    assert closed.text_bytes == 12
+
+
+def test_no_runs_have_nothing_to_close() -> None:
+    closed = TokenRuns(np.empty(0, np.int32), np.empty(0, np.int32), 0).closed_by(9)
+
+    assert (closed.ids.tolist(), closed.lengths.tolist()) == ([], [])
+    assert closed.ids.dtype == np.int32
+
+
+@given(runs=st.lists(st.lists(st.integers(0, 200_000), max_size=4), max_size=6))
+def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
+    ids = np.array([token for run in runs for token in run], np.int32)
+
+    closed = TokenRuns(ids, np.array([len(run) for run in runs], np.int32), 0).closed_by(END_OF_TEXT)
+
+    assert split(closed) == [[*run, END_OF_TEXT] for run in runs]
+
+
+RANDOM_WORDS = """
+import random, resource
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+def words(seed):  # 4 MB that no cache has seen
+    letters = random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=4_000_000)
+    letters[8::9] = [" "] * len(letters[8::9])
+    return ["".join(letters[start : start + 2000]) for start in range(0, len(letters), 2000)]
+
+encoder = load_encoder(VOCABULARY_SHA256)
+encoder.encode(words(0))
+encoder.oracle
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for seed in range(1, 16):
+    texts = words(seed)
+    runs = encoder.encode(texts)
+    first, last = runs.ids[: runs.lengths[0]].tolist(), runs.ids[-runs.lengths[-1] :].tolist()
+    assert [first, last] == [encoder.oracle.encode_ordinary(text) for text in (texts[0], texts[-1])]
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  # noqa: N802
+    command = [sys.executable, "-c", RANDOM_WORDS]
+
+    grown_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
+
+    assert grown_mib < 400
+
+
+def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
+    monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
+) -> None:
+    monkeypatch.setattr(memory, "_STATM", Path("/nowhere"))
+    monkeypatch.setattr(o200k_harmony, "_UNSEEN_BYTES", 0)
+    encoder = load_encoder(VOCABULARY_SHA256)
+    texts = ["".join(random.Random(seed).choices("ab c", k=50)) for seed in range(3)]
+
+    runs = [encoder.encode([text]).ids.tolist() for text in texts]
+
+    assert runs == [tiktoken_ids(text) for text in texts]
