@@ -1,0 +1,75 @@
+"""JSON lines → rows: one JSON object a line, each read or with the reason why not."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.readers.row_faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.source_files import ByteRange
+from pipeline_assets.corpus.spine.errors import InputError
+
+_decode = msgspec.json.Decoder().decode
+
+
+def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """(place, row or fault) of every line of a range; blank lines are no rows.
+
+    A row's place is that of its line, see `source_lines`. NaN and Infinity are not JSON; of a key that is there twice
+    the last value counts.
+
+    Raises:
+        InputError: the file is cut off (its last line has no newline and can't be read), or is one JSON value over many
+            lines.
+    """
+    is_first = piece.start == 0
+    for place, line in lines:
+        row = read_row(line)
+        if not isinstance(row, dict):
+            if not line.strip():
+                continue
+            if is_first:
+                _refuse_document(piece, line.lstrip())
+            if not line.endswith(b"\n") and row.reason != "wrong_type":
+                what = f"its last line, at byte {place:,}, is cut off ({row.detail or row.reason})"
+                raise InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
+        is_first = False
+        yield place, row
+
+
+def read_row(line: bytes) -> dict[str, Any] | Fault:
+    """The object in a line, or why there is none: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`."""
+    try:
+        row = _decode(line)
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)
+    except RecursionError:
+        return Fault("not_json", "nested too deep")
+    except msgspec.DecodeError as error:
+        return _has_lone_surrogate(line) or Fault("not_json", str(error))
+    return row if isinstance(row, dict) else Fault("wrong_type", f"the line is {type(row).__name__}")
+
+
+def _refuse_document(piece: ByteRange, first_line: bytes) -> None:
+    """
+    Raises:
+        InputError: the file holds a JSON array, or an object over many lines, which would be read line by line.
+    """
+    if first_line[:1] == b"[":
+        fix = "write a line for each element: jq -c '.[]' FILE"
+        raise InputError("it is a JSON array, not JSON lines", piece.file.path, fix)
+    if first_line[:1] + first_line[1:].lstrip(b" \t\r") == b"{\n":
+        fix = "write a line for each: jq -c . FILE"
+        raise InputError("its objects are spread over lines", piece.file.path, fix)
+
+
+def _has_lone_surrogate(line: bytes) -> Fault | None:
+    """Half of a surrogate pair, escaped, is JSON by the letter but no text."""
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return Fault("lone_surrogate", "an escaped half of a pair")
+    except (ValueError, RecursionError):
+        return None
+    return None

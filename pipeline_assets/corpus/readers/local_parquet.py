@@ -1,0 +1,111 @@
+"""Parquet files on this machine: runs of row groups, planned from footers, and their rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
+from pipeline_assets.corpus.readers.local_rows import LocalColumns
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.shards import grouped_by_size
+
+_BATCH_ROWS = 1024
+_FIX = "fetch or write the file again, or leave it out"
+
+
+@dataclass(frozen=True)
+class RowGroupRun:
+    """Consecutive row groups of a file.
+
+    Attributes:
+        first, stop: numbers of the row groups.
+        first_row, rows: which rows of the file they hold.
+        bytes: uncompressed, as the footer says.
+    """
+
+    file: SourceFile
+    first: int
+    stop: int
+    first_row: int
+    rows: int
+    bytes: int
+
+
+def row_group_runs(file: SourceFile, columns: LocalColumns, run_bytes: int) -> list[RowGroupRun]:
+    """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
+
+    Raises:
+        InputError: it is no Parquet file, or has no column of such a name (names those it has).
+    """
+    with open_source(file) as opened:
+        try:
+            metadata = pq.read_metadata(opened)
+        except (pa.ArrowException, OSError) as error:
+            what = f"its Parquet footer can't be read ({' '.join(str(error).split())})"
+            raise InputError(what, file.path, _FIX) from None
+    _check_columns(metadata.schema.to_arrow_schema(), columns, file)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    runs: list[RowGroupRun] = []
+    first = first_row = 0
+    for run in grouped_by_size(groups, lambda group: group.total_byte_size, run_bytes):
+        rows = sum(group.num_rows for group in run)
+        size = sum(group.total_byte_size for group in run)
+        runs.append(RowGroupRun(file, first, first + len(run), first_row, rows, size))
+        first, first_row = first + len(run), first_row + rows
+    return runs
+
+
+def parquet_rows(run: RowGroupRun) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """(number in the file, row or fault) of every row; a row with bytes that are no UTF-8 in any column is a fault.
+
+    Raises:
+        InputError: the bytes can't be read.
+    """
+    try:
+        # Without pre_buffer=False, and group by group, memory would grow with the run.
+        with (
+            open_source(run.file) as opened,
+            pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True) as parquet,
+        ):
+            number = run.first_row
+            for group in range(run.first, run.stop):
+                for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
+                    yield from enumerate(_rows(batch), number)
+                    number += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        what = f"row groups {run.first} to {run.stop - 1} can't be read ({' '.join(str(error).split())})"
+        raise InputError(what, run.file.path, _FIX) from None
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+    names = batch.schema.names
+    columns = [column_values(column) for column in batch.columns]
+    faults = faulty_rows(columns)
+    for number, values in enumerate(zip(*columns, strict=True)):
+        yield faults.get(number) or dict(zip(names, values, strict=True))
+
+
+def _check_columns(schema: pa.Schema, columns: LocalColumns, file: SourceFile) -> None:
+    for field, name in columns:
+        if name is not None and not _has_column(schema, name):
+            what = f"there is no column `{name}`; it has {', '.join(_paths(schema))}"
+            fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
+            raise InputError(what, file.path, fix)
+
+
+def _has_column(schema: pa.Schema, name: str) -> bool:
+    return name in schema.names or name in _paths(schema)
+
+
+def _paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
+    """Names of all columns, those inside structs with their path."""
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from _paths(field.type, f"{above}{field.name}.")
+        else:
+            yield above + field.name

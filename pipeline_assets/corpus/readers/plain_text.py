@@ -1,0 +1,64 @@
+"""Text files → texts: a file each, or a paragraph each."""
+
+from collections.abc import Iterator
+
+from pipeline_assets.corpus.readers.row_faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.source_files import ByteRange
+from pipeline_assets.corpus.readers.source_lines import MAX_LINE_BYTES, line_before, lines
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+def whole_text(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
+    """(0, the file's text as it is, or the fault).
+
+    Raises:
+        InputError: it is longer than 256 MiB, or can't be read as `line_blocks` says.
+    """
+    parts: list[bytes] = []
+    for place, line in lines(piece):
+        _check_size(piece, 0, place + len(line))
+        parts.append(line)
+    yield 0, _decoded(b"".join(parts))
+
+
+def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
+    """(place, text or fault) of the paragraphs that begin in the range, each to its end.
+
+    A paragraph is a run of lines that are not blank. The newline of its last line is not part of it, others are.
+
+    Raises:
+        InputError: a paragraph is longer than 256 MiB, or the file can't be read as `line_blocks` says.
+    """
+    paragraph: list[bytes] = []
+    begin = 0
+    is_after_blank = True if piece.start == 0 else None
+    for place, line in lines(ByteRange(piece.file, piece.start)):
+        is_blank = not line.strip()
+        if is_after_blank is None:
+            is_after_blank = not line_before(piece.file, place).strip()
+        if paragraph and is_blank:
+            yield begin, _decoded(b"".join(paragraph).rstrip(b"\r\n"))
+            paragraph = []
+        if not paragraph and piece.stop is not None and place >= piece.stop:
+            return
+        if paragraph or (is_after_blank and not is_blank):
+            begin = begin if paragraph else place
+            _check_size(piece, begin, place + len(line))
+            paragraph.append(line)
+        is_after_blank = is_blank
+    if paragraph:
+        yield begin, _decoded(b"".join(paragraph).rstrip(b"\r\n"))
+
+
+def _check_size(piece: ByteRange, begin: int, end: int) -> None:
+    if end - begin > MAX_LINE_BYTES:
+        what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
+        fix = "as `text_unit` take `paragraph`, or cut the file at blank lines"
+        raise InputError(what, piece.file.path, fix)
+
+
+def _decoded(text: bytes) -> str | Fault:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)

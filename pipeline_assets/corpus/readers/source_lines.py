@@ -1,0 +1,101 @@
+"""Lines of a source file, compressed or not, with the place where each begins.
+
+A place is the number of bytes before it in the uncompressed text. It names a line exactly in a file that was never read
+from its start, stays when the file is compressed, and leads back to it: `tail -c +$((PLACE + 1)) FILE | head -1`.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from pipeline_assets.corpus.formats.compression import codec_of, decompressed
+from pipeline_assets.corpus.formats.line_blocks import whole_lines
+from pipeline_assets.corpus.readers.source_files import HEAD_BYTES, ByteRange, SourceFile, open_source
+from pipeline_assets.corpus.spine.errors import InputError
+
+MAX_LINE_BYTES = 1 << 28
+_BLOCK_BYTES = 1 << 20
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(place, bytes) in blocks of whole lines, from the first line that begins at `start` or after it to the end.
+
+    A byte order mark of UTF-8 is passed over.
+
+    Args:
+        start: 0 for a compressed file.
+    Raises:
+        InputError: the file can't be read, is cut off or damaged, is UTF-16, or has a line longer than 256 MiB.
+    """
+    fix = "it is no file of lines: convert it, or leave it out"
+    with open_source(file) as opened:
+        place = _seek_line(opened, start)
+        for block in whole_lines(_blocks(opened, file), file.path, fix, MAX_LINE_BYTES):
+            skipped = 0
+            if place == 0:
+                if block.startswith(_UTF16_MARKS):
+                    raise InputError("it is UTF-16", file.path, "convert it: iconv -f UTF-16 -t UTF-8")
+                skipped = len(_UTF8_MARK) if block.startswith(_UTF8_MARK) else 0
+            yield place + skipped, block[skipped:]
+            place += len(block)
+
+
+def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
+    """(place, line with its newline) of the lines that begin in the range.
+
+    Raises:
+        InputError: as `line_blocks` does.
+    """
+    return lines_of(line_blocks(piece.file, piece.start), piece.stop)
+
+
+def lines_of(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
+    """(place, line with its newline) of the lines of some blocks that begin before `stop`, or all."""
+    for place, block in blocks:
+        for line in io.BytesIO(block):
+            if stop is not None and place >= stop:
+                return
+            yield place, line
+            place += len(line)
+
+
+def line_before(file: SourceFile, place: int) -> bytes:
+    """The line that ends where a line begins, with its newline; at the start of the file nothing. Not of compressed
+    files.
+    """
+    found = b""
+    with open_source(file) as opened:
+        while place > 0 and b"\n" not in found[:-1]:
+            step = min(place, max(_BLOCK_BYTES >> 4, len(found)))
+            place -= step
+            opened.seek(place)
+            found = opened.read(step) + found
+    if place == 0:
+        found = found.removeprefix(_UTF8_MARK)
+    return found[found[:-1].rfind(b"\n") + 1 :]
+
+
+def _seek_line(opened: BinaryIO, start: int) -> int:
+    """Moves to the first line that begins at `start` or after it; its place."""
+    if start == 0:
+        return 0
+    place = opened.seek(start - 1)
+    while block := opened.read(_BLOCK_BYTES >> 4):
+        end = block.find(b"\n") + 1
+        if end:
+            return opened.seek(place + end)
+        place += len(block)
+    return place
+
+
+def _blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
+    place = opened.tell()
+    codec = codec_of(opened.read(HEAD_BYTES)) if place == 0 else None
+    opened.seek(place)
+    if codec is not None:
+        yield from decompressed(opened, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
+    else:
+        while block := opened.read(_BLOCK_BYTES):
+            yield block

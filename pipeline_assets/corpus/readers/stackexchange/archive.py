@@ -1,0 +1,166 @@
+"""The bytes of Posts.xml: of the file itself, or out of a site's .7z, which is never unpacked to disk."""
+
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from pipeline_assets.corpus.spine.errors import InputError
+
+if TYPE_CHECKING:
+    from py7zr import SevenZipFile
+    from py7zr.io import WriterFactory
+
+POSTS = "Posts.xml"
+MOST_EXPANSION = 100
+_MAGIC = b"7z\xbc\xaf\x27\x1c"
+_BLOCK_BYTES = 1 << 20
+_PACKED_BLOCK_BYTES = 1 << 18  # about a block when unpacked
+_DAMAGE = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, LookupError, TypeError)
+_FETCH_AGAIN = "fetch it again"
+
+Sink = Callable[[bytes], object]
+
+
+def is_archive(file: Path) -> bool:
+    """Whether a file is a 7z archive, by its first bytes.
+
+    Raises:
+        InputError: it can't be read.
+    """
+    try:
+        with open(file, "rb") as source:
+            return source.read(len(_MAGIC)) == _MAGIC
+    except OSError as error:
+        raise InputError(f"it can't be read ({error.strerror})", file, f"give a {POSTS} or a site's .7z") from None
+
+
+def site_of(file: Path) -> str:
+    """The site that a file's place tells: `<site>.7z`, `<site>-Posts.7z`, `<site>/Posts.xml`.
+
+    Raises:
+        InputError: it tells none.
+    """
+    name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
+    if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
+        fix = "say which, such as stackoverflow.com, or name it <site>.7z or <site>/Posts.xml"
+        raise InputError("its place tells no site", file, fix)
+    return name.lower()
+
+
+def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
+    """Bytes of a file, block by block."""
+    with open(file, "rb", buffering=0) as source:
+        source.seek(start)
+        left = file.stat().st_size - start if stop is None else stop - start
+        while left and (block := source.read(min(left, _BLOCK_BYTES))):
+            sink(block)
+            left -= len(block)
+
+
+def pour_archive(file: Path, sink: Sink, most_expansion: int = MOST_EXPANSION) -> None:
+    """Posts.xml out of an archive, block by block. Its checksum is known to hold only when this returns.
+
+    Args:
+        most_expansion: how many times larger than the archive its content may be. Text packs to a tenth at best.
+    Raises:
+        InputError: it has no Posts.xml, or two; wants a password; unpacks to more than allowed; is damaged.
+    """
+    with open(file, "rb") as packed, _opened(packed, file) as archive:
+        name = _posts_name(archive, file)
+        _check_expansion(archive, file, most_expansion)
+        try:
+            with _explained(file):
+                archive.extract(targets=[name], factory=cast("WriterFactory", _Pouring(sink)))
+        except _SinkFailed as failed:
+            raise failed.error from None
+
+
+@contextmanager
+def _opened(packed: BinaryIO, file: Path) -> "Iterator[SevenZipFile]":
+    try:
+        import py7zr
+    except ImportError:
+        fix = "run pip install 'corpusmill[stackexchange]', or unpack it"
+        raise InputError("reading a .7z needs py7zr", file, fix) from None
+    with _explained(file):
+        archive = py7zr.SevenZipFile(packed, blocksize=_PACKED_BLOCK_BYTES)
+    with archive:
+        yield archive
+
+
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """What py7zr raises, as a line for the user."""
+    from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
+
+    try:
+        yield
+    except PasswordRequired:
+        raise InputError("it wants a password", file, "unpack it yourself: no dump is encrypted") from None
+    except CrcError:
+        raise InputError("its checksum doesn't hold", file, _FETCH_AGAIN) from None
+    except UnsupportedCompressionMethodError as error:
+        raise InputError(f"it is compressed in a way py7zr can't read ({error})", file, "unpack it yourself") from None
+    except (ArchiveError, MemoryError, *_DAMAGE) as error:
+        what = f"the archive is damaged ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        raise InputError(what, file, _FETCH_AGAIN) from None
+
+
+def _posts_name(archive: "SevenZipFile", file: Path) -> str:
+    names = [entry.filename for entry in archive.files if not entry.is_directory]
+    odd = [
+        name for name in names if name.startswith(("/", "\\")) or ".." in PurePosixPath(name.replace("\\", "/")).parts
+    ]
+    if odd:
+        raise InputError(f"it has a file named {odd[0]!r}, outside its folder", file, "this is no dump: fetch it again")
+    found = [name for name in names if PurePosixPath(name).name == POSTS]
+    if len(found) != 1:
+        shown = ", ".join(sorted(names)[:5]) or "nothing"
+        raise InputError(f"it has {len(found) or 'no'} {POSTS}; it has {shown}", file, "give an archive that has one")
+    return found[0]
+
+
+def _check_expansion(archive: "SevenZipFile", file: Path, most_expansion: int) -> None:
+    """By the sizes it declares: py7zr unpacks no more than those."""
+    size = file.stat().st_size
+    unpacked = sum(entry.uncompressed for entry in archive.files)
+    if unpacked > most_expansion * size:
+        what = f"its {size:,} bytes would unpack to {unpacked:,}, more than {most_expansion} times as many"
+        raise InputError(what, file, "if you trust it, raise most_expansion; else fetch it again")
+
+
+class _SinkFailed(Exception):
+    """The sink raised an error; no fault of the archive."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Pouring:
+    """What py7zr takes for a file to write a member into: it hands the bytes on."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def create(self, filename: str) -> "_Pouring":
+        """The file for the one member that is asked for."""
+        return self
+
+    def write(self, unpacked: bytes | bytearray) -> int:
+        for at in range(0, len(unpacked), _BLOCK_BYTES):
+            try:
+                self._sink(bytes(unpacked[at : at + _BLOCK_BYTES]))
+            except Exception as error:
+                raise _SinkFailed(error) from None
+        return len(unpacked)
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass

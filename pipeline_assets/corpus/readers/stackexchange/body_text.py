@@ -1,0 +1,89 @@
+"""The HTML of posts → text: plain paragraphs, and the marks of Markdown where layout has a meaning.
+
+    block                  becomes; blocks are a blank line apart
+    ---------------------  -------------------------------------------------------------------------------------
+    paragraph, division    its text
+    pre                    its characters, untouched, between ``` fences, with the language where a class says it
+    ul, ol                 a line an item, `- ` or its number, two spaces deeper a level
+    blockquote             `> ` before each line
+    h1 … h6, hr            `#` … `######` before the text; `---`
+    table                  a line a row, cells apart by ` | `
+
+    inline                 becomes
+    ---------------------  -------------------------------------------------------------------------------------
+    code                   its characters, spaces too, between backticks
+    a; img                 its text, without the address; nothing
+    sup                    `^` and its text, if that is a number or a letter right behind a word; else its text
+    br, a line break       a line break
+    any other; comments    its text; nothing
+
+Outside code, white space (no-break space too) is one space, or one line break if it has one. Entities are decoded,
+MathJax is left as it is.
+"""
+
+import html
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.readers.stackexchange.escapes import escaped, unescaped
+from pipeline_assets.corpus.readers.stackexchange.html_scan import UNTIDY, render
+from pipeline_assets.corpus.readers.stackexchange.markup_bytes import PADDING_BYTES, QUOTE
+from pipeline_assets.corpus.readers.stackexchange.text_layout import ROOM_BYTES
+
+_CLOSING = bytes([QUOTE, *bytes(PADDING_BYTES)])
+_TAG = re.compile(
+    r"""<(?:!--.*?--|(/?[a-zA-Z][a-zA-Z0-9]*)(?![a-zA-Z0-9])((?:"[^"]*"|'[^']*'|[^"'<>])*)|[!?/][^<>]*)>""", re.DOTALL
+)
+_ATTRIBUTE = re.compile(r"""\b(class|start)\s*=\s*["']?([\w +#-]+)""", re.IGNORECASE)
+
+
+def body_texts(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[str]:
+    """The texts of posts.
+
+    Args:
+        data: in which bodies lie as the dump has them, escaped for XML (to undo that first would take longer than all
+            the rest), each followed by its closing quote; 16 bytes at least follow the last.
+        bounds: shape (bodies, 2), where.
+    """
+    starts, stops = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1])
+    ends = np.empty(len(bounds), np.int64)
+    out = np.empty(2 * int((stops - starts).sum()) + 2 * ROOM_BYTES, np.uint8)
+    done = written = 0
+    while (done := render(data, starts, stops, done, out, written, ends)) < len(bounds):
+        written = int(ends[:done].max(initial=0))
+        out = np.concatenate([out, np.empty_like(out)])
+    rendered = out[: ends.max(initial=0)].tobytes()
+    texts, first = [], 0
+    for place, end in enumerate(ends.tolist()):
+        if end == UNTIDY:
+            texts.append(body_text(data[starts[place] : stops[place]].tobytes().decode("utf-8"), is_tidy=False))
+        else:
+            texts.append(rendered[first:end].decode("utf-8"))
+            first = end
+    return texts
+
+
+def body_text(body: str, is_tidy: bool = True) -> str:
+    """The text of one post, given as the dump has it."""
+    html_bytes = (body if is_tidy else escaped(_tidied(unescaped(body)))).encode("utf-8")
+    return body_texts(np.frombuffer(html_bytes + _CLOSING, np.uint8), np.array([[0, len(html_bytes)]]))[0]
+
+
+def _tidied(text: str) -> str:
+    """The same HTML, with every `<` opening a tag that the next `>` closes, and no entity but the common ones."""
+    parts, end = [], 0
+    for match in _TAG.finditer(text):
+        parts.append(_plain(text[end : match.start()]))
+        name, attributes = match.groups()
+        if name:
+            kept = _ATTRIBUTE.search(attributes)
+            parts.append(f'<{name} {kept[1].lower()}="{kept[2]}">' if kept else f"<{name}>")
+        end = match.end()
+    parts.append(_plain(text[end:]))
+    return "".join(parts)
+
+
+def _plain(text: str) -> str:
+    return html.escape(html.unescape(text), quote=False)

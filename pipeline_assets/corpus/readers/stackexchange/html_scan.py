@@ -1,0 +1,143 @@
+"""Reads the HTML of bodies, compiled: one pass over their bytes, as a dump has them.
+
+That is HTML escaped for XML: `&lt;` opens a tag, `&gt;` closes it, `&amp;lt;` is a less-than sign of the text. What is
+rare (tags in which quotes or brackets don't match, references that HTML forgives) is left to `body_text`, which tidies
+it up and calls again.
+"""
+
+import numpy as np
+
+from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, Integers, inner, kernel
+from pipeline_assets.corpus.readers.stackexchange.html_references import reference
+from pipeline_assets.corpus.readers.stackexchange.html_tags import BR, CODE_TAG, PRE_TAG, close_tag, open_tag
+from pipeline_assets.corpus.readers.stackexchange.markup_bytes import NOT_CLEAR, QUOTE, end_of_tag, find, is_at, name_at
+from pipeline_assets.corpus.readers.stackexchange.text_layout import (
+    CODE,
+    FLOW,
+    NO_GAP,
+    PAGE,
+    PRE,
+    ROOM_BYTES,
+    Page,
+    character,
+    end_code,
+    end_pre,
+    put,
+    start_page,
+)
+
+UNTIDY, FULL = -1, -2
+_NOTHING = -2
+_COMMENT, _COMMENT_END = map(tuple, (b"!--", b"--&gt;"))
+_AMPERSAND, _SLASH = b"&/"
+_IS_PLAIN = np.array([byte > 32 and byte not in (_AMPERSAND, QUOTE, 0xC2) for byte in range(256)])
+
+
+@kernel
+def render(
+    source: Bytes,
+    starts: Integers,
+    stops: Integers,
+    first: int,
+    out: Bytes,
+    written: int,
+    ends: Integers,
+) -> int:
+    """The texts of bodies, one behind the other, into `out`.
+
+    Args:
+        source: in which the bodies lie, see `markup_bytes`.
+        starts, stops: where.
+        first: the body to begin with.
+        written: bytes of `out` that are taken.
+        ends: is filled: where each text ends in `out`; UNTIDY, and nothing written, for one that has to be tidied up.
+    Returns:
+        The body at which `out` is full; how many there are if all are done.
+    """
+    page = np.zeros(1, PAGE)[0]
+    for number in range(first, len(starts)):
+        page.out = written
+        status = _render_body(source, starts[number], stops[number], out, page)
+        if status == FULL:
+            return number
+        ends[number] = status
+        written = max(written, status)
+    return len(starts)
+
+
+@inner
+def _render_body(source: Bytes, at: int, stop: int, out: Bytes, page: Page) -> int:
+    """Where its text ends in `out`; a negative status."""
+    start_page(page)
+    while at < stop:
+        if page.out + ROOM_BYTES > len(out):
+            return FULL
+        point, following = int(source[at]), 0
+        if point == _AMPERSAND:
+            at, point = _escape(source, at + 1, out, page)
+            if point == NOT_CLEAR:
+                return UNTIDY
+            following = 0 if point < 0x80 else 1 if point < 0x800 else 2
+        elif point == 0xC2 and source[at + 1] == 0xA0:
+            at, point, following = at + 2, 0xA0, 1
+        else:
+            at += 1
+        if point == 0xA0 and page.mode == FLOW:
+            point, following = 32, 0
+        if point != _NOTHING:
+            character(out, page, point if following == 0 else (0x1E << 6 - following & 0xFF) | point >> 6 * following)
+            for later in range(following - 1, -1, -1):
+                put(out, page, 0x80 | point >> 6 * later & 0x3F)
+            at = _copy_plain(source, at, out, page)
+    if page.mode == CODE:
+        end_code(out, page)
+    elif page.mode == PRE:
+        end_pre(out, page)
+    return int(page.out)
+
+
+@inner
+def _copy_plain(source: Bytes, at: int, out: Bytes, page: Page) -> int:
+    """Copies bytes that need no second look; where that ends."""
+    if page.gap != NO_GAP or page.mode != FLOW:
+        return at
+    written, stop = page.out, at + len(out) - page.out - ROOM_BYTES
+    while at < stop:
+        byte = source[at]
+        if not _IS_PLAIN[byte] and (byte != 32 or not _IS_PLAIN[source[at + 1]]):
+            break
+        out[written] = byte
+        written += 1
+        at += 1
+    page.out = written
+    return at
+
+
+@inner
+def _escape(source: Bytes, at: int, out: Bytes, page: Page) -> tuple[int, int]:
+    """What an ampersand of the XML begins: (where it ends, the code point to write, _NOTHING or NOT_CLEAR)."""
+    if not (source[at] == 108 and source[at + 1] == 116 and source[at + 2] == 59):
+        return reference(source, at)
+    at += 3
+    if is_at(source, at, _COMMENT):
+        end = find(source, at + 3, _COMMENT_END)
+        return end + 6, _NOTHING if source[end] != QUOTE else NOT_CLEAR
+    is_closing = source[at] == _SLASH
+    first = at + 1 if is_closing else at
+    name, end_of_name = name_at(source, first, 32)
+    end = end_of_tag(source, end_of_name)
+    if end_of_name == first or source[first] < 65 or end == NOT_CLEAR:
+        return at, NOT_CLEAR
+    if name == BR:
+        return end, 10
+    if page.mode == PRE:
+        if is_closing and name == PRE_TAG:
+            end_pre(out, page)
+    elif page.mode == CODE:
+        if is_closing and name == CODE_TAG:
+            end_code(out, page)
+    elif is_closing:
+        close_tag(name, page)
+    else:
+        end = open_tag(source, name, end_of_name, end, out, page)
+    return end, _NOTHING

@@ -1,0 +1,163 @@
+"""wikiextractor's files → Documents, a page each.
+
+What becomes of a page:
+
+- text: without the title line and the blank line below it, and without newlines at both ends (up to 14 are left where
+  wikiextractor removed sections); in `title` of `meta` the title stays.
+- text that is what `html.escape` writes (`AT&amp;T`, and nowhere a bare `&`, `<` or `>`) is unescaped once, which loses
+  nothing; other text, and all markup that wikiextractor left (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`), stays
+  as it came. Titles are escaped as in the dump, and unescaped.
+- doc_id: `wikipedia:<language>:<page id>`, the same for every version of a page. The language is that of the url.
+- a page with nothing but its title is rejected, `title_only`: what redirects and pages made of templates come to, a
+  half of some real files.
+- revid in `meta` is what the file says. wikiextractor 3.1 writes there the last id before the text, which is the id of
+  the editor where the dump names one.
+"""
+
+import datetime
+import html
+import re
+from collections.abc import Iterator
+from typing import Annotated, Self
+
+import pydantic
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import ByteRange
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.rejects import Reject
+
+Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+_URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")
+_TITLE_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#039;", "'"), ("&amp;", "&"))
+# From when on text was offered under which licence: Wikimedia's licensing update of 2009 and terms of use of 2023.
+_LICENCES = (
+    (datetime.date(2023, 6, 7), "cc-by-sa-4.0"),
+    (datetime.date(2009, 6, 15), "cc-by-sa-3.0"),
+    (datetime.date.min, "gfdl-1.2-or-later"),
+)
+
+
+class WikipediaRecipe(RecipePart):
+    """Extractions of Wikipedia; the licence is that of the dump's date, or said outright: exactly one of the two.
+
+    Attributes:
+        files: patterns, relative to the source's folder, see `list_files`.
+        language: of pages whose url has no host (`?curid=12`), as in the name of the wiki; others must agree with it.
+            None where every url names its wiki.
+        dump_date: YYYY-MM-DD, in the dump's name; the files don't say it.
+    """
+
+    files: Texts
+    source: str
+    domain: str
+    language: str | None
+    dump_date: str | None
+    license_tag: str | None
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_licence(self) -> Self:
+        if (self.dump_date is None) == (self.license_tag is None):
+            raise ValueError("give exactly one of dump_date, license_tag")
+        return self
+
+    @pydantic.field_validator("dump_date")
+    @classmethod
+    def _is_a_date(cls, dump_date: str | None) -> str | None:
+        try:
+            if dump_date is not None and datetime.date.fromisoformat(dump_date).isoformat() != dump_date:
+                raise ValueError
+        except ValueError:
+            raise ValueError("write dump_date as YYYY-MM-DD") from None
+        return dump_date
+
+    def licence(self) -> tuple[str, str]:
+        """(tag, what it rests on)."""
+        if self.license_tag is not None:
+            return self.license_tag, "recipe"
+        assert self.dump_date is not None, "checked above"
+        dumped = datetime.date.fromisoformat(self.dump_date)
+        return next(tag for since, tag in _LICENCES if dumped >= since), f"date: {self.dump_date}"
+
+
+def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
+    """A Document or a Reject for every page that begins in the range, in file order.
+
+    `source_row` is the place of the page's first line, see `source_lines`.
+
+    Raises:
+        InputError: the file can't be trusted, see `pages`; a page of another wiki than Wikipedia or than the recipe's,
+            or whose language nobody says.
+    """
+    name = piece.file.name
+    licence = recipe.licence()
+    for place, page in pages(piece):
+        document = page if isinstance(page, Fault) else _document(page, recipe, licence, piece, place)
+        if isinstance(document, Fault):
+            yield Reject(name, place, document.reason, document.detail)
+        else:
+            yield document
+
+
+def _document(
+    page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, place: int
+) -> Document | Fault:
+    text = _body(page)
+    if not text.strip():
+        return Fault("title_only", page.title)
+    language = _language(page.url, recipe.language, piece, place)
+    return Document(
+        text=_unescaped(text),
+        source=recipe.source,
+        domain=recipe.domain,
+        doc_id=f"wikipedia:{language}:{page.id}",
+        license_tag=licence[0],
+        created_at=None,
+        meta=page.others
+        | {
+            "title": _unescaped_title(page.title),
+            "url": page.url,
+            "revid": page.revid,
+            "language": language,
+            "license_evidence": licence[1],
+            "source_file": piece.file.name,
+            "source_row": place,
+        },
+    )
+
+
+def _body(page: Page) -> str:
+    if page.text.rstrip() == page.title or page.text.startswith(f"{page.title}\n\n"):
+        return page.text[len(page.title) :].strip("\n")
+    return page.text.strip("\n")
+
+
+def _unescaped(text: str) -> str:
+    if "&" not in text:
+        return text
+    plain = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return plain if html.escape(plain, quote=False) == text else text
+
+
+def _unescaped_title(title: str) -> str:
+    for entity, character in _TITLE_ENTITIES if "&" in title else ():
+        title = title.replace(entity, character)
+    return title
+
+
+def _language(url: str, language: str | None, piece: ByteRange, place: int) -> str:
+    match = _URL.match(url)
+    if match is not None and language in (None, match["language"]):
+        return match["language"]
+    if match is None and "://" not in url and language is not None:
+        return language
+    where = f"{piece.file.path} byte {place}"
+    if match is not None:
+        what = f"the url {url} is of another wiki than the recipe's `language`, {language}"
+        raise InputError(what, where, "set `language` to null, or leave the file out")
+    if "://" in url:
+        raise InputError(f"the url {url} is not of Wikipedia", where, "read such pages as local files")
+    raise InputError(f"the url {url} doesn't say the language", where, "set `language` in the recipe")

@@ -1,0 +1,42 @@
+"""Files of a source, written for a test; the dataset of `hub_dataset`, published and listed."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from resources.loopback_hub import LoopbackHub
+
+sys.path.insert(0, str(Path(__file__).parent))  # of hub_dataset
+
+from hub_dataset import CARD, DATASET, LARGE
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Callable[..., SourceFile]:
+    """Writes a file into a folder of its own and lists it."""
+
+    def write(content: bytes | str, name: str = "file") -> SourceFile:
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        return SourceFile(path, name, path.stat().st_size)
+
+    return write
+
+
+@pytest.fixture
+def commit(publish: Callable[..., str]) -> str:
+    """A dataset of a regular file, an LFS file and an empty one."""
+    return publish({"README.md": CARD, "data/large.bin": LARGE, "data/empty.txt": b""})
+
+
+@pytest.fixture
+def files(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> dict[str, HubFile]:
+    """The listing by path; the requests that it took are forgotten."""
+    listing = {file.path: file for file in hub_files.list_files(DATASET, commit)}
+    hub.requests.clear()
+    return listing

@@ -1,0 +1,59 @@
+"""What tests of the Stack Exchange reader share: making a dump, and reading one with both passes."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
+from pipeline_assets.corpus.readers.stackexchange.spill import RANGE_BYTES, RUN_BYTES, plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, Outcome, ThreadRules, read_threads
+from pipeline_assets.corpus.spine.building import BuildFolder
+from pipeline_assets.corpus.spine.stage import WHOLE
+
+sys.path.insert(0, str(Path(__file__).parent))  # of made_dump and reference_reader
+
+SITE = Site("garden.example.org", "garden.7z", "stackexchange", "qa")
+Read = Callable[..., list[Outcome]]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Reads a file, or the bytes of a Posts.xml, in this process: every Document, Reject and Dropped, in order."""
+    runs = iter(range(1000))
+
+    def read(
+        posts: Path | bytes,
+        rules: ThreadRules = EVERY_THREAD,
+        range_bytes: int = RANGE_BYTES,
+        run_bytes: int = RUN_BYTES,
+        bucket_bytes: int = 1 << 24,
+        site: Site = SITE,
+    ) -> list[Outcome]:
+        root = tmp_path / f"read{next(runs)}"
+        root.mkdir()
+        if isinstance(posts, bytes):
+            (root / "Posts.xml").write_bytes(posts)
+            posts = root / "Posts.xml"
+        folder = BuildFolder(root)
+        shards = plan_spill(posts, "garden", range_bytes)
+        receipts = [spill_rows(shard, WHOLE, folder, run_bytes) for shard in shards]
+        buckets = plan_buckets(folder, receipts, "garden", bucket_bytes)
+        return [outcome for bucket in buckets for outcome in read_threads(bucket, site, rules)]
+
+    return read
+
+
+@pytest.fixture
+def read_documents(read: Read) -> Callable[..., list[Document]]:
+    """As `read`, of posts of which every one must end up in a Document."""
+
+    def read_documents(posts: Path | bytes, **settings: object) -> list[Document]:
+        outcomes = read(posts, **settings)
+        assert all(isinstance(outcome, Document) for outcome in outcomes), outcomes
+        return outcomes
+
+    return read_documents

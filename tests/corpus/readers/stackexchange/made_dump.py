@@ -1,0 +1,27 @@
+"""Makes the bytes of a Posts.xml as the dumps are."""
+
+from xml.sax.saxutils import escape
+
+HEAD, END = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\n<posts>\n', b"</posts>"
+_ESCAPES = {'"': "&quot;", "\n": "&#xA;", "\r": "&#xD;", "\t": "&#x9;"}
+
+
+def row(**attributes: object) -> bytes:
+    """A row; attributes that are None are left out."""
+    told = {name: str(value) for name, value in attributes.items() if value is not None}
+    values = " ".join(f'{name}="{escape(value, _ESCAPES)}"' for name, value in told.items())
+    return f"  <row {values} />\n".encode()
+
+
+def question(post_id: int, **changes: object) -> bytes:
+    told = {"CreationDate": "2014-01-21T20:26:05.383", "Score": 3, "Body": f"<p>Body {post_id}</p>\n"}
+    return row(Id=post_id, PostTypeId=1, **{**told, "Title": f"Title {post_id}", **changes})
+
+
+def answer(post_id: int, parent_id: int, **changes: object) -> bytes:
+    told = {"CreationDate": "2014-01-22T20:26:05.383", "Score": 1, "Body": f"<p>Body {post_id}</p>\n"}
+    return row(Id=post_id, PostTypeId=2, ParentId=parent_id, **{**told, **changes})
+
+
+def dump(*rows: bytes) -> bytes:
+    return HEAD + b"".join(rows) + END

@@ -1,0 +1,201 @@
+"""The text of a post: what each element becomes, and that an independent reading of any HTML agrees."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from reference_reader import text_of
+
+from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
+from pipeline_assets.corpus.readers.stackexchange.escapes import escaped, tag_names, unescaped
+
+
+def rendered(html: str) -> str:
+    return body_text(escaped(html))
+
+
+# Blocks
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>One.</p>\n\n<p>Two.</p>\n", "One.\n\nTwo."),
+        ("<p>One.</p>\n<p>Two.</p>\n", "One.\n\nTwo."),
+        ("<h1>Big</h1>\n<p>Then</p><h3>Small</h3>", "# Big\n\nThen\n\n### Small"),
+        ("<p>Above</p><hr><p>Below</p>", "Above\n\n---\n\nBelow"),
+        ("Bare text<p>and a paragraph</p>tail", "Bare text\n\nand a paragraph\n\ntail"),
+        ("<ul>\n<li>one</li>\n<li>two</li>\n</ul>\n<p>After</p>", "- one\n- two\n\nAfter"),
+        ("<ol><li>one</li><li>two</li></ol><ol start=\"7\"><li>seven</li></ol>", "1. one\n2. two\n7. seven"),
+        ("<ul><li>a<ul><li>b</li></ul></li><li>c</li></ul>", "- a\n  - b\n- c"),
+        ("<ul>\n<li><p>a</p>\n\n<p>more of a</p></li>\n<li><p>b</p></li>\n</ul>", "- a\n\nmore of a\n\n- b"),
+        ("<blockquote>\n  <p>one</p>\n  <p>two</p>\n</blockquote><p>said he</p>", "> one\n>\n> two\n\nsaid he"),
+        ("<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>", "> a\n>\n> > b"),
+        ("<ul><li><blockquote>said</blockquote></li></ul>", "-\n\n> said"),
+        ("<table><thead><tr><th>a</th><th>b</th></tr></thead><tr><td>1</td><td></td></tr></table>", "a | b\n1 |"),
+        ("<p></p><ul><li></li></ul><p> \n </p>", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_blocks_are_laid_out_as_markdown_does_it(html: str, text: str) -> None:
+    assert rendered(html) == text
+
+
+# Code
+
+
+def test_a_code_block_keeps_every_character_between_fences() -> None:
+    html = (
+        '<p>So:</p>\n<pre class="lang-py prettyprint-override"><code>if a &lt; b:\n\n\treturn  &amp;a   \n</code></pre>'
+    )
+
+    assert rendered(html) == "So:\n\n```py\nif a < b:\n\n\treturn  &a   \n```"
+
+
+def test_the_line_breaks_at_the_very_start_and_end_of_a_code_block_are_those_of_its_fences() -> None:
+    assert rendered("<pre><code>\n\n  a\n\n</code></pre>") == "```\n\n  a\n\n```"
+
+
+def test_a_fence_is_longer_than_any_in_the_code() -> None:
+    assert rendered("<pre><code>```\nx\n````\n</code></pre>") == "`````\n```\nx\n````\n`````"
+
+
+def test_a_code_block_in_a_quote_is_quoted_line_by_line() -> None:
+    html = "<blockquote><pre><code>a\n\n  b\n</code></pre></blockquote>"
+
+    assert rendered(html) == "> ```\n> a\n>\n>   b\n> ```"
+
+
+def test_a_code_block_without_code_is_nothing() -> None:
+    assert rendered("<p>a</p><pre><code> \n</code></pre><p>b</p>") == "a\n\nb"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>Use <code>a  b</code>, <code> c</code>.</p>", "Use `a  b`, ` c`."),
+        ("<p><code>a`b</code></p>", "`` a`b ``"),
+        ("<p><code></code>x</p>", "x"),
+        ("<p><code>&lt;br&gt;</code></p>", "`<br>`"),
+    ],
+)
+def test_code_in_a_line_keeps_its_spaces_between_backticks(html: str, text: str) -> None:
+    assert rendered(html) == text
+
+
+# Inside a line
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>a <strong>b</strong> <em>c</em> <kbd>d</kbd></p>", "a b c d"),
+        ('<p>See <a href="http://x.org/?a=1&amp;b=2" rel="nofollow" title="a > b">this</a>.</p>', "See this."),
+        ('<p>a <img src="x.png" alt="a picture">b</p>', "a b"),
+        ("<p>one<br>two<br />\nthree</p>", "one\ntwo\nthree"),
+        ("<p>one \n two</p>", "one\ntwo"),
+        ("<p>  a \t&nbsp; b\xa0</p>", "a b"),
+        ("<p>10<sup>-5</sup>, e<sup>x</sup>, f(x)<sup>2</sup>, here<sup>1</sup></p>", "10^-5, e^x, f(x)^2, here^1"),
+        ("<p>1<sup>st</sup> <sup>note</sup>, H<sub>2</sub>O</p>", "1st note, H2O"),
+        ("<p>$$\\begin{align}\na &amp;= b_1\n\\end{align}$$</p>", "$$\\begin{align}\na &= b_1\n\\end{align}$$"),
+        ("<p>&alpha;&#946;&#x3b3;&hellip; &amp;lt; &quot;&copy 1&quot; &nosuch;</p>", 'αβγ… &lt; "© 1" &nosuch;'),
+        ("<!-- language: lang-js --><p>a<!-- <b> -->b</p>", "ab"),
+    ],
+)  # fmt: skip
+def test_inside_a_line_only_what_has_a_meaning_in_plain_text_stays(html: str, text: str) -> None:
+    assert rendered(html) == text
+
+
+# Soup
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>a < b and c > d <3</p>", "a < b and c > d <3"),
+        ("<p>never closed <b>bold", "never closed bold"),
+        ("</p></ul></blockquote><p>a</p>", "a"),
+        ("<p title='it\"s > x'>a</p>", "a"),
+        ("<P>a</P><BR/><OL START='3'><LI>b</OL>", "a\n\n3. b"),
+        ("<pre><code>never closed", "```\nnever closed\n```"),
+        ("<p>a <unknown-tag x=1>b</unknown-tag></p>", "a b"),
+        ("<p>ends in a tag <a href=", "ends in a tag <a href="),
+    ],
+)
+def test_soup_loses_no_text(html: str, text: str) -> None:
+    assert rendered(html) == text
+
+
+@pytest.mark.parametrize("tag", ["blockquote", "ul", "ol"])
+def test_nesting_without_end_is_laid_out_in_bounded_space(tag: str) -> None:
+    text = rendered(f"<{tag}><li>" * 5000 + "deep")
+
+    assert text.endswith("deep")
+    assert len(text) < 1_000_000
+
+
+def test_a_text_that_is_longer_than_its_html_fits() -> None:
+    html = "<blockquote>" * 30 + "<br>".join(["x"] * 5000)
+
+    assert rendered(html) == "\n".join(["> " * 30 + "x"] * 5000)
+
+
+# An independent reading
+
+_words = st.text(st.sampled_from(list("ab1 .\n\t`*^$é漢🐻&<>\"'\xa0-)(")), max_size=8).map(
+    lambda text: text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+)
+_inline = st.recursive(
+    _words | st.sampled_from(["<br>", "<br />", '<img src="a>b">', "&nbsp;", "&hellip;", "&#39;", "&#x1F43B;"]),
+    lambda inner: st.builds(
+        "<{0}>{1}</{0}>".format,
+        st.sampled_from(["em", "strong", "code", "sup", "sub", "a", "kbd"]),
+        st.lists(inner, max_size=3).map("".join),
+    ),
+    max_leaves=6,
+)
+_lines = st.lists(_inline, max_size=4).map("".join)
+_code = st.builds("<pre{}><code>{}</code></pre>".format, st.sampled_from(["", ' class="lang-c++ x"']), _words)
+_blocks = st.recursive(
+    st.builds("<{0}>{1}</{0}>".format, st.sampled_from(["p", "h2", "div"]), _lines) | _code | _lines | st.just("<hr>"),
+    lambda inner: st.builds(
+        "<{0}>{1}</{0}>".format,
+        st.sampled_from(["blockquote", "ul", "ol", "li", "table", "tr", "td"]),
+        st.lists(inner, max_size=4).map("\n".join),
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(_blocks, max_size=5).map("\n\n".join))
+@settings(max_examples=400, deadline=None)
+@example("<ul><li><h2><blockquote>a</blockquote></h2></li><li>b</li></ul>")
+@example("<p>a<sup>1<code>b</code></sup></p>")
+@example("<ol><li>a<hr>b</li><li>c</li></ol>")
+def test_any_html_reads_as_the_reference_reads_it(html: str) -> None:
+    assert rendered(html) == text_of(html)
+
+
+@given(st.text())
+@settings(max_examples=200, deadline=None)
+def test_any_text_comes_back_from_a_code_block(text: str) -> None:
+    text = text.replace("\r", "").replace("\0", "")
+    code = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    lines = rendered(f"<pre><code>{code}\n</code></pre>").split("\n")
+
+    assert "\n".join(lines[1:-1]) == text.removeprefix("\n") or not text.strip(" \n\t")
+
+
+# Escapes and tags
+
+
+@given(st.text())
+def test_escaping_for_xml_is_undone(text: str) -> None:
+    assert unescaped(escaped(text)) == text
+
+
+@given(st.lists(st.text(st.sampled_from("abc-.#+1é"), min_size=1), max_size=5))
+def test_tags_of_both_forms_are_the_same(names: list[str]) -> None:
+    assert tag_names(escaped("".join(f"<{name}>" for name in names))) == names
+    assert tag_names("|" + "|".join(names) + "|" if names else "") == names
+    assert tag_names(None) == []

@@ -1,0 +1,132 @@
+"""Threads: an independent reader finds the same ones in real sites; a cut or odd dump is never half a corpus."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_dump import END, HEAD, answer, dump, question, row
+from reference_reader import read_site
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import Dropped, Outcome, ThreadRules
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+
+REAL = Path(__file__).parents[5] / "shared" / "data" / "stackexchange"
+SITES = ["beer.stackexchange.com", "coffee.stackexchange.com", "conlang.meta.stackexchange.com"]
+Read = Callable[..., list[Outcome]]
+ReadDocuments = Callable[..., list[Document]]
+
+needs_real = pytest.mark.skipif(not REAL.exists(), reason=f"the real dumps are not at {REAL}")
+
+
+def documents_of(outcomes: list[Outcome]) -> list[Document]:
+    return [outcome for outcome in outcomes if isinstance(outcome, Document)]
+
+
+@needs_real
+@pytest.mark.parametrize("name", SITES)
+def test_an_independent_reader_finds_the_same_threads_in_a_real_site(read: Read, name: str) -> None:
+    reference = read_site(REAL / name / "Posts.xml")
+
+    outcomes = read(REAL / name / "Posts.xml", site=Site(name, "Posts.xml", "stackexchange", "qa"))
+
+    documents = documents_of(outcomes)
+    assert [document.text for document in documents] == [thread.text for thread in reference.threads]
+    for document, thread in zip(documents, reference.threads, strict=True):
+        assert document.doc_id == f"stackexchange:{name}:{thread.question['Id']}"
+        assert document.meta["source_row"] == int(thread.question["row"])
+        assert [each["source_row"] for each in document.meta["answers"]] == [
+            int(post["row"]) for post in thread.answers
+        ]
+    others = Counter(outcome.reason for outcome in outcomes if not isinstance(outcome, Document))
+    assert others["empty_answer"] == reference.not_used["empty_answer"]
+    assert others["no_question"] == reference.not_used["no_question"]
+
+
+@needs_real
+@pytest.mark.parametrize("name", SITES[:2])
+def test_an_archive_reads_as_the_file_in_it(read: Read, name: str) -> None:
+    pytest.importorskip("py7zr", reason="the extra `stackexchange` is not installed")
+
+    assert read(REAL / f"{name}.7z") == read(REAL / name / "Posts.xml")
+
+
+@needs_real
+def test_parts_runs_and_buckets_of_any_size_give_the_same_documents(read: Read) -> None:
+    posts = REAL / SITES[1] / "Posts.xml"
+
+    at_once = read(posts)
+    in_pieces = read(posts, run_bytes=50_000, bucket_bytes=60_000)
+
+    assert documents_of(in_pieces) == documents_of(at_once)
+
+
+def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_documents: ReadDocuments) -> None:
+    rows = [question(1, AcceptedAnswerId=4), *(answer(n, 1, Score=s) for n, s in ((2, 5), (3, 9), (4, -1), (5, 9)))]
+
+    [document] = read_documents(dump(*rows))
+
+    order = ["Title 1", "Body 1", "Answer:", "Body 4", "Answer:", "Body 3", "Answer:", "Body 5", "Answer:", "Body 2"]
+    assert document.text == "\n\n".join(order)
+    assert document.meta["source_file"] == "garden.7z"
+
+
+def test_an_answer_that_comes_before_its_question_is_part_of_it(read_documents: ReadDocuments) -> None:
+    [document] = read_documents(dump(answer(7, 3), question(3)))
+
+    assert document.text == "Title 3\n\nBody 3\n\nAnswer:\n\nBody 7"
+
+
+def test_every_row_is_a_document_a_reject_or_dropped(read: Read) -> None:
+    rows = [
+        question(1), answer(2, 1), answer(3, 99), answer(4, 1, Score="many"), question(1), answer(5, 1, Body=""),
+        row(Id=6, PostTypeId=1), row(PostTypeId=2), row(Id=8, PostTypeId=5),
+    ]  # fmt: skip
+
+    outcomes = read(dump(*rows))
+
+    [document] = documents_of(outcomes)
+    assert document.text == "Title 1\n\nBody 1\n\nAnswer:\n\nBody 2"
+    rejects = {(reject.row, reject.reason) for reject in outcomes if isinstance(reject, Reject)}
+    assert {(2, "no_question"), (3, "wrong_type"), (4, "duplicate_post"), (7, "missing_attribute")} <= rejects
+    assert [drop.row for drop in outcomes if isinstance(drop, Dropped) and drop.reason == "empty_answer"] == [5]
+
+
+@pytest.mark.parametrize(
+    ("rules", "texts"),
+    [
+        (ThreadRules(None, None, 1), ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2\n\nAnswer:\n\nBody 3"]),
+        (ThreadRules(4, None, 0), ["Title 9\n\nBody 9"]),
+        (ThreadRules(None, 2, 0), ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2", "Title 9\n\nBody 9"]),
+    ],
+)
+def test_rules_drop_threads_and_answers_and_say_so(read: Read, rules: ThreadRules, texts: list[str]) -> None:
+    rows = [question(1, Score=3), answer(2, 1, Score=2), answer(3, 1, Score=1), question(9, Score=4)]
+
+    outcomes = read(dump(*rows), rules)
+
+    assert [document.text for document in documents_of(outcomes)] == texts
+    used = sum(1 + len(document.meta["answers"]) for document in documents_of(outcomes))
+    assert used + sum(isinstance(outcome, Dropped) for outcome in outcomes) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("posts", "what"),
+    [
+        (HEAD + question(1), "it is cut off: after byte 185 comes no whole row"),
+        (HEAD + question(1)[:-20], "it is cut off: after byte 52 comes no whole row"),
+        (HEAD + question(1) + b"<row Id='2'" + END, "byte 196 is where a row is broken"),
+        (b'<?xml version="1.0"?><!DOCTYPE p [<!ENTITY a "b">]><posts></posts>', "it has a DTD, which no dump has"),
+        (b"", "byte 0 is not the head of a Posts.xml"),
+        (b"not a dump at all", "byte 0 is not the head of a Posts.xml"),
+    ],
+    ids=["no end tag", "cut row", "torn row", "entities", "empty", "other"],
+)
+def test_a_dump_that_cannot_be_trusted_is_refused(read: Read, posts: bytes, what: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(posts)
+
+    assert what in str(refused.value)

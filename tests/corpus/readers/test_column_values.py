@@ -1,0 +1,50 @@
+"""Values of Arrow columns: whatever a Parquet file holds, JSON can hold after."""
+
+import datetime
+import decimal
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
+from pipeline_assets.corpus.readers.row_faults import Fault
+
+MOMENT = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("array", "encoded"),
+    [
+        (pa.array([MOMENT, None], pa.timestamp("ns")), b'["2023-11-14T22:13:20",null]'),
+        (pa.array([MOMENT + 1], pa.timestamp("ns")), b'["2023-11-14 22:13:20.000000001"]'),
+        (pa.array([MOMENT], pa.timestamp("ns", "UTC")), b'["2023-11-14T22:13:20Z"]'),
+        (
+            pa.array([[{"at": MOMENT}]], pa.list_(pa.struct([("at", pa.timestamp("ns"))]))),
+            b'[[{"at":"2023-11-14T22:13:20"}]]',
+        ),
+        (pa.array([5_000_000], pa.duration("ns")), b'["PT0.005S"]'),
+        (pa.array([1], pa.duration("ns")), b'["0 days 00:00:00.000000001"]'),
+        (pa.array([1], pa.timestamp("us", "UTC")), b'["1970-01-01T00:00:00.000001Z"]'),
+        (pa.array([datetime.date(2024, 2, 29)]), b'["2024-02-29"]'),
+        (pa.array([decimal.Decimal("1.50")]), b'["1.50"]'),
+        (pa.array([b"\xff"]), b'["/w=="]'),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())), b'[[["k",1]]]'),
+        (pa.array([float("nan"), 1.5]), b"[null,1.5]"),
+        (pa.array([2**63], pa.uint64()), b"[9223372036854775808]"),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), b'["a","b","a"]'),
+    ],
+)
+def test_values_of_every_type_can_be_written_as_json(array: pa.Array, encoded: bytes) -> None:
+    assert msgspec.json.encode(column_values(array)) == encoded
+
+
+def test_text_that_is_no_utf8_is_a_fault_of_its_row() -> None:
+    raw = pa.array([b"a", b"\xff", b"ok\xed\xa0\x80", None], pa.binary()).view(pa.string())
+
+    values = column_values(raw)
+
+    faults = {1: Fault("invalid_utf8", "invalid start byte at byte 0"), 2: Fault("lone_surrogate", "at byte 2")}
+    assert values == ["a", faults[1], faults[2], None]
+    assert faulty_rows([["x"] * 4, values]) == faults
+    assert faulty_rows([["x"] * 4]) == {}

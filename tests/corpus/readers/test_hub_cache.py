@@ -1,0 +1,212 @@
+"""What the cache holds of the files that manifests name: whole, in part or not at all, and whether it is still that."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.readers.hub_cache import CURE, HeldOfHub, held_of_hub
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.spine.journal import Journal
+from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.rehash import rehash
+
+DATASET = "maker/pages"
+BYTES = bytes(range(256)) * 4
+Entry = dict[str, object]
+
+
+@pytest.fixture
+def commit(publish: Callable[..., str]) -> str:
+    return publish({"a.parquet": BYTES, "notes.txt": b"in git\n"})
+
+
+@pytest.fixture
+def entry(hub_files: HubFiles, commit: str) -> Callable[..., Entry]:
+    """A file as manifests list it; with spans, as one of which these row groups were read."""
+
+    def listed(name: str, *spans: tuple[int, int]) -> Entry:
+        file = listed_file(hub_files, commit, name)
+        entry: Entry = {"name": f"{DATASET}@{commit}:{name}", "digest": file.digest, "bytes": file.size}
+        return entry | {"row_groups": [{"start": start, "stop": stop} for start, stop in spans]} if spans else entry
+
+    return listed
+
+
+def listed_file(hub_files: HubFiles, commit: str, name: str) -> HubFile:
+    return next(file for file in hub_files.list_files(DATASET, commit) if file.path == name)
+
+
+@pytest.fixture
+def fetch(hub_files: HubFiles, commit: str) -> Callable[..., list[Path]]:
+    def fetched(name: str, *spans: tuple[int, int]) -> list[Path]:
+        file = listed_file(hub_files, commit, name)
+        return [hub_files.fetch(DATASET, commit, file, start, stop).local for start, stop in spans]
+
+    return fetched
+
+
+def held(hub_files: HubFiles, *entries: Entry) -> HeldOfHub:
+    return held_of_hub(hub_files.cache, {"sha256:artifact": list(entries)})
+
+
+def complaints(found: HeldOfHub) -> list[str]:
+    size = sum(claim.bytes for claim in found.claims)
+    readings = rehash(found.claims, Journal(None), 1, Progress("verify", size, "bytes", every_s=1000))
+    return [reading.complaint for reading in readings if reading.complaint is not None]
+
+
+def flip(path: Path) -> None:
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+
+
+@pytest.mark.parametrize("spans", [[(0, 1024)], [(0, 400), (400, 1024)], [(700, 1024), (0, 300), (300, 700)]])
+def test_a_file_that_is_here_from_first_to_last_byte_is_held_against_the_hash_of_the_hub(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]], spans: list[tuple[int, int]]
+) -> None:
+    local = fetch("a.parquet", *spans)
+    listed = entry("a.parquet", (4, 300))
+
+    found = held(hub_files, listed)
+
+    assert (found.whole, found.in_part, found.not_here) == ([listed["name"]], [], [])
+    assert [(claim.name, claim.paths, f"sha256:{claim.expected}") for claim in found.claims] == [
+        (listed["name"], tuple(sorted(local, key=lambda path: int(path.name.split("-")[0]))), listed["digest"])
+    ]
+    assert complaints(found) == []
+    flip(local[-1])
+    assert len(complaints(held(hub_files, listed))) == 1
+
+
+def test_a_file_that_is_kept_in_git_is_held_against_its_blob(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    [local] = fetch("notes.txt", (0, 7))
+
+    found = held(hub_files, entry("notes.txt"))
+
+    assert [claim.algorithm for claim in found.claims] == ["git-sha1"]
+    assert complaints(found) == []
+    flip(local)
+    assert complaints(found)[0].startswith("git-sha1 is ")
+
+
+def test_parts_are_held_against_the_hash_that_they_came_with(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    fetch("a.parquet", (900, 1024))
+    [group] = fetch("a.parquet", (100, 300))
+    listed = entry("a.parquet", (100, 300))
+
+    found = held(hub_files, listed)
+
+    assert (found.whole, found.in_part, found.not_here) == ([], [listed["name"]], [])
+    assert sorted(claim.name for claim in found.claims) == [
+        f"{listed['name']} bytes 100-300",
+        f"{listed['name']} bytes 900-1024",
+    ]
+    flip(group)
+    [complaint] = complaints(found)
+    assert complaint.endswith(f", fetched with {group.suffix[1:]}")
+
+
+def test_row_groups_may_lie_in_several_spans_but_not_in_a_gap(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    fetch("a.parquet", (100, 300), (300, 500), (600, 1024))
+
+    covered, in_a_gap = entry("a.parquet", (150, 450), (700, 800)), entry("a.parquet", (150, 450), (450, 700))
+
+    assert held(hub_files, covered).in_part == [covered["name"]]
+    assert held(hub_files, in_a_gap).not_here == [in_a_gap["name"]]
+
+
+def test_what_was_read_and_is_gone_is_not_here_and_no_finding(hub_files: HubFiles, entry: Callable[..., Entry]) -> None:
+    listed = entry("a.parquet", (100, 300))
+
+    found = held(hub_files, listed, entry("notes.txt"))
+
+    assert (found.listed, found.not_here, found.claims, found.findings) == (2, [listed["name"]], [], [])
+
+
+def test_an_emptied_cache_is_fine(tmp_path: Path, entry: Callable[..., Entry]) -> None:
+    found = held_of_hub(tmp_path / "nowhere", {"sha256:artifact": [entry("a.parquet", (1, 2))]})
+
+    assert (len(found.not_here), found.findings) == (1, [])
+
+
+def test_a_span_of_another_size_is_a_finding(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    [local] = fetch("a.parquet", (100, 300))
+    local.write_bytes(b"short")
+
+    found = held(hub_files, entry("a.parquet", (100, 300)))
+
+    assert [(finding.where, finding.what) for finding in found.findings] == [
+        (local, f"has 5 bytes, fetched with 200; {CURE}")
+    ]
+    assert (len(found.not_here), found.claims) == (1, [])
+
+
+def test_a_download_in_hand_is_passed_over(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    [local] = fetch("a.parquet", (100, 300))
+    local.with_name("300-500.part").write_bytes(b"half")
+
+    found = held(hub_files, entry("a.parquet", (100, 300)))
+
+    assert (len(found.claims), found.findings) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"size": 7}, "as {digest} of 7 bytes, the manifest as {digest} of 1024"),
+        ({"digest": "sha256:00"}, "as sha256:00 of 1024 bytes, the manifest as {digest} of 1024"),
+        ({"path": "b.parquet"}, "as nothing of 0 bytes, the manifest as {digest} of 1024"),
+    ],
+)
+def test_a_cached_listing_that_says_otherwise_is_a_finding(
+    hub_files: HubFiles, entry: Callable[..., Entry], commit: str, change: dict[str, object], what: str
+) -> None:
+    listed = entry("a.parquet")
+    path = hub_files.listing_path(DATASET, commit)
+    files = json.loads(path.read_bytes())
+    path.write_text(json.dumps([file | change if file["path"] == "a.parquet" else file for file in files]))
+
+    [finding] = held(hub_files, listed).findings
+
+    assert (finding.where, finding.artifact) == (path, "sha256:artifact")
+    assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {CURE}"
+
+
+@pytest.mark.parametrize("data", [b"{", b"7", b"[7]", b'[{"path": "a.parquet"}]', b"\xff"])
+def test_a_cached_listing_that_is_none_is_a_finding(
+    hub_files: HubFiles, entry: Callable[..., Entry], commit: str, data: bytes
+) -> None:
+    listed = entry("a.parquet")
+    hub_files.listing_path(DATASET, commit).write_bytes(data)
+
+    [finding] = held(hub_files, listed).findings
+
+    assert finding.what.startswith("the listing can't be read (")
+
+
+def test_inputs_that_are_no_hub_files_are_told_apart(hub_files: HubFiles) -> None:
+    found = held(hub_files, {"name": "dump.xml.bz2", "digest": "sha256:00", "bytes": 7})
+
+    assert (found.not_looked_for, found.listed) == (["dump.xml.bz2"], 0)
+
+
+def test_a_file_that_two_artifacts_name_is_looked_for_once(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    fetch("a.parquet", (0, 1024))
+    listed = entry("a.parquet", (4, 300))
+
+    found = held_of_hub(hub_files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
+
+    assert (found.listed, len(found.claims)) == (1, 1)

@@ -1,0 +1,131 @@
+"""Configs are found by language and script exactly; a name that merely holds the letters is a trap, and said to be."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.readers.hub_configs import (
+    Config,
+    config_named,
+    configs_of_card,
+    containing,
+    matching,
+    read_configs,
+    traps,
+)
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from resources.loopback_hub import LoopbackHub
+
+# As HuggingFaceFW/fineweb-2 writes its card, cut to five configs.
+CARD = """---
+license: odc-by
+language:
+- eng
+configs:
+- config_name: eng_Latn
+  data_files:
+  - split: train
+    path: data/eng_Latn/train/*
+  - split: test
+    path: data/eng_Latn/test/*
+- config_name: asm_Beng
+  data_files:
+  - split: train
+    path: data/asm_Beng/train/*
+- config_name: ben_Beng
+  data_files: data/ben_Beng/**/*.parquet
+- config_name: eng_Latn_removed
+  data_files:
+  - path: [data/eng_Latn_removed/train/*, data/eng_Latn_removed/more/*]
+- config_name: sample-10BT
+---
+# A title
+
+---
+not: yaml
+"""
+WHERE = "owner/name@commit"
+
+
+@pytest.fixture(scope="module")
+def configs() -> list[Config]:
+    return configs_of_card(CARD, WHERE)
+
+
+def names(configs: list[Config]) -> list[str]:
+    return [config.name for config in configs]
+
+
+def test_language_and_script_match_whole(configs: list[Config]) -> None:
+    assert names(matching(configs, "eng", None)) == ["eng_Latn", "eng_Latn_removed"]
+    assert names(matching(configs, "eng", "Latn")) == ["eng_Latn", "eng_Latn_removed"]
+    assert names(matching(configs, None, "Beng")) == ["asm_Beng", "ben_Beng"]
+    assert names(matching(configs, "eng", "Beng")) == []
+    assert names(matching(configs, "en", None)) == []
+    assert names(matching(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
+
+
+def test_what_merely_holds_the_letters_is_found_by_contains_and_named_as_a_trap(configs: list[Config]) -> None:
+    found = containing(configs, "eng")
+
+    assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
+    assert names(traps(found, "eng")) == ["asm_Beng", "ben_Beng"]
+
+
+def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config]) -> None:
+    by_name = {config.name: config for config in configs}
+
+    assert by_name["eng_Latn"].patterns("train") == ["data/eng_Latn/train/*"]
+    assert by_name["eng_Latn"].patterns("test") == ["data/eng_Latn/test/*"]
+    assert by_name["ben_Beng"].patterns("train") == ["data/ben_Beng/*.parquet"]
+    assert by_name["eng_Latn_removed"].patterns("train") == [
+        "data/eng_Latn_removed/train/*",
+        "data/eng_Latn_removed/more/*",
+    ]
+    assert by_name["sample-10BT"].files == ()
+    assert (by_name["eng_Latn_removed"].variant, by_name["sample-10BT"].language) == ("removed", None)
+
+
+def test_a_config_that_is_not_there_names_the_nearest(configs: list[Config]) -> None:
+    assert config_named(configs, "ben_Beng", WHERE).name == "ben_Beng"
+    with pytest.raises(UsageError, match=r"there is no config 'eng_Lat' among 5; nearest: eng_Latn"):
+        config_named(configs, "eng_Lat", WHERE)
+    with pytest.raises(UsageError, match="its card lists none; name its files in the recipe"):
+        config_named([], "eng_Latn", WHERE)
+
+
+@pytest.mark.parametrize(
+    "card", ["", "# no front matter\n", "---\nlicense: mit\n---\n", "text\n---\nconfigs: 1\n---\n"]
+)
+def test_a_card_without_configs_has_none(card: str) -> None:
+    assert configs_of_card(card, WHERE) == []
+
+
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing(configs: list[Config]) -> None:
+    assert configs_of_card("\ufeff" + CARD.replace("\n", "\r\n"), WHERE) == configs
+
+
+@pytest.mark.parametrize(
+    "card", ["---\nconfigs: [\n---\n", "---\nconfigs:\n- data_files: x\n---\n", "---\nconfigs: 7\n---\n"]
+)
+def test_a_card_that_cannot_be_read_is_an_error(card: str) -> None:
+    with pytest.raises(InputError, match="name the files in the recipe instead of a config"):
+        configs_of_card(card, WHERE)
+
+
+def test_the_card_is_read_from_the_hub_at_a_commit(tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / "datasets" / "owner" / "many"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text(CARD)
+    bare = folder.with_name("bare")
+    bare.mkdir()
+    (bare / "data.txt").write_text("no card")
+
+    with LoopbackHub(tmp_path / "hub") as hub:
+        files, commits = HubFiles(tmp_path / "cache", endpoint=hub.endpoint), hub.commits()
+        found = read_configs(files, "owner/many", commits["owner/many"])
+        none = read_configs(files, "owner/bare", commits["owner/bare"])
+
+    assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed", "sample-10BT"]
+    assert none == []

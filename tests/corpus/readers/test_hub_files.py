@@ -1,0 +1,336 @@
+"""Files of a dataset at a commit: listed once, fetched by range, resumed, never twice, never with other bytes.
+
+The hub is the project's own, on loopback; the client is the real one.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hub_dataset import CARD, DATASET, LARGE, NOWHERE
+
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from resources.loopback_hub import LoopbackHub
+
+
+def body_bytes(hub: LoopbackHub) -> int:
+    """Bytes of file content on the wire."""
+    return sum(request.bytes_sent for request in hub.requests if "/api/" not in request.path)
+
+
+def cached(hub_files: HubFiles) -> list[Path]:
+    return sorted(path for path in (hub_files.cache / "maker--pages" / "bytes").rglob("*") if path.is_file())
+
+
+def part(hub_files: HubFiles, file: HubFile, start: int, stop: int) -> Path:
+    """Where a cut download waits."""
+    folder = hub_files.cache / "maker--pages" / "bytes" / file.digest.replace(":", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{start}-{stop}.{durable.boot()}.part"
+
+
+def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: LoopbackHub) -> None:
+    listing = hub_files.list_files(DATASET, commit)
+    listed = hub_files.traffic.bytes
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda file: hub_files.fetch(DATASET, commit, file), [*listing, *listing]))
+
+    assert listed > 0
+    assert hub_files.traffic.bytes - listed == len(CARD) + len(LARGE)
+    assert hub_files.traffic.bytes == sum(request.bytes_sent for request in hub.requests)
+
+
+def test_a_listing_has_paths_sizes_and_the_hash_that_each_kind_of_file_has(hub_files: HubFiles, commit: str) -> None:
+    assert hub_files.list_files(DATASET, commit) == [
+        HubFile("README.md", 8, "git-sha1:28064c05f30a5b798a1d3674092ae9433c8b4d4f"),
+        HubFile("data/empty.txt", 0, "git-sha1:e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"),
+        HubFile("data/large.bin", 5_120_000, f"sha256:{hashlib.sha256(LARGE).hexdigest()}"),
+    ]
+
+
+def test_a_commit_is_listed_once_and_then_needs_no_network(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> None:
+    first = hub_files.list_files(DATASET, commit)
+    requests = len(hub.requests)
+
+    hub.stop()
+
+    assert hub_files.list_files(DATASET, commit) == first
+    assert requests == len(hub.requests) == 1
+
+
+def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: LoopbackHub, hub_files: HubFiles) -> None:
+    hub.page_size = 7
+    commit = publish({f"data/{number:03d}.txt": b"x" for number in range(30)})
+
+    paths = [file.path for file in hub_files.list_files(DATASET, commit)]
+
+    assert paths == [f"data/{number:03d}.txt" for number in range(30)]
+
+
+@pytest.mark.parametrize(("path", "content"), [("README.md", CARD), ("data/large.bin", LARGE), ("data/empty.txt", b"")])
+def test_a_whole_file_is_its_bytes(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile], path: str, content: bytes
+) -> None:
+    span = hub_files.fetch(DATASET, commit, files[path])
+
+    assert (span.start, span.stop) == (0, len(content))
+    assert span.local.read_bytes() == content
+    assert span.local.name == f"0-{len(content)}.{hashlib.sha256(content).hexdigest()}"
+    assert body_bytes(hub) == len(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "stop", "content"),
+    [
+        ("README.md", 2, 7, b"Pages"),
+        ("data/large.bin", 300, 303, b"\x2c\x2d\x2e"),
+        ("data/large.bin", 5_119_999, 5_120_000, b"\xff"),
+    ],
+)
+def test_a_range_is_these_bytes_and_no_others_travel(
+    hub: LoopbackHub,
+    hub_files: HubFiles,
+    commit: str,
+    files: dict[str, HubFile],
+    path: str,
+    start: int,
+    stop: int,
+    content: bytes,
+) -> None:
+    span = hub_files.fetch(DATASET, commit, files[path], start, stop)
+
+    assert span.local.read_bytes() == content
+    assert body_bytes(hub) == stop - start
+
+
+def test_what_was_fetched_once_is_not_asked_for_again(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    first = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+    hub.stop()
+
+    again = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+
+    assert again == first
+    assert body_bytes(hub) == 1000
+
+
+def test_the_same_bytes_at_another_commit_are_not_fetched_again(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile], publish: Callable[..., str]
+) -> None:
+    hub_files.fetch(DATASET, commit, files["data/large.bin"])
+    newer = publish({"README.md": b"# Pages, second edition\n"})
+    listing = {file.path: file for file in hub_files.list_files(DATASET, newer)}
+
+    hub_files.fetch(DATASET, newer, listing["data/large.bin"])
+
+    assert newer != commit
+    assert body_bytes(hub) == 5_120_000
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 5_120_000), (100, 2_000_100)])
+def test_a_cut_download_goes_on_where_it_stopped(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile], start: int, stop: int
+) -> None:
+    part(hub_files, files["data/large.bin"], start, stop).write_bytes(LARGE[start : start + 1_500_000])
+
+    span = hub_files.fetch(DATASET, commit, files["data/large.bin"], start, stop)
+
+    assert span.local.read_bytes() == LARGE[start:stop]
+    assert body_bytes(hub) == stop - start - 1_500_000
+    assert cached(hub_files) == [span.local]
+
+
+def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_used(
+    hub_files: HubFiles, commit: str, files: dict[str, HubFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part(hub_files, files["data/large.bin"], 100, 200).write_bytes(b"\0" * 50)  # never synced: it may hold anything
+    monkeypatch.setattr(durable, "boot", lambda: "the next")
+
+    span = hub_files.fetch(DATASET, commit, files["data/large.bin"], 100, 200)
+
+    assert span.local.read_bytes() == LARGE[100:200]
+    assert cached(hub_files) == [span.local]
+
+
+def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    part(hub_files, files["data/large.bin"], 0, 5_120_000).write_bytes(LARGE)
+
+    span = hub_files.fetch(DATASET, commit, files["data/large.bin"])
+
+    assert span.local.read_bytes() == LARGE
+    assert hub.requests == []
+
+
+def test_a_partial_file_with_wrong_bytes_is_refused_and_removed_and_the_next_run_succeeds(
+    hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    part(hub_files, files["data/large.bin"], 0, 5_120_000).write_bytes(b"\0" * 1_500_000)
+
+    with pytest.raises(InputError) as error:
+        hub_files.fetch(DATASET, commit, files["data/large.bin"])
+
+    assert str(error.value) == (
+        f"maker/pages@{commit}:data/large.bin: downloaded bytes don't hash to {files['data/large.bin'].digest}, "
+        "which the listing says; run again; if it persists, the hub's copy is damaged"
+    )
+    assert cached(hub_files) == []
+    assert hub_files.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
+
+
+def test_damaged_bytes_in_the_cache_are_fetched_again(
+    hub_files: HubFiles, commit: str, files: dict[str, HubFile], caplog: pytest.LogCaptureFixture
+) -> None:
+    span = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+    span.local.write_bytes(b"\0" * 1000)
+
+    again = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+
+    assert again.local.read_bytes() == LARGE[:1000]
+    assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [
+        f"{span.local}: cached bytes are damaged; they are fetched again"
+    ]
+
+
+def test_a_damaged_listing_in_the_cache_is_asked_for_again(hub_files: HubFiles, commit: str) -> None:
+    listing = hub_files.list_files(DATASET, commit)
+    kept = next((hub_files.cache / "maker--pages" / "listings").iterdir())
+    kept.write_bytes(kept.read_bytes()[:50])
+
+    assert hub_files.list_files(DATASET, commit) == listing
+
+
+def test_the_rest_before_a_tail_is_fetched_alone_and_both_are_held_against_the_listing(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    tail = hub_files.fetch(DATASET, commit, files["data/large.bin"], 5_000_000)
+
+    rest = hub_files.fetch_rest(DATASET, commit, files["data/large.bin"], [tail])
+
+    assert rest.local.read_bytes() + tail.local.read_bytes() == LARGE
+    assert body_bytes(hub) == 5_120_000
+
+
+def test_a_rest_and_a_tail_that_together_are_not_the_listed_file_are_removed(
+    hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    part(hub_files, files["data/large.bin"], 0, 5_000_000).write_bytes(b"\0" * 10)
+    tail = hub_files.fetch(DATASET, commit, files["data/large.bin"], 5_000_000)
+
+    with pytest.raises(InputError) as error:
+        hub_files.fetch_rest(DATASET, commit, files["data/large.bin"], [tail])
+
+    assert "downloaded bytes don't hash to sha256:" in error.value.what
+    assert error.value.where == f"maker/pages@{commit}:data/large.bin"
+    assert error.value.fix == "run again; if it persists, the hub's copy is damaged"
+    assert cached(hub_files) == []
+
+
+def test_a_file_that_is_not_the_listed_one_under_its_name_is_refused_before_a_byte_of_it_travels(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    listed = HubFile("README.md", 9, "git-sha1:" + "0" * 40)
+
+    with pytest.raises(InputError) as error:
+        hub_files.fetch(DATASET, commit, listed)
+
+    served = files["README.md"].digest.removeprefix("git-sha1:")
+    assert str(error.value) == (
+        f"maker/pages@{commit}:README.md: the hub has {served} of 8 bytes, "
+        f"the listing says git-sha1:{'0' * 40} of 9 bytes; the file changed under its name: pin a new commit"
+    )
+    assert body_bytes(hub) == 0
+
+
+def test_a_branch_resolves_to_the_commit_that_it_points_to_now(
+    hub_files: HubFiles, commit: str, publish: Callable[..., str]
+) -> None:
+    before = hub_files.resolve(DATASET)
+    newer = publish({"README.md": b"# More pages\n"})
+
+    assert before == commit
+    assert hub_files.resolve(DATASET, "main") == newer != commit
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", "0123456", NOWHERE.upper(), f"{NOWHERE}\n", ""])
+def test_a_listing_is_of_a_commit_and_never_of_a_branch(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, revision: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        hub_files.list_files(DATASET, revision)
+
+    assert str(error.value) == (
+        f"maker/pages: {revision!r} is not a commit of 40 hex digits; run `corpusmill pin` to get one"
+    )
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    ["pages", "maker/pages/more", "maker/", "/pages", "maker /pages", "https://hf.co/maker/pages", "", "a/b\n"],
+)
+def test_a_name_that_is_not_owner_and_name_is_refused_before_the_hub_is_asked(
+    hub: LoopbackHub, hub_files: HubFiles, dataset: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        hub_files.resolve(dataset)
+
+    assert str(error.value) == f"{dataset}: this is no dataset; write owner/name, such as HuggingFaceFW/fineweb-edu"
+    assert hub.requests == []
+
+
+FETCH = """
+import json, sys
+from pathlib import Path
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+cache, endpoint, commit, file = sys.argv[1:]
+hub = HubFiles(Path(cache), endpoint, tries=2, wait_s=0.01)
+sys.stdin.readline()
+print(hub.fetch("maker/pages", commit, HubFile(**json.loads(file)), 0, 4_000_000).local)
+"""
+
+
+def test_two_processes_that_want_the_same_span_fetch_it_once(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    file = json.dumps(vars(files["data/large.bin"]))
+    command = [sys.executable, "-c", FETCH, str(hub_files.cache), hub.endpoint, commit, file]
+    processes = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        )
+        for _ in range(2)
+    ]
+
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+
+    assert outputs[0] == outputs[1]
+    assert Path(outputs[0]).read_bytes() == LARGE[:4_000_000]
+    assert body_bytes(hub) == 4_000_000
+
+
+def test_threads_that_want_the_same_span_fetch_it_once(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+) -> None:
+    def fetch(_: int) -> Span:
+        return hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 4_000_000)
+
+    with ThreadPoolExecutor(4) as pool:
+        spans = set(pool.map(fetch, range(8)))
+
+    assert len(spans) == 1
+    assert body_bytes(hub) == 4_000_000

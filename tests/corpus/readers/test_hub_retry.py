@@ -1,0 +1,160 @@
+"""Calls to a hub: tried again when it is busy, never longer than wanted; what doesn't pass says what to do.
+
+The hub is the project's own, on loopback; the client is the real one.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hub_dataset import CARD, DATASET, LARGE, NOWHERE
+
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_http import Answer, Ask, Origin, json_answer
+from resources.loopback_hub import LoopbackHub
+
+
+def test_a_commit_that_the_hub_no_longer_has_says_so(
+    hub_files: HubFiles, hub: LoopbackHub, commit: str, files: dict[str, HubFile], publish: Callable[..., str]
+) -> None:
+    publish({"data/large.bin": LARGE + b"more"})
+
+    with pytest.raises(InputError) as error:
+        hub_files.fetch(DATASET, commit, files["data/large.bin"])
+
+    assert str(error.value) == (
+        f"maker/pages on {hub.endpoint}: it has no revision {commit}; run `corpusmill pin maker/pages` for its head"
+    )
+
+
+def test_a_file_that_the_commit_does_not_have_says_so(hub_files: HubFiles, hub: LoopbackHub, commit: str) -> None:
+    with pytest.raises(InputError) as error:
+        hub_files.fetch(DATASET, commit, HubFile("data/gone.bin", 1, "sha256:0"))
+
+    assert str(error.value) == (
+        f"maker/pages on {hub.endpoint}: the commit has no such file; delete the cached listing, or pin a new commit"
+    )
+
+
+def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str
+) -> None:
+    (hub.folder / "datasets" / DATASET / ".gated").touch()
+
+    with pytest.raises(InputError) as error:
+        hub_files.list_files(DATASET, commit)
+
+    assert str(error.value) == (
+        f"maker/pages on {hub.endpoint}: the dataset is gated; "
+        "accept its terms on its page, then set HF_TOKEN to your token"
+    )
+    known = HubFiles(hub_files.cache, hub.endpoint, token="hf_any", tries=2, wait_s=0.01)
+    files = {file.path: file for file in known.list_files(DATASET, commit)}
+    assert known.fetch(DATASET, commit, files["README.md"]).local.read_bytes() == CARD
+    assert known.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
+
+
+@pytest.mark.parametrize("token", [None, "hf_any"])
+def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
+    hub: LoopbackHub, hub_files: HubFiles, commit: str, token: str | None
+) -> None:
+    (hub.folder / "datasets" / DATASET / ".private").touch()
+    asking = HubFiles(hub_files.cache, hub.endpoint, token, tries=2, wait_s=0.01)
+    name, status = (DATASET, 401) if token is None else ("maker/none", 404)
+
+    with pytest.raises(InputError) as error:
+        asking.list_files(name, NOWHERE)
+
+    assert str(error.value) == (
+        f"{name} on {hub.endpoint}: there is no such dataset, or it is private (HTTP {status}); "
+        "check its name; if it is private, set HF_TOKEN to a token that may read it"
+    )
+
+
+def test_an_unknown_commit_says_how_to_get_one(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> None:
+    with pytest.raises(InputError) as error:
+        hub_files.list_files(DATASET, NOWHERE)
+
+    assert str(error.value) == (
+        f"maker/pages on {hub.endpoint}: it has no revision {NOWHERE}; run `corpusmill pin maker/pages` for its head"
+    )
+
+
+class BusyHub(LoopbackHub):
+    """A hub whose first answers are refusals."""
+
+    refusals: list[Answer]
+
+    def answer(self, origin: Origin, ask: Ask) -> Answer:
+        return self.refusals.pop(0) if self.refusals else super().answer(origin, ask)
+
+
+@pytest.fixture
+def busy_hub(hub: LoopbackHub) -> Iterator[BusyHub]:
+    """The files of `hub`, served by one that can be busy."""
+    busy = BusyHub(hub.folder)
+    busy.refusals = []
+    with busy:
+        yield busy
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "said"),
+    [
+        (503, {}, "HTTP 503; try 2 of 2 in 0.0 s"),
+        (429, {"Retry-After": "0"}, "rate limited; try 2 of 2 in 0.0 s"),
+    ],
+)
+def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
+    busy_hub: BusyHub,
+    tmp_path: Path,
+    commit: str,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    headers: dict[str, str],
+    said: str,
+) -> None:
+    busy_hub.refusals = [json_answer({"error": "busy"}, status, headers)]
+
+    files = HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=2, wait_s=0.01).list_files(DATASET, commit)
+
+    assert [file.path for file in files] == ["README.md", "data/empty.txt", "data/large.bin"]
+    assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [f"maker/pages: {said}"]
+    assert [request.status for request in busy_hub.requests] == [status, 200]
+
+
+def test_a_hub_that_stays_busy_is_asked_as_often_as_wanted_and_no_more(
+    busy_hub: BusyHub, tmp_path: Path, commit: str
+) -> None:
+    busy_hub.refusals = [json_answer({"error": "busy"}, 503)] * 9
+
+    with pytest.raises(InputError) as error:
+        HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=3, wait_s=0.01).list_files(DATASET, commit)
+
+    assert str(error.value) == (
+        f"maker/pages on {busy_hub.endpoint}: HTTP 503 after 3 tries; run the same command later: it goes on"
+    )
+    assert [request.status for request in busy_hub.requests] == [503, 503, 503]
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda hub: hub.resolve(DATASET), lambda hub: hub.list_files(DATASET, NOWHERE)], ids=["resolve", "list"]
+)
+def test_without_network_the_address_is_named_and_the_token_is_not(
+    ask: Callable[[HubFiles], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        hub_files = HubFiles(tmp_path / "cache", endpoint, token="hf_secret", tries=2, wait_s=0.01)
+
+        with pytest.raises(InputError) as error:
+            ask(hub_files)
+
+    assert error.value.where == endpoint
+    assert error.value.what.startswith("maker/pages can't be reached (ConnectError: ")
+    assert error.value.fix == "check the network and HF_ENDPOINT, then run the same command again"
+    assert caplog.text.count("; try 2 of 2 in 0.0 s") == 1
+    assert "hf_secret" not in caplog.text + str(error.value)

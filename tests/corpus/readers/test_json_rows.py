@@ -1,0 +1,105 @@
+"""A line of JSON becomes a row or a fault with its reason; a file that isn't JSON lines is refused."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pipeline_assets.corpus.readers.json_rows import json_rows, read_row
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.source_lines import lines
+from pipeline_assets.corpus.spine.errors import InputError
+
+Source = Callable[..., SourceFile]
+
+
+def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    for piece in byte_ranges(file, range_bytes):
+        yield from json_rows(piece, lines(piece))
+
+
+def test_a_line_becomes_its_object() -> None:
+    line = '{"text": "caf\\u00e9 😀 \\ud83d\\ude00", "n": 123456789012345678901234567890, "x": {"y": [1.5, null]}}\n'
+
+    assert read_row(line.encode()) == {
+        "text": "café 😀 😀",
+        "n": 123456789012345678901234567890,
+        "x": {"y": [1.5, None]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "detail"),
+    [
+        (b'{"text": "a"', "not_json", "Input data was truncated"),
+        (b'{"text": "a"}{}', "not_json", "JSON is malformed: trailing characters (byte 14)"),
+        (b'{"score": NaN}', "not_json", "JSON is malformed: invalid character (byte 10)"),
+        (b"{'text': 'a'}", "not_json", "JSON is malformed: object keys must be strings (byte 1)"),
+        (b'{"x":' * 5000 + b"1" + b"}" * 5000, "not_json", "nested too deep"),
+        (b"[1, 2]", "wrong_type", "the line is list"),
+        (b'"text"', "wrong_type", "the line is str"),
+        (b"null", "wrong_type", "the line is NoneType"),
+        (b'{"text": "caf\xe9"}', "invalid_utf8", "unexpected end of data at byte 3"),
+        (b'{"text": "ok\xed\xa0\x80"}', "lone_surrogate", "at byte 2"),
+        (b'{"text": "\\ud800"}', "lone_surrogate", "an escaped half of a pair"),
+        (b'{"\\udc00\\ud800": 1}', "lone_surrogate", "an escaped half of a pair"),
+    ],
+)
+def test_a_line_that_is_no_object_says_why(line: bytes, reason: str, detail: str) -> None:
+    assert read_row(line) == read_row(line + b"\n") == Fault(reason, detail)
+
+
+def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: Source) -> None:
+    file = source(b'{"a": 1}\n\n  \r\nbad\n{"a": 2}\r\n{"a": 3}')
+
+    found = list(rows(file))
+
+    assert [place for place, _ in found] == [0, 14, 18, 28]
+    assert [row if isinstance(row, dict) else row.reason for _, row in found] == [
+        {"a": 1},
+        "not_json",
+        {"a": 2},
+        {"a": 3},
+    ]
+    assert [item for size in (4, 5, 9, 16) for item in rows(file, size)] == found * 4
+
+
+def test_a_last_line_without_newline_that_is_no_object_is_a_bad_row_and_no_cut_file(source: Source) -> None:
+    assert list(rows(source(b'{"a": 1}\n[1]'))) == [(0, {"a": 1}), (9, Fault("wrong_type", "the line is list"))]
+
+
+def test_an_empty_file_has_no_rows(source: Source) -> None:
+    assert list(rows(source(b""))) == list(rows(source(b"\n\n"))) == []
+
+
+@pytest.mark.parametrize("line", [b'{"a": 1, "te', b'{"a": 2}}', b'{"a": "caf\xc3'])
+def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: Source, line: bytes) -> None:
+    file = source(b'{"a": 1}\n' + line)
+
+    with pytest.raises(InputError) as error:
+        list(rows(file))
+
+    assert error.value.what.startswith("its last line, at byte 9, is cut off (")
+    assert error.value.where == str(file.path)
+    assert error.value.fix == "fetch or write the file again, or remove that line"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b'[{"a": 1}, {"a": 2}]',
+            "it is a JSON array, not JSON lines; write a line for each element: jq -c '.[]' FILE",
+        ),
+        (b'\n[\n{"a": 1},\n{"a": 2}\n]\n', "it is a JSON array, not JSON lines; "),
+        (b'{\n  "a": 1\n}\n', "its objects are spread over lines; write a line for each: jq -c . FILE"),
+    ],
+)
+def test_json_that_is_not_in_lines_is_refused_with_the_cure(source: Source, content: bytes, message: str) -> None:
+    file = source(content)
+
+    with pytest.raises(InputError) as error:
+        list(rows(file))
+
+    assert str(error.value).startswith(f"{file.path}: {message}")

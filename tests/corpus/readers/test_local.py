@@ -1,0 +1,247 @@
+"""Local files → Documents: real rows of four kinds, round trips in each format, the same rows in any pieces."""
+
+import gzip
+import io
+import json
+import lzma
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local, read_piece
+from pipeline_assets.corpus.readers.source_files import SourceFile, list_files
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.shards import grouped_by_size
+
+Source = Callable[..., SourceFile]
+META = pa.struct([("url", pa.string()), ("n", pa.int64())])
+
+
+def recipe(text_unit: str | None = None, **columns: str | None) -> LocalRecipe:
+    named = {"text": "text", "id": None, "created_at": None, "license": None} | columns
+    origin = {"source": "notes", "domain": "books", "license_tag": "cc0-1.0"}
+    return LocalRecipe.model_validate(origin | {"files": ["*"], "columns": named, "text_unit": text_unit})
+
+
+def read(files: Sequence[SourceFile], how: LocalRecipe, shard_bytes: int = 1 << 30) -> list[Document | Reject]:
+    return [row for piece in plan_local(files, how, shard_bytes) for row in read_piece(piece, how)]
+
+
+def documents(files: Sequence[SourceFile], how: LocalRecipe, shard_bytes: int = 1 << 30) -> list[Document]:
+    rows = read(files, how, shard_bytes)
+    assert all(isinstance(row, Document) for row in rows)
+    return rows  # type: ignore[return-value]
+
+
+def test_c4_rows_come_out_of_gzip_with_url_and_date(shared_data: Path) -> None:
+    files = list_files(shared_data / "c4", ["*.json.gz"])
+
+    rows = documents(files, recipe(id="url", created_at="date"))
+
+    assert len(rows) == 30
+    assert rows[0].text.startswith("The woman who died after falling from a bridge over the A21 has been identified")
+    assert rows[0].doc_id == "https://www.kentlive.news/news/sevenoaks-mum-who-died-after-2582402"
+    assert rows[0].created_at == "2019-04-21T18:54:04Z"
+    assert rows[0].meta == {"license_evidence": "recipe", "source_file": "c4-sample.01.json.gz", "source_row": 0}
+    assert [row.text for row in rows] == [
+        json.loads(line)["text"] for file in files for line in gzip.decompress(file.path.read_bytes()).splitlines()
+    ]
+
+
+def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(shared_data: Path) -> None:
+    files = list_files(shared_data / "redpajama", ["arxiv.jsonl"])
+
+    first, second, *_ = documents(files, recipe(id="meta.arxiv_id", created_at="meta.timestamp"))
+
+    assert first == Document(
+        text="\\section{Riemannian Langevin dynamics}",
+        source="notes",
+        domain="books",
+        doc_id="1712.01076",
+        license_tag="cc0-1.0",
+        created_at="1512465451000",
+        meta={
+            "meta": {"language": "en", "source": "arxiv", "url": "https://arxiv.org/abs/1712.01076", "yymm": "1712"},
+            "license_evidence": "recipe",
+            "source_file": "arxiv.jsonl",
+            "source_row": 0,
+        },
+    )
+    content = files[0].path.read_bytes()
+    assert content[second.meta["source_row"] :].startswith(b'{"text":"\\\\section*{Acknowledgements}')
+
+
+def test_fineweb_2_rows_keep_their_columns(shared_data: Path) -> None:
+    files = list_files(shared_data / "fineweb", ["fineweb2_*.jsonl"])
+
+    rows = documents(files, recipe(id="id", created_at="date"))
+
+    assert len(rows) == 100
+    assert rows[0].text.startswith("Customised pristine audio delivery\nスタジオやシステムの要件を満たす入出力数に適合")
+    assert (rows[0].doc_id[:18], rows[0].created_at) == ("<urn:uuid:1454fb03", "2013-05-26T09:28:33Z")
+    assert rows[0].meta["language_score"] == 1.0000053644180298
+    assert rows[0].meta["top_langs"] == '{"jpn_Jpan_score": 1.0000053644180298}'
+
+
+@pytest.mark.parametrize("pattern", ["c4/*.jsonl", "redpajama/*.jsonl", "fineweb/*.jsonl"])
+def test_real_rows_are_the_same_in_any_pieces_and_as_parquet(shared_data: Path, tmp_path: Path, pattern: str) -> None:
+    for file in list_files(shared_data, [pattern]):
+        whole = documents([file], recipe())
+
+        assert documents([file], recipe(), 5000) == whole
+        table = pa.Table.from_pylist([json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()])
+        pq.write_table(table, tmp_path / "rows.parquet", row_group_size=7)
+        from_parquet = documents(list_files(tmp_path, ["*.parquet"]), recipe(), 20_000)
+        assert [row.text for row in from_parquet] == [row.text for row in whole]
+        assert [row.meta["source_row"] for row in from_parquet] == list(range(len(whole)))
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+rows_lists = st.lists(st.fixed_dictionaries({"text": st.text(min_size=1), "extra": json_values}), max_size=8)
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".xz": lzma.compress,
+}
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@reuse_folder
+@given(rows=rows_lists, suffix=st.sampled_from(list(COMPRESS)), ascii=st.booleans(), shard_bytes=st.integers(4, 200))
+def test_rows_written_as_json_lines_come_back(
+    source: Source, rows: list[dict[str, Any]], suffix: str, ascii: bool, shard_bytes: int
+) -> None:
+    content = "".join(json.dumps(row, ensure_ascii=ascii) + "\n" for row in rows).encode("utf-8")
+
+    back = documents([source(COMPRESS[suffix](content), f"rows.jsonl{suffix}")], recipe(), shard_bytes)
+
+    assert [{"text": row.text, "extra": row.meta["extra"]} for row in back] == rows
+    for row in back:
+        line = content[row.meta["source_row"] :].split(b"\n", 1)[0]
+        assert json.loads(line)["text"] == row.text
+
+
+@reuse_folder
+@given(
+    rows=st.lists(st.tuples(st.text(min_size=1), st.none() | st.text(), st.integers(-(2**60), 2**60)), max_size=12),
+    group=st.integers(1, 5),
+    shard_bytes=st.integers(1, 2000),
+)
+def test_rows_written_as_parquet_come_back(
+    source: Source, rows: list[tuple[str, str | None, int]], group: int, shard_bytes: int
+) -> None:
+    texts, urls, counts = ([row[column] for row in rows] for column in range(3))
+    nested = pa.array([{"url": url, "n": n} for url, n in zip(urls, counts, strict=True)], META)
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": pa.array(texts, pa.string()), "meta": nested}), sink, row_group_size=group)
+
+    back = documents([source(sink.getvalue(), "rows.parquet")], recipe(), shard_bytes)
+
+    assert [(row.text, row.meta["meta"]["url"], row.meta["meta"]["n"]) for row in back] == rows
+    assert [row.meta["source_row"] for row in back] == list(range(len(rows)))
+
+
+@reuse_folder
+@given(
+    texts=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=6)
+)
+def test_paragraphs_written_as_text_come_back(source: Source, texts: list[str]) -> None:
+    texts = [text for text in texts if text.encode().strip() and not text.startswith("\ufeff")]
+    file = source("\n\n".join(texts), "notes.txt")
+
+    back = documents([file], recipe("paragraph"), 20)
+
+    assert [row.text for row in back] == texts
+
+
+def test_a_text_file_is_one_document_where_the_recipe_says_so(source: Source) -> None:
+    file = source("One.\n\nTwo.\n", "deep/notes.txt")
+
+    (whole,) = documents([file], recipe("file", text="content"))
+
+    assert (whole.text, whole.doc_id) == ("One.\n\nTwo.\n", documents([file], recipe("file"))[0].doc_id)
+    assert whole.meta == {"license_evidence": "recipe", "source_file": "deep/notes.txt", "source_row": 0}
+
+
+def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> None:
+    lines = [b'{"text": "One."}', b'{"text": "cut', b'{"text": ""}', b'{"text": "\xff"}', b'{"text": "Two."}', b""]
+    file = source(b"\n".join(lines), "a.jsonl")
+
+    rows = read([file], recipe())
+
+    assert [row.text if isinstance(row, Document) else (row.row, row.reason) for row in rows] == [
+        "One.",
+        (17, "not_json"),
+        (31, "empty_text"),
+        (44, "invalid_utf8"),
+        "Two.",
+    ]
+    assert all(read([file], recipe(), size) == rows for size in (4, 10, 20, 40))
+
+
+def test_a_large_file_is_many_pieces_and_small_files_share_a_shard(tmp_path: Path) -> None:
+    line = json.dumps({"text": "x" * 87}) + "\n"
+    for name, rows in {"a": 1000, "b": 3, "c": 2, "d": 4}.items():
+        (tmp_path / f"{name}.jsonl").write_text(line * rows)
+    files = list_files(tmp_path, ["*.jsonl"])
+
+    pieces = plan_local(files, recipe(), 10_000)
+    shards = list(grouped_by_size(pieces, lambda piece: piece.bytes, 10_000))
+
+    assert [len({piece.file.name for piece in shard}) for shard in shards] == [1] * 10 + [3]
+    assert [sum(1 for piece in shard for _ in read_piece(piece, recipe())) for shard in shards] == [100] * 10 + [9]
+    assert plan_local(files, recipe(), 10_000) == pieces
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "how", "error", "message"),
+    [
+        ("a.csv", b"text\n", recipe(), UsageError, "its name ends with none of .jsonl, .ndjson, .json, .parquet, .txt"),
+        ("a.txt", b"text\n", recipe(), UsageError, "what of a text file is a document is not said; set `text_unit`"),
+        ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "it is a Parquet file; give it a name that ends with"),
+        ("a.parquet", b'{"text": "a"}\n', recipe(), InputError, "its Parquet footer can't be read ("),
+    ],
+)
+def test_a_file_that_cannot_be_read_as_its_name_says_stops_the_plan(
+    source: Source, name: str, content: bytes, how: LocalRecipe, error: type[InputError], message: str
+) -> None:
+    file = source(content, name)
+
+    with pytest.raises(error) as refused:
+        plan_local([file], how, 1000)
+
+    assert str(refused.value).startswith(f"{file.path}: {message}")
+
+
+def test_lines_without_columns_in_the_recipe_stop_the_plan(source: Source) -> None:
+    how = recipe().model_copy(update={"columns": None})
+
+    with pytest.raises(UsageError, match="which column holds the text is not said; set `columns` in the recipe"):
+        plan_local([source(b"{}\n", "a.jsonl")], how, 1000)
+
+
+def test_a_file_that_changes_between_plan_and_reading_is_an_error(source: Source) -> None:
+    file = source('{"text": "a"}\n', "a.jsonl")
+    (piece,) = plan_local([file], recipe(), 1000)
+    file.path.write_text('{"text": "a"}\n{"text": "b"}\n')
+
+    with pytest.raises(InputError, match="it has 28 bytes, and had 14 when it was listed"):
+        list(read_piece(piece, recipe()))

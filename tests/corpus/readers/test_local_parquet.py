@@ -1,0 +1,143 @@
+"""Local Parquet: runs of row groups planned from the footer, and rows with their numbers and faults."""
+
+import io
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.local_rows import LocalColumns
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine.errors import InputError
+
+Source = Callable[..., SourceFile]
+TEXT = LocalColumns(text="text", id=None, created_at=None, license=None)
+
+
+def stored(table: pa.Table, rows_per_group: int = 2) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=rows_per_group, use_dictionary=False)
+    return sink.getvalue()
+
+
+def pages(rows: int) -> pa.Table:
+    meta = [{"url": f"https://{row}", "n": row} for row in range(rows)]
+    return pa.table({"text": [f"Text of page {row}." for row in range(rows)], "meta": meta})
+
+
+def test_row_groups_come_in_runs_with_the_rows_that_they_hold(source: Source) -> None:
+    file = source(stored(pages(7)), "a.parquet")
+    a_group = pq.read_metadata(file.path).row_group(0).total_byte_size
+
+    runs = row_group_runs(file, TEXT, 2 * a_group)
+
+    assert [(run.first, run.stop, run.first_row, run.rows) for run in runs] == [(0, 2, 0, 4), (2, 4, 4, 3)]
+    assert runs[0].bytes == 2 * a_group
+    assert len(row_group_runs(file, TEXT, 1)) == 4
+    assert len(row_group_runs(file, TEXT, 1 << 30)) == 1
+
+
+@pytest.mark.parametrize("run_bytes", [1, 400, 1 << 30])
+def test_rows_come_with_their_number_in_the_file(source: Source, run_bytes: int) -> None:
+    file = source(stored(pages(7)), "a.parquet")
+
+    rows = [row for run in row_group_runs(file, TEXT, run_bytes) for row in parquet_rows(run)]
+
+    assert rows == list(enumerate(pages(7).to_pylist()))
+
+
+def test_rows_of_a_group_longer_than_a_batch_keep_their_numbers(source: Source) -> None:
+    file = source(stored(pages(3000), rows_per_group=3000), "a.parquet")
+
+    numbers = [number for run in row_group_runs(file, TEXT, 1) for number, _ in parquet_rows(run)]
+
+    assert numbers == list(range(3000))
+
+
+def test_a_file_without_rows_has_no_runs_of_any(source: Source) -> None:
+    runs = row_group_runs(source(stored(pages(1).slice(1)), "a.parquet"), TEXT, 100)
+
+    assert [row for run in runs for row in parquet_rows(run)] == []
+
+
+def test_bytes_that_are_no_utf8_make_a_fault_of_their_row_alone(source: Source) -> None:
+    def column(values: Sequence[bytes]) -> pa.Array:
+        return pa.array(values, pa.binary()).view(pa.string())
+
+    table = pa.table({"text": column([b"a", b"caf\xe9", b"c"]), "url": column([b"x", b"y", b"\xed\xa0\x80"])})
+    file = source(stored(table), "a.parquet")
+
+    rows = [row for run in row_group_runs(file, TEXT, 1 << 30) for _, row in parquet_rows(run)]
+
+    assert rows == [
+        {"text": "a", "url": "x"},
+        Fault("invalid_utf8", "unexpected end of data at byte 3"),
+        Fault("lone_surrogate", "at byte 0"),
+    ]
+
+
+def columns(**names: str) -> LocalColumns:
+    return LocalColumns(**{"text": "text", "id": None, "created_at": None, "license": None} | names)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["meta.url", "meta", "text"])
+def test_nested_columns_may_be_named(source: Source, name: str) -> None:
+    assert row_group_runs(source(stored(pages(1)), "a.parquet"), columns(id=name), 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            {"text": "body"},
+            "there is no column `body`; it has text, meta.url, meta.n; "
+            "set `columns.text` in the recipe to one that is there",
+        ),
+        (
+            {"id": "meta.uid"},
+            "there is no column `meta.uid`; it has text, meta.url, meta.n; "
+            "set `columns.id` in the recipe to one that is there, or to null",
+        ),
+    ],
+)
+def test_a_column_that_is_not_there_stops_the_plan(source: Source, names: dict[str, str], message: str) -> None:
+    file = source(stored(pages(1)), "a.parquet")
+
+    with pytest.raises(InputError) as error:
+        row_group_runs(file, columns(**names), 1)
+
+    assert str(error.value) == f"{file.path}: {message}"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-3], lambda content: b'{"text": "a"}\n', lambda content: b""]
+)
+def test_what_is_no_parquet_file_is_refused(source: Source, damage: Callable[[bytes], bytes]) -> None:
+    file = source(damage(stored(pages(9))), "a.parquet")
+
+    with pytest.raises(InputError) as error:
+        row_group_runs(file, TEXT, 1)
+
+    assert error.value.what.startswith("its Parquet footer can't be read (")
+    assert error.value.where == str(file.path)
+
+
+def test_damage_in_the_rows_is_an_error_and_not_fewer_rows(source: Source) -> None:
+    content = bytearray(stored(pages(1000), rows_per_group=1000))
+    content[40:400] = bytes(360)
+    (run,) = row_group_runs(source(bytes(content), "a.parquet"), TEXT, 1 << 30)
+
+    with pytest.raises(InputError, match=r"row groups 0 to 0 can't be read \("):
+        list(parquet_rows(run))
+
+
+def test_a_run_can_be_sent_to_a_worker(source: Source) -> None:
+    import pickle
+
+    runs = row_group_runs(source(stored(pages(2)), "a.parquet"), TEXT, 1)
+
+    assert pickle.loads(pickle.dumps(runs)) == runs
+    assert isinstance(runs[0], RowGroupRun)

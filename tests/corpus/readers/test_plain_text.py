@@ -1,0 +1,79 @@
+"""Text files: whole, or by paragraphs, which are the same in whatever ranges a file is read."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.readers import plain_text
+from pipeline_assets.corpus.readers.plain_text import paragraphs, whole_text
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
+from pipeline_assets.corpus.spine.errors import InputError
+
+Source = Callable[..., SourceFile]
+
+
+def test_a_whole_file_is_one_text_as_it_is(source: Source) -> None:
+    assert list(whole_text(ByteRange(source("  Ünder\r\n\n\nlines \n")))) == [(0, "  Ünder\r\n\n\nlines \n")]
+    assert list(whole_text(ByteRange(source(b"")))) == [(0, "")]
+    assert list(whole_text(ByteRange(source(b"\xef\xbb\xbfmarked")))) == [(0, "marked")]
+
+
+def test_a_paragraph_is_a_run_of_lines_that_are_not_blank(source: Source) -> None:
+    file = source("\n\nOne,\n  still one.\n \t\r\nTwo.\r\nStill two.\r\n\n\nThree")
+
+    assert list(paragraphs(ByteRange(file))) == [(2, "One,\n  still one."), (24, "Two.\r\nStill two."), (44, "Three")]
+
+
+@pytest.mark.parametrize("content", ["", "\n", " \n\r\n\n"])
+def test_a_file_of_blank_lines_has_no_paragraphs(source: Source, content: str) -> None:
+    assert list(paragraphs(ByteRange(source(content)))) == []
+
+
+@given(
+    content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\n\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
+    range_bytes=st.integers(4, 30),
+)
+def test_paragraphs_are_the_same_in_any_ranges(
+    tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "paragraphs"
+    path.write_bytes(content.encode())
+    file = SourceFile(path, "paragraphs", path.stat().st_size)
+    blocks = re.split(r"(?m)^[ \r]*(?:\n|\Z)", content.removeprefix("\ufeff"))
+    expected = [block.rstrip("\r\n") for block in blocks if block.strip(" \r\n")]
+
+    found = [item for piece in byte_ranges(file, range_bytes) for item in paragraphs(piece)]
+
+    assert [text for _, text in found] == expected
+    assert found == list(paragraphs(ByteRange(file)))
+
+
+def test_a_paragraph_that_is_no_utf8_is_a_fault_and_the_others_are_texts(source: Source) -> None:
+    file = source(b"one\n\ncaf\xe9\n\nthree\n")
+
+    assert list(paragraphs(ByteRange(file))) == [
+        (0, "one"),
+        (5, Fault("invalid_utf8", "unexpected end of data at byte 3")),
+        (11, "three"),
+    ]
+    assert list(whole_text(ByteRange(file))) == [(0, Fault("invalid_utf8", "invalid continuation byte at byte 8"))]
+
+
+@pytest.mark.parametrize("read", [whole_text, paragraphs])
+def test_a_text_too_large_to_be_one_is_refused(
+    source: Source, monkeypatch: pytest.MonkeyPatch, read: Callable[[ByteRange], object]
+) -> None:
+    monkeypatch.setattr(plain_text, "MAX_LINE_BYTES", 1 << 20)
+    file = source(b"a line of text\n" * 100_000)
+
+    with pytest.raises(InputError) as error:
+        list(read(ByteRange(file)))  # type: ignore[call-overload]
+
+    assert str(error.value) == (
+        f"{file.path}: the text at byte 0 is longer than 1 MiB; "
+        "as `text_unit` take `paragraph`, or cut the file at blank lines"
+    )

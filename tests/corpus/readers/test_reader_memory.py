@@ -1,0 +1,104 @@
+"""Peak memory of a reader doesn't grow with its input: files of one size and of four times that, read whole."""
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+PROJECT = Path(__file__).parents[3]
+MB_AT_ONCE = 40
+
+READ = """
+import json, sys
+from pathlib import Path
+from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local, read_piece
+from pipeline_assets.corpus.readers.source_files import byte_ranges, list_files
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia_count import count_pages
+
+path = Path(sys.argv[1])
+files = list_files(path.parent, [path.name])
+common = {"files": ["*"], "source": "s", "domain": "d"}
+columns = {"text": "text", "id": None, "created_at": None, "license": None}
+if path.name.startswith("wiki"):
+    wikipedia = WikipediaRecipe.model_validate(
+        common | {"language": None, "dump_date": None, "license_tag": "cc-by-sa-4.0"})
+    pieces = byte_ranges(files[0], 1 << 30)
+    count_pages(pieces)
+    rows = (row for piece in pieces for row in read_wikipedia(piece, wikipedia))
+else:
+    local = LocalRecipe.model_validate(
+        common | {"license_tag": "cc0-1.0", "columns": columns, "text_unit": "paragraph"})
+    rows = (row for piece in plan_local(files, local, 1 << 30) for row in read_piece(piece, local))
+count = sum(1 for _ in rows)
+# Not ru_maxrss: that begins with what the process had which this one was forked from.
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(json.dumps([count, int(status["VmHWM"].split()[0]) / 1024]))
+"""
+
+
+def texts(mb: int) -> Iterator[str]:
+    """Texts of 1 to 20 kB that don't compress to nothing."""
+    numbers = random.Random(7)
+    left = mb * 1_000_000
+    while left > 0:
+        text = numbers.randbytes(numbers.randrange(500, 10_000)).hex()
+        left -= len(text)
+        yield text
+
+
+def lines(mb: int) -> bytes:
+    return b"".join(json.dumps({"text": text, "n": 5}).encode() + b"\n" for text in texts(mb))
+
+
+def parquet(path: Path, mb: int) -> None:
+    table = pa.table({"text": list(texts(mb))})
+    pq.write_table(table, path, row_group_size=500, compression="zstd")
+
+
+def wikipedia(mb: int) -> bytes:
+    header = '<doc id="{0}" url="https://en.wikipedia.org/wiki?curid={0}" title="T">\nT\n\n{1}\n\n</doc>\n'
+    return "".join(header.format(number, text) for number, text in enumerate(texts(mb))).encode()
+
+
+WRITE: dict[str, Callable[[Path, int], object]] = {
+    "rows.jsonl": lambda path, mb: path.write_bytes(lines(mb)),
+    "rows.jsonl.gz": lambda path, mb: path.write_bytes(gzip.compress(lines(mb), 1)),
+    "rows.jsonl.zst": lambda path, mb: path.write_bytes(zstandard.compress(lines(mb))),
+    "rows.parquet": parquet,
+    "paragraphs.txt": lambda path, mb: path.write_bytes("\n\n".join(texts(mb)).encode()),
+    "wiki_00": lambda path, mb: path.write_bytes(wikipedia(mb)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("name", WRITE)
+def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(name: str, tmp_path: Path) -> None:
+    counts, peaks = {}, {}
+
+    for scale in (1, 4):
+        path = tmp_path / str(scale) / name
+        path.parent.mkdir()
+        WRITE[name](path, MB_AT_ONCE * scale)
+        result = subprocess.run(
+            [sys.executable, "-c", READ, path],
+            cwd=PROJECT,
+            env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        counts[scale], peaks[scale] = json.loads(result.stdout)
+
+    assert counts[4] > 3.9 * counts[1] > 10_000
+    assert peaks[4] <= 1.10 * peaks[1], peaks
+    assert peaks[4] < 250

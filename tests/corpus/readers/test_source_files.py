@@ -1,0 +1,136 @@
+"""Which files a source has, in which order, and how they are cut into ranges."""
+
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, list_files, open_source
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    names = ["b.jsonl", "a.jsonl", "deep/er/c.jsonl", "deep/a.jsonl.gz", ".hidden.jsonl", "notes [1].txt"]
+    for name in names:
+        path = tmp_path / "corpus" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return tmp_path / "corpus"
+
+
+def names(root: Path, *patterns: str) -> list[str]:
+    return [file.name for file in list_files(root, patterns)]
+
+
+def test_files_come_sorted_by_name_with_their_sizes(root: Path) -> None:
+    files = list_files(root, ["*.jsonl"])
+
+    assert files == [SourceFile(root / "a.jsonl", "a.jsonl", 7), SourceFile(root / "b.jsonl", "b.jsonl", 7)]
+
+
+def test_two_stars_go_into_folders_and_one_star_does_not(root: Path) -> None:
+    assert names(root, "**/*.jsonl*") == ["a.jsonl", "b.jsonl", "deep/a.jsonl.gz", "deep/er/c.jsonl"]
+    assert names(root, "deep/*") == ["deep/a.jsonl.gz"]
+
+
+def test_a_file_that_two_patterns_match_is_listed_once(root: Path) -> None:
+    assert names(root, "b.jsonl", "*.jsonl", "./a.jsonl") == ["a.jsonl", "b.jsonl"]
+
+
+def test_the_name_of_a_file_is_that_file_even_with_the_signs_of_a_pattern(root: Path) -> None:
+    assert names(root, "notes [1].txt") == ["notes [1].txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("*.parquet", "no file matches '*.parquet'; correct `files`; there are .hidden.jsonl, a.jsonl, b.jsonl, "),
+        ("deep", "the pattern 'deep' matches folders only; write deep/* for the files in it"),
+        ("/etc/*", "the pattern '/etc/*' leads out of it; write patterns relative to this folder"),
+        ("../*", "the pattern '../*' leads out of it; write patterns relative to this folder"),
+    ],
+)
+def test_a_pattern_that_matches_no_file_says_what_there_is(root: Path, pattern: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        list_files(root, ["a.jsonl", pattern])
+
+    assert str(error.value).startswith(f"{root}: {message}")
+
+
+def test_what_lies_in_the_folder_that_a_pattern_leads_to_is_shown(root: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        list_files(root, ["deep/er/*.parquet"])
+
+    assert (
+        str(error.value) == f"{root}/deep/er: no file matches 'deep/er/*.parquet'; correct `files`; there are c.jsonl"
+    )
+
+
+def test_a_folder_that_is_not_there_is_named(root: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere: there is no such folder; correct the source's folder"):
+        list_files(root / "nowhere", ["*"])
+
+
+def test_a_broken_link_is_an_error_and_not_left_out(root: Path) -> None:
+    (root / "c.jsonl").symlink_to("gone")
+
+    with pytest.raises(UsageError, match="this is a broken link, or no ordinary file"):
+        list_files(root, ["*.jsonl"])
+
+
+def test_a_name_that_no_manifest_can_hold_is_an_error(root: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(root) + b"/\xff.jsonl")).write_bytes(b"")
+    except OSError:
+        pytest.skip("this file system holds UTF-8 names only")
+
+    with pytest.raises(UsageError, match="its name is not UTF-8"):
+        list_files(root, ["*.jsonl"])
+
+
+@given(size=st.integers(0, 50), range_bytes=st.integers(4, 60))
+def test_ranges_cover_a_file_without_gap_or_overlap(
+    tmp_path_factory: pytest.TempPathFactory, size: int, range_bytes: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    path.write_bytes(b"x" * size)
+
+    ranges = byte_ranges(SourceFile(path, "x", size), range_bytes)
+
+    assert sum(piece.bytes for piece in ranges) == size
+    bounds = [(piece.start, size if piece.stop is None else piece.stop) for piece in ranges]
+    assert [start for start, _ in bounds] == [0, *(stop for _, stop in bounds)][:-1]
+    assert bounds[-1][1] == size
+    assert all(stop - start == range_bytes for start, stop in bounds[:-1])
+
+
+def test_a_compressed_file_is_one_range_whatever_it_is_called(source: Callable[..., SourceFile]) -> None:
+    file = source(gzip.compress(bytes(range(256)) * 9), "a.jsonl")
+
+    assert byte_ranges(file, 10) == [ByteRange(file, 0, None)]
+    assert byte_ranges(file, 10)[0].bytes == file.bytes
+
+
+def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..., SourceFile]) -> None:
+    file = source(b"one\n")
+    file.path.write_bytes(b"one\ntwo\n")
+
+    with pytest.raises(InputError) as error:
+        open_source(file)
+
+    assert str(error.value) == (
+        f"{file.path}: it has 8 bytes, and had 4 when it was listed; let nothing write to it, and run again"
+    )
+
+
+def test_a_file_that_is_gone_is_an_error_of_one_line(source: Callable[..., SourceFile]) -> None:
+    file = source(b"one\n")
+    file.path.unlink()
+
+    with pytest.raises(InputError, match=r"it can't be read \(No such file or directory\)"):
+        open_source(file)

@@ -1,0 +1,109 @@
+"""Lines of a file and where they begin: the same whether it is read whole, in ranges, or compressed."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.readers import source_lines
+from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.source_lines import line_before, lines
+from pipeline_assets.corpus.spine.errors import InputError
+
+Source = Callable[..., SourceFile]
+texts = st.tuples(
+    st.sampled_from([b"", b"\xef\xbb\xbf"]), st.lists(st.text("ab \r\n\u00e9\ufeff", max_size=12), max_size=12)
+).map(lambda parts: parts[0] + "\n".join(parts[1]).encode())
+
+
+def written(folder: Path, content: bytes) -> SourceFile:
+    path = folder / "lines"
+    path.write_bytes(content)
+    return SourceFile(path, "lines", len(content))
+
+
+def test_each_line_comes_with_the_bytes_before_it(source: Source) -> None:
+    file = source(b"one\n\ntwo\r\nlast")
+
+    assert list(lines(ByteRange(file))) == [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
+
+
+@given(content=texts, range_bytes=st.integers(1, 20))
+def test_every_line_is_in_exactly_one_range(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, range_bytes: int
+) -> None:
+    file = written(tmp_path_factory.getbasetemp(), content)
+
+    in_ranges = [line for piece in byte_ranges(file, range_bytes) for line in lines(piece)]
+
+    assert in_ranges == list(lines(ByteRange(file)))
+    assert b"".join(line for _, line in in_ranges) == content.removeprefix(b"\xef\xbb\xbf")
+    assert all(content[place:].startswith(line) for place, line in in_ranges)
+
+
+@given(content=texts)
+def test_the_line_before_a_line_is_found_backwards(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = written(tmp_path_factory.getbasetemp(), content)
+    found = [line_before(file, place) for place, _ in lines(ByteRange(file))]
+
+    assert found == [b"", *(line for _, line in lines(ByteRange(file)))][: len(found)]
+
+
+def test_lines_longer_than_a_read_are_found_from_both_sides(source: Source) -> None:
+    long = b"x" * 3_000_000 + b"\n"
+    file = source(b"first\n" + long + b"last\n")
+
+    assert [(place, len(line)) for place, line in lines(ByteRange(file, 7, 3_000_008))] == [(3_000_007, 5)]
+    assert line_before(file, 3_000_007) == long
+    assert list(lines(ByteRange(file, 7, 3_000_007))) == []
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_compressed_lines_have_the_places_of_the_uncompressed(
+    source: Source, compress: Callable[[bytes], bytes]
+) -> None:
+    content = b"".join(b"line %d\n" % number for number in range(1000))
+
+    plain, compressed = source(content, "plain"), source(compress(content), "compressed")
+
+    assert list(lines(ByteRange(compressed))) == list(lines(ByteRange(plain)))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(source: Source) -> None:
+    file = source(b"\xef\xbb\xbfone\ntwo\n")
+
+    assert list(lines(ByteRange(file))) == [(3, b"one\n"), (7, b"two\n")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_refused_and_the_cure_named(source: Source, encoding: str) -> None:
+    file = source("\ufeff{}\n".encode(encoding))
+
+    with pytest.raises(InputError) as error:
+        list(lines(ByteRange(file)))
+
+    assert str(error.value) == f"{file.path}: it is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+
+
+def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_lines, "MAX_LINE_BYTES", 3 << 20)
+
+    with pytest.raises(InputError, match="a line is longer than 3 MiB; it is no file of lines"):
+        list(lines(ByteRange(source(b"x" * (5 << 20)))))
+
+
+def test_a_cut_stream_names_the_file(source: Source) -> None:
+    file = source(gzip.compress(b"one\n" * 1000)[:-9])
+
+    with pytest.raises(InputError) as error:
+        list(lines(ByteRange(file)))
+
+    assert str(error.value) == f"{file.path}: the gzip stream is cut off; fetch or write the file again"

@@ -1,0 +1,130 @@
+"""What the real wikiextractor makes of a dump, read back: the articles of the dump, in every format it writes."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.source_files import byte_ranges, list_files
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+
+pytest.importorskip("wikiextractor", reason="wikiextractor is not installed")
+
+HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+  <siteinfo>
+    <base>https://en.wikipedia.org/wiki/Main_Page</base>
+    <namespaces>
+      <namespace key="10" case="first-letter">Template</namespace>
+    </namespaces>
+  </siteinfo>
+"""
+PAGE = """  <page>
+    <title>{title}</title>
+    <ns>{ns}</ns>
+    <id>{id}</id>{redirect}
+    <revision>
+      <id>{revision}</id>
+      <contributor>
+        <username>Editor</username>
+        <id>4</id>
+      </contributor>
+      <text bytes="1" xml:space="preserve">{text}</text>
+    </revision>
+  </page>
+"""
+ARTICLES = {
+    'AT&T "in" <short>': "'''AT&amp;T''' says 1 &lt; 2.\n\n== Early & late ==\nIt [[was|began]] early.\n",
+    "Numbers": "\n".join(f"Number {number} comes before number {number + 1}." for number in range(300)),
+    "Only a template": "{{Foo}}",
+    "糜文開": "'''糜文開'''，生於中國江蘇無錫。",
+}
+EXPECTED = {
+    'AT&T "in" <short>': "AT&T says 1 < 2.\nEarly & late.\nIt began early.",
+    "Numbers": "\n".join(f"Number {number} comes before number {number + 1}." for number in range(300)),
+    "糜文開": "糜文開，生於中國江蘇無錫。",
+}
+Extract = Callable[..., Path]
+
+
+@pytest.fixture
+def extract(tmp_path: Path) -> Extract:
+    """Runs wikiextractor on a dump of the articles above; returns the folder it wrote."""
+
+    def run(*options: str, has_line_breaks: bool = True) -> Path:
+        pages = [
+            PAGE.format(id=id_, ns=0, redirect="", revision=100 + id_, title=escape(title), text=escape(text))
+            for id_, (title, text) in enumerate(ARTICLES.items(), 1)
+        ]
+        pages.insert(
+            1, PAGE.format(id=50, ns=0, redirect='\n    <redirect title="X" />', revision=1, title="R", text="")
+        )
+        pages.insert(2, PAGE.format(id=51, ns=1, redirect="", revision=1, title="Talk:X", text="Talk."))
+        dump = HEAD + "".join(pages) + "</mediawiki>\n"
+        (tmp_path / "dump.xml").write_text(dump if has_line_breaks else dump.replace("\n", ""), encoding="utf-8")
+        command = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--no-templates", "--quiet", "--processes", "1"]
+        target = tmp_path / "extracted"
+        subprocess.run([*command, *options, "-o", target, tmp_path / "dump.xml"], check=True, capture_output=True)
+        return target
+
+    return run
+
+
+def read(folder: Path) -> tuple[list[Document], list[Reject], PageLedger]:
+    values = {"source": "wikipedia", "domain": "encyclopedia", "language": None, "license_tag": None}
+    recipe = WikipediaRecipe.model_validate(values | {"files": ["**/wiki_*"], "dump_date": "2024-03-01"})
+    pieces = [piece for file in list_files(folder, recipe.files) for piece in byte_ranges(file, 5000)]
+    rows = [row for piece in pieces for row in read_wikipedia(piece, recipe)]
+    documents = [row for row in rows if isinstance(row, Document)]
+    rejects = [row for row in rows if isinstance(row, Reject)]
+    return documents, rejects, PageLedger(count_pages(pieces), len(documents), len(rejects))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--json",),
+        ("--compress",),
+        ("--json", "--compress"),
+        ("--html-safe", ""),
+        ("--json", "--html-safe", ""),
+        ("--bytes", "0"),
+    ],
+    ids=" ".join,
+)
+def test_every_article_of_the_dump_comes_back(extract: Extract, options: tuple[str, ...]) -> None:
+    documents, rejects, ledger = read(extract(*options))
+
+    assert {document.meta["title"]: document.text for document in documents} == EXPECTED
+    assert [document.doc_id for document in documents] == ["wikipedia:en:1", "wikipedia:en:2", "wikipedia:en:4"]
+    assert [(reject.reason, reject.detail) for reject in rejects] == [("title_only", "Only a template")]
+    assert ledger == PageLedger(pages=4, articles=3, rejects=1) and ledger.adds_up
+
+
+def test_both_formats_give_the_same_texts_and_ids(extract: Extract, tmp_path: Path) -> None:
+    from_doc = {document.doc_id: document.text for document in read(extract())[0]}
+    extract("--json").rename(tmp_path / "other")
+
+    assert {document.doc_id: document.text for document in read(tmp_path / "other")[0]} == from_doc
+
+
+def test_a_dump_without_line_breaks_gives_no_page_and_the_check_stops_it(extract: Extract) -> None:
+    folder = extract(has_line_breaks=False)
+    assert [path.stat().st_size for path in folder.rglob("wiki_*")] == [0]
+
+    documents, rejects, ledger = read(folder)
+
+    assert (documents, rejects) == ([], [])
+    with pytest.raises(InputError, match="there is no page in the whole extraction"):
+        ledger.check(folder)
+
+
+def test_the_revid_of_json_is_that_of_the_editor_as_the_docstring_warns(extract: Extract) -> None:
+    assert {document.meta["revid"] for document in read(extract("--json"))[0]} == {"4"}

@@ -1,0 +1,254 @@
+"""Wikipedia pages → Documents: real extractions read by eye, titles, entities, languages and licences."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.source_files import SourceFile, byte_ranges, list_files
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+
+Source = Callable[..., SourceFile]
+EN = "https://en.wikipedia.org/wiki?curid=12"
+
+
+def recipe(**changes: str | None) -> WikipediaRecipe:
+    values = {"source": "wikipedia", "domain": "encyclopedia", "language": None, "dump_date": "2021-01-20"}
+    return WikipediaRecipe.model_validate({"files": ["**/*"], "license_tag": None} | values | changes)
+
+
+def read(file: SourceFile, range_bytes: int = 1 << 30, **changes: str | None) -> list[Document | Reject]:
+    return [row for piece in byte_ranges(file, range_bytes) for row in read_wikipedia(piece, recipe(**changes))]
+
+
+def page(source: Source, text: str, title: str = "Title", url: str = EN, **changes: str | None) -> Document | Reject:
+    """A page of one line of JSON."""
+    content = json.dumps({"id": "12", "url": url, "title": title, "text": text}) + "\n"
+    (row,) = read(source(content), **changes)
+    return row
+
+
+def article(*arguments: object, **changes: object) -> Document:
+    row = page(*arguments, **changes)  # type: ignore[arg-type]
+    assert isinstance(row, Document), row
+    return row
+
+
+@pytest.fixture
+def extraction(shared_data: Path) -> Callable[[str], SourceFile]:
+    """A real file by its name."""
+    return lambda name: list_files(shared_data / "wikipedia", [name])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "articles", "title_only"),
+    [
+        ("en_doc/AA/wiki_00", None, 37, 0),
+        ("en_doc/AB/wiki_00", None, 66, 0),
+        ("en_json/AA/wiki_00", None, 35, 0),
+        ("en_stub/AA/wiki_00", "en", 620, 910),
+        ("zh_doc/AA/wiki_18", None, 512, 533),
+        ("vi_json_revid/AA/wiki_00", None, 2, 2),
+    ],
+)
+def test_real_extractions_are_read_to_the_last_page_in_any_ranges(
+    extraction: Callable[[str], SourceFile], name: str, language: str | None, articles: int, title_only: int
+) -> None:
+    file = extraction(name)
+
+    rows = read(file, language=language)
+
+    reasons = Counter(row.reason if isinstance(row, Reject) else "article" for row in rows)
+    assert reasons == Counter({"article": articles, "title_only": title_only})
+    assert PageLedger(count_pages(byte_ranges(file, 100_000)), articles, title_only).adds_up
+    assert read(file, 100_000, language=language) == read(file, 3_000_000, language=language) == rows
+
+
+def test_a_page_of_a_doc_file_by_eye(extraction: Callable[[str], SourceFile]) -> None:
+    stub, document, *_ = read(extraction("en_stub/AA/wiki_00"), language="en")
+
+    assert stub == Reject("en_stub/AA/wiki_00", 0, "title_only", "Marcus Claudius Tacitus")
+    assert document == Document(
+        text="Jarred Shaw (born September 28, 1990) is an American professional basketball player for Trouville of the "
+        "Liga Uruguaya de Básquetbol (LUB).\nProfessional career.\nOn October 31, 2015, Shaw was selected by the Santa "
+        "Cruz Warriors with the 18th overall pick in the 2015 NBA Development League Draft. He signed for Dorados de "
+        "Chihuahua of the Liga Nacional de Baloncesto Profesional (LNBP) in August 2019. In February 2020 he signed "
+        "for Club Trouville of Montevideo, Uruguay, and played during the 2019–20 LUB season.",
+        source="wikipedia",
+        domain="encyclopedia",
+        doc_id="wikipedia:en:56564559",
+        license_tag="cc-by-sa-3.0",
+        created_at=None,
+        meta={
+            "title": "Jarred Shaw",
+            "url": "?curid=56564559",
+            "revid": None,
+            "language": "en",
+            "license_evidence": "date: 2021-01-20",
+            "source_file": "en_stub/AA/wiki_00",
+            "source_row": 107,
+        },
+    )
+
+
+def test_pages_of_json_lines_by_eye(extraction: Callable[[str], SourceFile]) -> None:
+    alexandre, home, internet, vietnam = read(extraction("vi_json_revid/AA/wiki_00"), dump_date="2023-06-07")
+
+    assert isinstance(alexandre, Reject) and isinstance(vietnam, Reject)
+    assert (alexandre.reason, vietnam.detail) == ("title_only", "ISOC Vietnam")
+    assert isinstance(home, Document) and isinstance(internet, Document)
+    assert home.text == '<templatestyles src="Wiki2021/styles.css" />__NOEDITSECTION__\n \n \n '
+    assert internet.doc_id == "wikipedia:vi:4"
+    assert internet.license_tag == "cc-by-sa-4.0"
+    assert internet.text.startswith("Internet Society hay ISOC là một tổ chức quốc tế hoạt động phi lợi nhuận")
+    assert internet.text.endswith("việc phục vụ cộng đồng dữ liệu truyền thông.")
+    assert (internet.meta["title"], internet.meta["revid"]) == ("Internet Society", "1008748")
+
+
+def test_entities_of_an_escaped_extraction_are_characters(extraction: Callable[[str], SourceFile]) -> None:
+    documents = {
+        row.meta["title"]: row.text
+        for row in read(extraction("en_stub/AA/wiki_00"), language="en")
+        if isinstance(row, Document)
+    }
+
+    assert "his List A debut for Jammu & Kashmir in the 2017–18 Vijay Hazare Trophy" in documents["Puneet Kumar"]
+    assert documents["Dallas & Robo"].startswith("Dallas & Robo is an American adult animation comedy")
+    assert not any("&amp;" in text or "&lt;" in text for text in documents.values())
+
+
+def test_markup_that_an_older_extraction_left_stays(extraction: Callable[[str], SourceFile]) -> None:
+    texts = [row.text for row in read(extraction("en_doc/AB/wiki_00")) if isinstance(row, Document)]
+
+    hopper = next(text for text in texts if text.startswith("Grace Brewster"))
+    assert 'at the end of 1966.<ref name="urlAttrition/Retirement"></ref> She was recalled' in hopper
+    assert sum("AT&T" in text or " & " in text for text in texts) > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Title\n\nBody.\n\n\n\n", "Body."),
+        ("Title\n\n\n\nBody.", "Body."),
+        ("Body.\nTitle\n\nBody.", "Body.\nTitle\n\nBody."),
+        ("Title\nis its first word.", "Title\nis its first word."),
+        ("Titles are many.", "Titles are many."),
+        ("\n  Indented.\n\n\n\nAnd far.\n \n", "  Indented.\n\n\n\nAnd far.\n "),
+    ],
+)
+def test_the_title_above_the_text_and_newlines_at_both_ends_go(source: Source, text: str, expected: str) -> None:
+    assert article(source, text).text == expected
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "Title", "Title\n\n\n\n", "Title\n\n \n"])
+def test_a_page_of_nothing_but_its_title_is_rejected(source: Source, text: str) -> None:
+    assert page(source, text) == Reject("file", 0, "title_only", "Title")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("AT&amp;T &lt;br&gt;", "AT&T <br>"),
+        ("write &amp;amp; for &amp;", "write &amp; for &"),
+        ("a &quot;quote&quot;", "a &quot;quote&quot;"),
+        ("AT&T and &amp;", "AT&T and &amp;"),
+        ("1 < 2 &amp;", "1 < 2 &amp;"),
+        ("x&#772; &nbsp;", "x&#772; &nbsp;"),
+    ],
+)
+def test_only_what_html_escape_would_write_is_unescaped(source: Source, text: str, expected: str) -> None:
+    assert article(source, text).text == expected
+
+
+def test_a_title_is_unescaped_and_stays_in_meta(source: Source) -> None:
+    title = "&quot;Q&amp;A&quot; &lt;&#039;&amp;lt;&#039;&gt;"
+
+    document = article(source, f"{title}\n\nBody.", title)
+
+    assert document.text == "Body."
+    assert document.meta["title"] == "\"Q&A\" <'&lt;'>"
+
+
+@pytest.mark.parametrize(
+    ("url", "language", "doc_id"),
+    [
+        ("https://zh-min-nan.wikipedia.org/wiki?curid=12", None, "wikipedia:zh-min-nan:12"),
+        ("http://en.m.wikipedia.org/wiki/Title", None, "wikipedia:en:12"),
+        ("https://simple.wikipedia.org/wiki?curid=12", "simple", "wikipedia:simple:12"),
+        ("?curid=12", "en", "wikipedia:en:12"),
+    ],
+)
+def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
+    source: Source, url: str, language: str | None, doc_id: str
+) -> None:
+    document = article(source, "Body.", url=url, language=language)
+
+    assert (document.doc_id, document.meta["url"]) == (doc_id, url)
+
+
+@pytest.mark.parametrize(
+    ("url", "language", "message"),
+    [
+        ("?curid=12", None, "the url ?curid=12 doesn't say the language; set `language` in the recipe"),
+        (
+            EN,
+            "vi",
+            f"the url {EN} is of another wiki than the recipe's `language`, vi; set `language` to null, or leave",
+        ),
+        ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not of"),
+    ],
+)
+def test_a_page_of_an_unknown_or_another_wiki_is_an_error(
+    source: Source, url: str, language: str | None, message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        page(source, "Body.", url=url, language=language)
+
+    assert str(error.value).split(" byte 0: ")[1].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("dump_date", "tag"),
+    [
+        ("2009-06-14", "gfdl-1.2-or-later"),
+        ("2009-06-15", "cc-by-sa-3.0"),
+        ("2023-06-06", "cc-by-sa-3.0"),
+        ("2023-06-07", "cc-by-sa-4.0"),
+    ],
+)
+def test_the_licence_is_that_of_the_dumps_date(dump_date: str, tag: str) -> None:
+    assert recipe(dump_date=dump_date).licence() == (tag, f"date: {dump_date}")
+
+
+def test_the_recipe_may_say_the_licence() -> None:
+    assert recipe(dump_date=None, license_tag="cc-by-sa-4.0").licence() == ("cc-by-sa-4.0", "recipe")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dump_date": None}, "give exactly one of dump_date, license_tag"),
+        ({"license_tag": "cc-by-sa-4.0"}, "give exactly one of dump_date, license_tag"),
+        ({"dump_date": "20240301"}, "write dump_date as YYYY-MM-DD"),
+        ({"dump_date": "latest"}, "write dump_date as YYYY-MM-DD"),
+    ],
+)
+def test_a_recipe_without_one_licence_is_refused(changes: dict[str, str | None], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
+        recipe(**changes)
+
+
+def test_further_keys_of_json_stay_in_meta(source: Source) -> None:
+    content = json.dumps({"id": 7, "url": EN, "title": "T", "text": "Body.", "views": 5, "source_row": 1}) + "\n"
+
+    (row,) = read(source(content))
+
+    assert isinstance(row, Document)
+    assert (row.doc_id, row.meta["views"], row.meta["source_row"]) == ("wikipedia:en:7", 5, 0)

@@ -1,0 +1,238 @@
+"""Where a page begins and ends in wikiextractor's files, and which files are refused: whole, or not at all."""
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
+from pipeline_assets.corpus.spine.errors import InputError
+
+Source = Callable[..., SourceFile]
+URL = "https://en.wikipedia.org/wiki?curid="
+
+
+def doc(number: int, text: str = "Text.", title: str = "Title") -> str:
+    return f'<doc id="{number}" url="{URL}{number}" title="{title}">\n{title}\n\n{text}\n\n</doc>\n'
+
+
+def line(number: int, text: str = "Text.", **others: object) -> str:
+    page = {"id": str(number), "revid": "9", "url": f"{URL}{number}", "title": "Title", "text": text}
+    return json.dumps(page | others) + "\n"
+
+
+def read(file: SourceFile, range_bytes: int = 1 << 30) -> list[tuple[int, Page | Fault]]:
+    return [page for piece in byte_ranges(file, range_bytes) for page in pages(piece)]
+
+
+def ids(file: SourceFile) -> list[str]:
+    return [page.id if isinstance(page, Page) else page.reason for _, page in read(file)]
+
+
+def refusal(file: SourceFile) -> str:
+    with pytest.raises(InputError) as error:
+        read(file)
+    assert "\n" not in str(error.value)
+    return str(error.value).removeprefix(str(file.path)).lstrip(": ")
+
+
+def test_a_doc_page_is_all_between_its_header_and_its_end(source: Source) -> None:
+    file = source(doc(12, "One.\nTwo.") + doc(25))
+
+    first, second = read(file)
+
+    assert first == (0, Page("12", None, f"{URL}12", "Title", "Title\n\nOne.\nTwo.\n\n", {}))
+    assert second == (len(doc(12, "One.\nTwo.")), Page("25", None, f"{URL}25", "Title", "Title\n\nText.\n\n", {}))
+
+
+def test_a_json_page_is_a_line(source: Source) -> None:
+    file = source(line(12) + "\n" + line(25, extra={"a": [1]}))
+
+    first, second = read(file)
+
+    assert first == (0, Page("12", "9", f"{URL}12", "Title", "Text.", {}))
+    assert second == (len(line(12)) + 1, Page("25", "9", f"{URL}25", "Title", "Text.", {"extra": {"a": [1]}}))
+
+
+@pytest.mark.parametrize(
+    ("header", "title", "revid"),
+    [
+        ('<doc id="1" revid="77" url="u" title="T">', "T", "77"),
+        ('<doc id="1" url="u" title="T" language="en" revision="78">', "T", "78"),
+        ('<doc id="1" url="u" title="&quot;Hello&quot; &amp; bye">', "&quot;Hello&quot; &amp; bye", None),
+        ('<doc id="1" url="u" title=""Hello, World!" program">', '"Hello, World!" program', None),
+        ('<doc id="1" url="u" title="a "> b">', 'a "> b', None),
+    ],
+    ids=["revid of 2.x", "cirrus-extract", "escaped title", "quotes in a title", "a title like an end"],
+)
+def test_headers_of_every_version_are_read(source: Source, header: str, title: str, revid: str | None) -> None:
+    ((_, page),) = read(source(f"{header}\nT\n\nText.\n</doc>\n"))
+
+    assert isinstance(page, Page)
+    assert (page.title, page.revid) == (title, revid)
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".gz", ".zst", ""])
+@pytest.mark.parametrize("content", [doc(1) + doc(2), line(1) + line(2)], ids=["doc", "json"])
+def test_compressed_files_are_read_whatever_they_are_called(source: Source, suffix: str, content: str) -> None:
+    plain = content.encode()
+    compressed = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress, "": bz2.compress}
+
+    assert read(source(compressed[suffix](plain), f"wiki_00{suffix}")) == read(source(plain, "plain"))
+
+
+def test_windows_line_ends_are_those_of_the_format_not_of_the_text(source: Source) -> None:
+    windows = source((doc(1, "One.\nTwo.") + doc(2)).replace("\n", "\r\n"), "windows")
+    linux = source(doc(1, "One.\nTwo.") + doc(2), "linux")
+
+    assert [page for _, page in read(windows)] == [page for _, page in read(linux)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'see <doc id="1">',
+        '<doc id="5">',
+        "<doc>\nx",
+        '<doc id="5" title="x">',
+        "a </doc> b",
+        " </doc>",
+        "</doc>x",
+        "<document",
+    ],
+)
+def test_what_only_looks_like_a_tag_is_text(source: Source, text: str) -> None:
+    for content in (text, f"before\n{text}", f"{text}\nafter"):
+        ((_, page), (_, after)) = read(source(doc(1, content) + doc(2)))
+
+        assert isinstance(page, Page) and isinstance(after, Page)
+        assert page.text == f"Title\n\n{content}\n\n"
+
+
+def test_a_page_with_a_line_that_ends_it_in_its_midst_is_rejected_and_the_next_is_read(source: Source) -> None:
+    joined = doc(1) + "the rest of a page whose beginning was lost\n\n</doc>\n" + doc(2)
+
+    assert ids(source(joined)) == ["unclear_end", "2"]
+    assert ids(source(doc(1) + "lost\n" + doc(2))) == ["unclear_end", "2"]
+    assert ids(source(doc(1) + "\n \n" + doc(2))) == ["1", "2"]
+
+
+def test_a_page_that_is_no_utf8_is_rejected_and_the_next_is_read(source: Source) -> None:
+    file = source(doc(1, "caf\udce9").encode("utf-8", "surrogateescape") + doc(2).encode())
+
+    assert next(page for _, page in read(file)) == Fault("invalid_utf8", "invalid continuation byte at byte 10")
+    assert ids(file) == ["invalid_utf8", "2"]
+
+
+def test_a_doc_file_cut_off_at_any_byte_is_refused_or_whole(source: Source) -> None:
+    whole = (doc(1) + doc(2, "Tëxt.")).encode()
+    ends = {len(doc(1)): ["1"], len(doc(1)) - 1: ["1"], len(whole): ["1", "2"], len(whole) - 1: ["1", "2"]}
+
+    for length in range(1, len(whole) + 1):
+        file = source(whole[:length])
+        if length in ends:
+            assert ids(file) == ends[length]
+        else:
+            refusal(file)
+
+
+def test_a_json_file_cut_off_at_any_byte_is_refused_or_whole(source: Source) -> None:
+    whole = (line(1) + line(2, "Tëxt.")).encode()
+    ends = {len(line(1)): ["1"], len(line(1)) - 1: ["1"], len(whole): ["1", "2"], len(whole) - 1: ["1", "2"]}
+
+    for length in range(1, len(whole) + 1):
+        file = source(whole[:length])
+        if length in ends:
+            assert ids(file) == ends[length]
+        else:
+            assert "is cut off" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "it is empty, as a killed extraction leaves its last file; extract again"),
+        ("\n\n", "it is empty, "),
+        ("[" + line(1) + "]", "it is a JSON array, not JSON lines; write a line for each element: jq -c '.[]' FILE"),
+        (
+            '<mediawiki xml:lang="en">\n',
+            "it is a dump, not an extraction; run wikiextractor on it, and read its output",
+        ),
+        (
+            "Anarchism\n\nAnarchism is",
+            "its first line, 'Anarchism', is neither <doc id=…> nor JSON; give what wikiextractor writes",
+        ),
+        ('{"text": "a"}\n', "its first line has no id, url, title; it has text; give wikiextractor's JSON lines; "),
+        ('<doc id="1" title="T">\nT\n', 'its first line, \'<doc id="1" title="T">\', is no header of wikiextractor; '),
+        (
+            '  <doc id="1" url="u" title="T">\nT\n\n</doc>\n',
+            'its first line, \'<doc id="1" url="u" title="T">\', is no',
+        ),
+        (
+            doc(1) + '<doc id="2" url="u" title="T">\nT\n\ncut',
+            f"byte {len(doc(1))}: this page isn't closed, the file is cut",
+        ),
+        ('<doc id="1" url="u" title="T">\nT\n\ncut\n' + doc(2), "byte 0: this page isn't closed before the next; "),
+    ],
+    ids=["empty", "blank", "array", "dump", "text", "other json", "other doc", "indented", "cut", "joined"],
+)
+def test_what_is_no_whole_extraction_is_refused_in_one_line(source: Source, content: str, message: str) -> None:
+    assert refusal(source(content)).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["AA/wiki_00", "en/AA/wiki_00", "AA/wiki_00.bz2"])
+def test_the_first_file_of_an_extraction_may_be_empty(source: Source, name: str) -> None:
+    assert read(source(bz2.compress(b"") if name.endswith("bz2") else b"", name)) == []
+
+
+@pytest.mark.parametrize("name", ["AA/wiki_01", "AB/wiki_00", "wiki_00"])
+def test_an_empty_file_of_another_name_is_refused(source: Source, name: str) -> None:
+    refusal(source("", name))
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (line(2, None), Fault("no_text", "null")),  # type: ignore[arg-type]
+        (line(2, 5), Fault("wrong_type", "text is int")),  # type: ignore[arg-type]
+        (line(2, title=None), Fault("wrong_type", "title is NoneType")),
+        (line(2, id=True), Fault("wrong_type", "id is bool")),
+        ('{"id": "2"}\n', Fault("no_text", "null")),
+        ("{\n", Fault("not_json", "Input data was truncated")),
+        ("[1]\n", Fault("wrong_type", "the line is list")),
+    ],
+)
+def test_a_bad_line_among_good_ones_is_rejected(source: Source, row: str, fault: Fault) -> None:
+    file = source(line(1) + row + line(3, id=3))
+
+    assert [page.id if isinstance(page, Page) else page for _, page in read(file)] == ["1", fault, "3"]
+    assert all(read(file, size) == read(file) for size in (4, 50, 100))
+
+
+words = st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=30)
+titles = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1, max_size=8)
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@reuse_folder
+@given(written=st.lists(st.tuples(titles, words), min_size=1, max_size=6), range_bytes=st.integers(4, 200))
+def test_pages_written_in_both_formats_come_back_in_any_ranges(
+    source: Source, written: list[tuple[str, str]], range_bytes: int
+) -> None:
+    docs = source("".join(doc(number, text, title) for number, (title, text) in enumerate(written)), "doc")
+    lines = source("".join(line(number, text, title=title) for number, (title, text) in enumerate(written)), "json")
+
+    from_docs, from_lines = ([page for _, page in read(file, range_bytes)] for file in (docs, lines))
+
+    assert [(page.title, page.text) for page in from_lines if isinstance(page, Page)] == written
+    assert [(page.title, page.text) for page in from_docs if isinstance(page, Page)] == [
+        (title, f"{title}\n\n{text}\n\n") for title, text in written
+    ]
+    assert read(docs, range_bytes) == read(docs)
