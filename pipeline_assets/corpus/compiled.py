@@ -1,0 +1,46 @@
+"""Compiled kernels: numba's njit with its types kept, and the machine code kept on disk."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numba
+from numba.core import config
+
+F = TypeVar("F", bound=Callable[..., object])
+_CACHE = "__pycache__"
+
+
+def compiled(function: F) -> F:
+    """The function as machine code, compiled at its first call with such types and cached on disk from then on.
+
+    numba takes a function's cached code for current while the function's own file is unchanged, whatever became of the
+    functions and constants that were compiled into it from other files, and a process killed at the wrong moment leaves
+    old code under the new file's stamp. So the cache lies in a folder named after every source file beside the
+    function's: what a compiled function calls or reads must stand in one of those.
+    """
+    settings = vars(config)  # numba reads its cache folder once for each function, here
+    common = settings["CACHE_DIR"]
+    settings["CACHE_DIR"] = _cache_folder(Path(function.__code__.co_filename).parent)
+    try:
+        return cast(F, numba.njit(function, cache=True))
+    except RuntimeError:  # nowhere to write: compiled in each process
+        return cast(F, numba.njit(function))
+    finally:
+        settings["CACHE_DIR"] = common
+
+
+@functools.cache
+def _cache_folder(sources: Path) -> str:
+    """Where the machine code of a folder's functions lies: NUMBA_CACHE_DIR, beside the sources, or in the home."""
+    digest = hashlib.sha256()
+    for path in sorted(sources.glob("*.py")):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    if common := vars(config)["CACHE_DIR"]:
+        base = Path(common)
+    else:
+        base = sources / _CACHE if os.access(sources, os.W_OK) else Path("~/.cache/corpusmill").expanduser()
+    return str(base / f"compiled-{digest.hexdigest()[:16]}")

@@ -1,0 +1,132 @@
+"""Rules over source columns, held against Arrow batches of rows or against the meta of one document."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.filters.verdict import Candidate, Measurement
+from pipeline_assets.corpus.spine.errors import UsageError
+
+_RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    ">=": pc.greater_equal,
+    "<=": pc.less_equal,
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    ">": pc.greater,
+    "<": pc.less,
+}
+_COMPARE_VALUES: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """A comparison of a source column with a constant; a null column fails it.
+
+    Attributes:
+        text: as the recipe has it, `int_score >= 3`: it is also the reason code of what it drops.
+    """
+
+    text: str
+    column: str
+    operator: str
+    value: int | float | str
+
+    @classmethod
+    def parse(cls, text: str) -> "ColumnRule":
+        """
+        Raises:
+            ValueError: not `column operator constant`.
+        """
+        match = _RULE.match(text)
+        if match is None:
+            raise ValueError(f'{text!r} is no rule; write `column >= 3` or `column == "en"`')
+        column, operator, constant = match.groups()
+        return cls(f"{column} {operator} {constant}", column, operator, _constant(constant))
+
+    def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Which rows pass, shape (rows,).
+
+        Raises:
+            UsageError: the batch has no such column, or one that can't be compared with the constant.
+        """
+        names = batch.schema.names
+        if self.column not in names:
+            fix = f"correct the rule; there are {', '.join(names)}"
+            raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
+        try:
+            verdict = _COMPARE[self.operator](batch.column(self.column), pa.scalar(self.value))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            kind = batch.schema.field(self.column).type
+            fix = "compare it with a value of that type"
+            raise UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix) from None
+        return np.asarray(pc.fill_null(verdict, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+    def measure(self, meta: Mapping[str, Any]) -> Measurement:
+        """The rule held against the columns that a document keeps in its meta.
+
+        Raises:
+            UsageError: they have no such column, or one that can't be compared with the constant.
+        """
+        if self.column not in meta:
+            fix = f"correct the rule; there are {', '.join(meta) or 'none'}"
+            raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
+        value = meta[self.column]
+        kinds = str if isinstance(self.value, str) else (int, float)
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            fix = "compare it with a value of that type"
+            raise UsageError(f"column `{self.column}` is {type(value).__name__}", f"rule `{self.text}`", fix)
+        is_passed = value is not None and _COMPARE_VALUES[self.operator](value, self.value)
+        return Measurement(self.text, value, self.value, not is_passed)
+
+
+def first_failed(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
+    """For each row the number of the first rule it fails, -1 where it passes all; shape (rows,)."""
+    failed = np.full(batch.num_rows, -1, np.int8)
+    for number, rule in enumerate(rules):
+        failed[(failed < 0) & ~rule.keeps(batch)] = number
+    return failed
+
+
+def _constant(text: str) -> int | float | str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{text!r} is no constant; write a number, or text in quotes")
+
+
+class ColumnFilter:
+    """The rules of a recipe over the columns that documents keep in their meta."""
+
+    def __init__(self, rules: Sequence[str]) -> None:
+        self._rules = [ColumnRule.parse(rule) for rule in rules]
+
+    def apply(self, candidates: Sequence[Candidate]) -> None:
+        """Fails each document whose columns fail a rule."""
+        for candidate in candidates:
+            for rule in self._rules:
+                if (measurement := rule.measure(candidate.meta)).is_failed:
+                    candidate.fail(measurement)
+                    break
+
+    def measure(self, candidate: Candidate) -> list[Measurement]:
+        """What each rule sees."""
+        return [rule.measure(candidate.meta) for rule in self._rules]

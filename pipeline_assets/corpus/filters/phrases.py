@@ -1,0 +1,139 @@
+"""Phrases as an automaton over bytes that finds them all in one pass: Aho and Corasick 1975.
+
+A character matches in lower and in upper case, whatever the phrase has. Nothing is normalised: a phrase has one blank
+where the text has one.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SHORT = 0x80  # the group of phrases of fewer than four bytes
+
+
+class Scope(IntEnum):
+    """Where a phrase counts: anywhere, as whole words (no `\\w` before or after), or as a whole line."""
+
+    ANYWHERE = 0
+    WORDS = 1
+    LINE = 2
+
+
+class Automaton(NamedTuple):
+    """A compiled list of phrases.
+
+    Attributes:
+        next_state: by state and byte, shape (states, 256), int32; state 0 has matched nothing.
+        first_two, next_two: by two bytes, the second times 256: a bit for each group of phrases with one that may begin
+            with these two, or have them third and fourth. uint8.
+        first_found: of each state, and one beyond: the first of the phrases in `found` that end there. int32.
+        found: numbers of phrases, by state. int32.
+        characters: of each phrase. int32.
+        scopes: of each phrase. int32.
+    """
+
+    next_state: NDArray[np.int32]
+    first_two: NDArray[np.uint8]
+    next_two: NDArray[np.uint8]
+    first_found: NDArray[np.int32]
+    found: NDArray[np.int32]
+    characters: NDArray[np.int32]
+    scopes: NDArray[np.int32]
+
+
+class _Node(NamedTuple):
+    """Where in a phrase the next byte stands; `character` is the phrase's length once it is whole."""
+
+    phrase: int
+    character: int
+    spelling: int = 0
+    byte: int = 0
+
+
+class _Phrases:
+    """The graph of all phrases, a byte an edge: a character goes several ways, one for each spelling."""
+
+    def __init__(self, phrases: Sequence[str]) -> None:
+        self._spellings = [[_spellings(character) for character in phrase] for phrase in phrases]
+        self.beginnings: dict[int, set[_Node]] = {}
+        for number in range(len(phrases)):
+            self.add_steps(self._at(number, 0), self.beginnings)
+
+    def is_whole(self, node: _Node) -> bool:
+        return node.character == len(self._spellings[node.phrase])
+
+    def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
+        """Adds where each byte leads from these nodes."""
+        for node in nodes:
+            if self.is_whole(node):
+                continue
+            spelling = self._spellings[node.phrase][node.character][node.spelling]
+            is_last = node.byte + 1 == len(spelling)
+            after = self._at(node.phrase, node.character + 1) if is_last else [node._replace(byte=node.byte + 1)]
+            targets.setdefault(spelling[node.byte], set()).update(after)
+
+    def _at(self, phrase: int, character: int) -> list[_Node]:
+        if character == len(self._spellings[phrase]):
+            return [_Node(phrase, character)]
+        return [_Node(phrase, character, spelling) for spelling in range(len(self._spellings[phrase][character]))]
+
+
+def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
+    """The automaton that finds all of these phrases; none of them is empty or has a line feed."""
+    graph = _Phrases([phrase for phrase, _ in phrases])
+    states: dict[frozenset[_Node], int] = {frozenset(): 0}
+    pending = list(states)
+    rows: list[NDArray[np.int32]] = []
+    for nodes in pending:
+        row = rows[0].copy() if rows else np.zeros(256, np.int32)
+        steps: dict[int, set[_Node]] = {} if nodes else {byte: set() for byte in graph.beginnings}
+        graph.add_steps(nodes, steps)
+        for byte, after in steps.items():
+            target = frozenset(after | graph.beginnings.get(byte, set()))
+            if target not in states:
+                states[target] = len(states)
+                pending.append(target)
+            row[byte] = states[target]
+        rows.append(row)
+    found = [sorted({node.phrase for node in nodes if graph.is_whole(node)}) for nodes in pending]
+    first_two, next_two = _first_bytes(graph)
+    return Automaton(
+        next_state=np.array(rows, np.int32),
+        first_two=first_two,
+        next_two=next_two,
+        first_found=np.cumsum([0, *map(len, found)], dtype=np.int32),
+        found=np.array([number for numbers in found for number in numbers], np.int32),
+        characters=np.array([len(phrase) for phrase, _ in phrases], np.int32),
+        scopes=np.array([scope for _, scope in phrases], np.int32),
+    )
+
+
+def _spellings(character: str) -> list[bytes]:
+    """The bytes of a character in lower and in upper case; a case of several characters is left out."""
+    cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
+    return sorted(case.encode() for case in cases)
+
+
+def _first_bytes(graph: _Phrases) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The tables `first_two` and `next_two`; phrases of fewer than four bytes are a group that any two may follow."""
+    first_two, next_two = np.zeros((256, 256), np.uint8), np.full((256, 256), _SHORT, np.uint8)
+
+    def walk(nodes: Iterable[_Node], path: tuple[int, ...]) -> None:
+        group = 1 << (path[0] | 0x20) * (path[1] | 0x20) % 7 if len(path) > 1 else 0
+        if len(path) == 4:
+            first_two[path[1], path[0]] |= group
+            next_two[path[3], path[2]] |= group
+            return
+        if any(map(graph.is_whole, nodes)):
+            first_two[path[1] if len(path) > 1 else slice(None), path[0]] |= _SHORT
+        steps: dict[int, set[_Node]] = {}
+        graph.add_steps(nodes, steps)
+        for byte, after in steps.items():
+            walk(after, (*path, byte))
+
+    for byte, nodes in graph.beginnings.items():
+        walk(nodes, (byte,))
+    return first_two.reshape(-1), next_two.reshape(-1)

@@ -1,0 +1,170 @@
+"""What a source's documents must be like: every threshold is optional, since none suits every language and source.
+
+An English ratio of ASCII characters would empty a Japanese source, and so would any count of words that blanks part.
+"""
+
+from typing import Annotated, Self
+
+import pydantic
+
+from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+
+def _is_phrase(phrase: str) -> str:
+    if not phrase or phrase != phrase.strip() or "\n" in phrase:
+        raise ValueError("a phrase has something in it, no blank at its ends, and no line feed")
+    return phrase
+
+
+Natural = Annotated[int, pydantic.Field(ge=0)]
+Phrase = Annotated[str, pydantic.AfterValidator(_is_phrase)]
+Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
+Rules = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
+
+
+class LengthRecipe(RecipePart):
+    """Bounds of a document's length; Gopher's are 50 and 100,000 words."""
+
+    min_characters: Natural | None = None
+    max_characters: Natural | None = None
+    min_words: Natural | None = None
+    max_words: Natural | None = None
+
+
+class CharactersRecipe(RecipePart):
+    """Bounds on kinds of characters.
+
+    Attributes:
+        min_ascii_ratio: of all characters, those that are ASCII.
+        max_symbol_ratio: of characters that aren't whitespace, those of Unicode's categories P and S.
+    """
+
+    min_ascii_ratio: Decimal | None = None
+    max_symbol_ratio: Decimal | None = None
+
+
+class GopherQualityRecipe(RecipePart):
+    """Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1; the number of words is in `length`.
+
+    Attributes:
+        max_hash_ratio: hash symbols to words.
+        max_ellipsis_ratio: ellipses, `...` or `…`, to words.
+        max_bullet_lines: of the lines, those that begin with a bullet point.
+        max_ellipsis_lines: of the lines, those that end with an ellipsis.
+        min_alphabetic_words: of the words, those with a letter.
+        min_stop_words: how many of `stop_words` occur, as whole words in either case.
+    """
+
+    min_mean_word_length: Decimal | None = None
+    max_mean_word_length: Decimal | None = None
+    max_hash_ratio: Decimal | None = None
+    max_ellipsis_ratio: Decimal | None = None
+    max_bullet_lines: Decimal | None = None
+    max_ellipsis_lines: Decimal | None = None
+    min_alphabetic_words: Decimal | None = None
+    min_stop_words: Natural | None = None
+    stop_words: Phrases = ()
+
+    @pydantic.model_validator(mode="after")
+    def _has_words_to_count(self) -> Self:
+        if (self.min_stop_words or 0) > len(self.stop_words):
+            raise ValueError(f"min_stop_words is {self.min_stop_words}, and stop_words has {len(self.stop_words)}")
+        return self
+
+
+class RepetitionRecipe(RecipePart):
+    """Rae et al. 2021, table A1: of the lines, paragraphs or characters, the fraction that may be repetition."""
+
+    max_duplicate_lines: Decimal | None = None
+    max_duplicate_line_characters: Decimal | None = None
+    max_duplicate_paragraphs: Decimal | None = None
+    max_duplicate_paragraph_characters: Decimal | None = None
+    max_top_2_gram: Decimal | None = None
+    max_top_3_gram: Decimal | None = None
+    max_top_4_gram: Decimal | None = None
+    max_duplicate_5_grams: Decimal | None = None
+    max_duplicate_6_grams: Decimal | None = None
+    max_duplicate_7_grams: Decimal | None = None
+    max_duplicate_8_grams: Decimal | None = None
+    max_duplicate_9_grams: Decimal | None = None
+    max_duplicate_10_grams: Decimal | None = None
+
+
+class BoilerplateRecipe(RecipePart):
+    """Cookie banners, rights notices, navigation: lines that belong to the site and not to the page.
+
+    Attributes:
+        phrases: a line with one of these is boilerplate, in either case.
+        lines: so is a line that is one of these.
+        max_line_fraction: of the lines.
+    """
+
+    phrases: Phrases
+    lines: Phrases = ()
+    max_line_fraction: Decimal
+
+
+class C4Recipe(RecipePart):
+    """Raffel et al. 2020 (T5, JMLR 21:140), section 2.2: what a line and a page must be like.
+
+    Attributes:
+        remove_lines: whether lines that fail leave the text; else they only don't count as sentences.
+        terminal_punctuation: the characters of which a line must end in one; None asks for none.
+        min_words_per_line, max_word_characters: of a line that is kept.
+        remove_lines_with: phrases for which a line goes, in either case.
+        remove_citations: whether markers like [1] and [citation needed] leave the text.
+        drop_documents_with: phrases for which a whole document goes, wherever they stand, in either case.
+        bad_words: words, or several in a row, for which a whole document goes; as whole words, in either case.
+        min_sentences: in the lines that are kept.
+    """
+
+    remove_lines: bool
+    terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
+    min_words_per_line: Natural | None = None
+    max_word_characters: Natural | None = None
+    remove_lines_with: Phrases = ()
+    remove_citations: bool = False
+    drop_documents_with: Phrases = ()
+    bad_words: Phrases = ()
+    min_sentences: Natural | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _can_end_a_sentence(self) -> Self:
+        if self.min_sentences is not None and self.terminal_punctuation is None:
+            raise ValueError("min_sentences needs terminal_punctuation, which ends them")
+        return self
+
+
+class MaskingRecipe(RecipePart):
+    """Which addresses are replaced by FineWeb's masks."""
+
+    emails: bool
+    public_ips: bool
+
+
+class FilterRecipe(RecipePart):
+    """The filters of one source, in the order in which they are asked; None leaves one out.
+
+    What a document is dropped for is measured on its text as it came; only `c4` looks at what is left of it.
+
+    Attributes:
+        rules: comparisons that the columns in a document's meta must pass, `score >= 3`.
+    """
+
+    rules: Rules = ()
+    length: LengthRecipe | None = None
+    characters: CharactersRecipe | None = None
+    gopher_quality: GopherQualityRecipe | None = None
+    repetition: RepetitionRecipe | None = None
+    boilerplate: BoilerplateRecipe | None = None
+    c4: C4Recipe | None = None
+    masking: MaskingRecipe | None = None
+
+    @pydantic.field_validator("rules")
+    @classmethod
+    def _can_be_read(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in rules:
+            ColumnRule.parse(rule)
+        return rules

@@ -1,0 +1,28 @@
+"""What tests of the filters share: recipes from a few keys, and what the filters see in a text."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.filters.judge import judge
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import Value, Verdict
+
+sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
+
+Verdicts = Callable[..., Verdict]
+Measured = Callable[..., dict[str, Value]]
+
+
+@pytest.fixture
+def verdict() -> Verdicts:
+    """What becomes of a text under sections given as keyword arguments, as YAML would give them."""
+    return lambda text, **sections: judge(text, {}, FilterRecipe.model_validate(sections))
+
+
+@pytest.fixture
+def measured(verdict: Verdicts) -> Measured:
+    """What is measured in a text, by reason."""
+    return lambda text, **sections: {seen.reason: seen.value for seen in verdict(text, **sections).measurements}

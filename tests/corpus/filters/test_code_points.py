@@ -1,0 +1,40 @@
+"""Classes of characters agree with Python's own, code point by code point."""
+
+import re
+import sys
+
+from pipeline_assets.corpus.filters.code_points import LETTER, SPACE, SYMBOL, TERMINAL, WORD, character_classes
+
+CLASSED = 0x40000
+
+
+def with_bit(bit: int, terminal: str = "") -> set[str]:
+    bits = character_classes(terminal).of_code_point
+    return {chr(code_point) for code_point in range(CLASSED) if bits[code_point] & bit}
+
+
+def test_spaces_letters_and_words_are_those_of_str_and_of_regular_expressions() -> None:
+    everything = [chr(code_point) for code_point in range(sys.maxunicode + 1)]
+
+    assert with_bit(SPACE) == {character for character in everything if not character.split()}
+    assert with_bit(LETTER) == {character for character in everything if character.isalpha()}
+    assert with_bit(WORD) == set(re.findall(r"\w", "".join(everything)))
+
+
+def test_symbols_are_punctuation_currency_and_emoji_and_not_marks_or_digits() -> None:
+    symbols = with_bit(SYMBOL)
+
+    assert set("!-€+∑🐻。»_") <= symbols
+    assert not set("a1 \u0301本Ⅷ\u200b\n") & symbols
+
+
+def test_the_characters_that_may_end_a_line_are_those_of_the_recipe() -> None:
+    assert with_bit(TERMINAL, ".。") == {".", "。"}
+    assert with_bit(TERMINAL) == set()
+
+
+def test_a_byte_has_the_class_of_its_character_or_is_part_of_one() -> None:
+    classes = character_classes()
+
+    assert (classes.of_byte[:128] == classes.of_code_point[:128]).all()
+    assert len(set(classes.of_byte[128:].tolist())) == 1

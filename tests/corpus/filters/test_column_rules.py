@@ -1,0 +1,152 @@
+"""Rules over source columns: which rows pass, which rule is counted for those that don't, and what a bad rule says."""
+
+import pyarrow as pa
+import pytest
+
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
+from pipeline_assets.corpus.spine.errors import UsageError
+
+BATCH = pa.record_batch(
+    {
+        "int_score": pa.array([2, 3, 4, None], pa.int64()),
+        "score": pa.array([2.5, 3.0, float("nan"), None], pa.float64()),
+        "language": pa.array(["en", "de", "", None], pa.string()),
+        "is_cleaned": pa.array([True, False, True, None], pa.bool_()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ("int_score >= 3", [False, True, True, False]),
+        ("int_score <= 3", [True, True, False, False]),
+        ("int_score == 3", [False, True, False, False]),
+        ("int_score != 3", [True, False, True, False]),
+        ("int_score > 3", [False, False, True, False]),
+        ("int_score < 3", [True, False, False, False]),
+        ("int_score >= 2.5", [False, True, True, False]),
+        ("int_score > -1", [True, True, True, False]),
+        ("score >= 3", [False, True, False, False]),
+        ('language == "en"', [True, False, False, False]),
+        ("language != 'en'", [False, True, True, False]),
+        ('language == ""', [False, False, True, False]),
+    ],
+)
+def test_a_rule_keeps_the_rows_that_compare_so_and_null_and_nan_fail(rule: str, kept: list[bool]) -> None:
+    verdict = ColumnRule.parse(rule).keeps(BATCH)
+
+    assert verdict.tolist() == kept
+
+
+def test_blanks_around_and_inside_a_rule_do_not_change_its_reason_code() -> None:
+    rule = ColumnRule.parse("  int_score>=3 ")
+
+    assert rule == ColumnRule(text="int_score >= 3", column="int_score", operator=">=", value=3)
+
+
+def test_a_row_is_counted_for_the_first_rule_that_it_fails() -> None:
+    rules = [ColumnRule.parse("int_score >= 3"), ColumnRule.parse('language == "en"')]
+
+    failed = first_failed(rules, BATCH)
+
+    assert failed.tolist() == [0, 1, 1, 0]
+
+
+def test_without_rules_every_row_passes_and_an_empty_batch_has_no_rows() -> None:
+    rules = [ColumnRule.parse("int_score >= 3")]
+
+    assert first_failed([], BATCH).tolist() == [-1, -1, -1, -1]
+    assert first_failed(rules, BATCH.slice(0, 0)).tolist() == []
+
+
+def test_a_dictionary_column_compares_as_its_values() -> None:
+    batch = pa.record_batch({"language": pa.array(["en", "de", None]).dictionary_encode()})
+
+    assert ColumnRule.parse('language == "en"').keeps(batch).tolist() == [True, False, False]
+
+
+def test_a_column_of_nulls_alone_fails_everywhere() -> None:
+    batch = pa.record_batch({"int_score": pa.nulls(2)})
+
+    assert ColumnRule.parse("int_score >= 3").keeps(batch).tolist() == [False, False]
+
+
+def test_a_missing_column_names_those_present() -> None:
+    rule = ColumnRule.parse("quality >= 3")
+
+    with pytest.raises(UsageError) as error:
+        rule.keeps(BATCH)
+
+    assert str(error.value) == (
+        "rule `quality >= 3`: there is no column `quality`; "
+        "correct the rule; there are int_score, score, language, is_cleaned"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        ("language >= 3", "column `language` is string"),
+        ('int_score == "three"', "column `int_score` is int64"),
+        ("is_cleaned == 1", "column `is_cleaned` is bool"),
+    ],
+)
+def test_a_constant_of_another_type_names_the_column_and_its_type(rule: str, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        ColumnRule.parse(rule).keeps(BATCH)
+
+    assert str(error.value) == f"rule `{rule}`: {what}; compare it with a value of that type"
+
+
+@pytest.mark.parametrize("text", ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"])
+def test_what_is_no_comparison_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError) as error:
+        ColumnRule.parse(text)
+
+    assert str(error.value) == f'{text!r} is no rule; write `column >= 3` or `column == "en"`'
+
+
+@pytest.mark.parametrize("constant", ["en", "=", '"en', "3 and score > 2", "'"])
+def test_what_is_no_constant_is_refused(constant: str) -> None:
+    with pytest.raises(ValueError) as error:
+        ColumnRule.parse(f"language == {constant}")
+
+    assert str(error.value) == f"{constant!r} is no constant; write a number, or text in quotes"
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "is_failed"),
+    [
+        ("score >= 3", 3, False),
+        ("score >= 3", 2.99, True),
+        ("score < 3", 2.99, False),
+        ("score != 3", 3, True),
+        ("score >= 3", None, True),
+        ("score != 3", None, True),  # null fails every rule
+        ("score >= 3", float("nan"), True),
+        ('score == "high"', "high", False),
+        ('score != "high"', "low", False),
+    ],
+)
+def test_a_rule_reads_the_meta_of_a_document_as_it_reads_a_column(rule: str, value: object, is_failed: bool) -> None:
+    seen = ColumnRule.parse(rule).measure({"score": value, "url": "https://example.org"})
+
+    assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).value, is_failed)
+    assert value != value or bool(ColumnRule.parse(rule).keeps(pa.record_batch({"score": [value]}))[0]) != is_failed
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        ("language >= 3", "column `language` is str; compare it with a value of that type"),
+        ('score == "three"', "column `score` is float; compare it with a value of that type"),
+        ("is_cleaned == 1", "column `is_cleaned` is bool; compare it with a value of that type"),
+        ("quality >= 3", "there is no column `quality`; correct the rule; there are language, score, is_cleaned"),
+    ],
+)
+def test_a_meta_that_can_not_be_compared_names_the_column(rule: str, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        ColumnRule.parse(rule).measure({"language": "en", "score": 2.5, "is_cleaned": True})
+
+    assert str(error.value) == f"rule `{rule}`: {what}"

@@ -1,0 +1,159 @@
+"""All filters together: one verdict alone and in any batch, and the one that slow and simple filters come to."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_filters import plain_verdict
+
+from pipeline_assets.corpus.filters.english_web import C4, ENGLISH_WEB
+from pipeline_assets.corpus.filters.judge import apply_filters, judge
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import Candidate
+
+# Looser at the start, so that real texts and short ones reach the filters at the end.
+LOOSE = FilterRecipe.model_validate(
+    {
+        **ENGLISH_WEB.content(),
+        "length": {"min_characters": 1},
+        "characters": {"max_symbol_ratio": "0.9"},
+        "gopher_quality": None,
+        "c4": {**C4.content(), "min_words_per_line": 2, "bad_words": ["bad", "worse word"], "min_sentences": 1},
+    }
+)
+JAPANESE = FilterRecipe.model_validate(
+    {
+        "length": {"min_characters": 100},
+        "repetition": {"max_duplicate_lines": "0.3", "max_duplicate_paragraphs": "0.3"},
+        "boilerplate": {"phrases": ["利用規約", "続きを読む"], "lines": ["ホーム"], "max_line_fraction": "0.2"},
+        "c4": {"remove_lines": True, "terminal_punctuation": "。！？", "min_sentences": 2},
+        "masking": {"emails": True, "public_ips": True},
+    }
+)
+SAMPLES = [
+    "fineweb/fineweb_edu_texts.jsonl",
+    "fineweb/fineweb_v1_300_partial.jsonl",
+    "fineweb/fineweb2_jpn_100.jsonl",
+    "c4/c4_rows.jsonl",
+    "redpajama/arxiv.jsonl",
+    "redpajama/cc_2023-06_refined.jsonl",
+    "redpajama/stack_exchange_70.jsonl",
+]
+
+
+def verdicts_of(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None, str]]:
+    """Reason and text of each document of one batch; a dropped one as it came."""
+    candidates = [Candidate(text.encode(), {}) for text in texts]
+    apply_filters(candidates, recipe)
+    return [
+        (candidate.failure.reason, text) if candidate.failure else (None, candidate.text.decode())
+        for candidate, text in zip(candidates, texts, strict=True)
+    ]
+
+
+def plain_verdicts_of(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None, str]]:
+    verdicts = [plain_verdict(text, recipe) for text in texts]
+    return [(reason, text if reason else left) for (reason, left), text in zip(verdicts, texts, strict=True)]
+
+
+def real_texts(shared_data: Path) -> Iterator[str]:
+    for name in SAMPLES:
+        for line in (shared_data / name).read_text(encoding="utf-8").splitlines():
+            yield json.loads(line)["text"]
+    for path in sorted((shared_data / "wikipedia").glob("*/*/wiki_*")):
+        yield from re.split(r"</?doc.*?>\n?", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("recipe", [ENGLISH_WEB, LOOSE, JAPANESE], ids=["english_web", "loose", "japanese"])
+def test_real_texts_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRecipe, shared_data: Path) -> None:
+    texts = [text[:4000] for text in real_texts(shared_data)]
+    assert len(texts) > 600
+
+    verdicts = verdicts_of(texts, recipe)
+
+    assert verdicts == plain_verdicts_of(texts, recipe)
+    assert 0.05 < sum(reason is None for reason, _ in verdicts) / len(verdicts) < 0.95
+
+
+CHARACTERS = [*'ab.?!…#"”。！éÉß😀-•*{)»\0', "...", "日本", "e\u0301"]
+BLANKS = [" ", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\x85"]
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "word!",
+    "bad",
+    "worse word",
+    "[1]",
+    "[edit]",
+    "x@y.de",
+    "8.8.8.8",
+    "One long sentence.",
+]
+LINES = ["home\n", "all rights reserved", "Use Cookies", "lorem ipsum"]
+PIECES = [*CHARACTERS, *BLANKS, *BLANKS, *WORDS, *LINES]
+pieces = st.lists(st.sampled_from(PIECES), max_size=80).map("".join)
+
+
+@settings(max_examples=150)
+@given(texts=st.lists(pieces | st.text(), max_size=5))
+def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batch(texts: list[str]) -> None:
+    verdicts = verdicts_of(texts, LOOSE)
+
+    assert verdicts == plain_verdicts_of(texts, LOOSE)
+    for (reason, left), text in zip(verdicts, texts, strict=True):
+        alone = judge(text, {}, LOOSE)
+        assert (alone.reason, alone.text if alone.is_kept else text) == (reason, left)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "\n",
+        "🐻",
+        "🐻" * 5000,
+        "e\u0301" * 5000,
+        "日本語" * 5000,
+        "a" * 10_000,
+        "a " * 10_000,
+        "\r\n" * 5000,
+        "." * 9999,
+    ],
+    ids=lambda text: repr(text[:6]),
+)
+def test_texts_of_one_kind_of_character_get_the_verdict_of_slow_and_simple_filters(text: str) -> None:
+    assert verdicts_of([text, text], LOOSE) == plain_verdicts_of([text, text], LOOSE)
+
+
+def test_a_document_of_50_megabytes_is_judged_like_a_small_one() -> None:
+    words = [f"word{number}" for number in range(2000)]
+    line = " ".join(words) + ".\n"
+    big = "A first line that is not like the others.\n" + line * (50_000_000 // len(line))
+
+    seen = judge(big, {}, FilterRecipe(length=LOOSE.length, repetition=LOOSE.repetition, masking=LOOSE.masking))
+
+    copies = big.count("\n") - 2
+    characters = sum(map(len, big.split()))
+    assert seen.reason == "duplicate_lines"
+    values = {measurement.reason: measurement.value for measurement in seen.measurements}
+    assert values["duplicate_lines"] == copies / (copies + 2)
+    assert values["top_2_gram"] == len("word0word1") * (copies + 1) / characters
+
+
+def test_filters_after_the_one_that_drops_are_measured_for_one_document_alone() -> None:
+    seen = judge("One line of five words.\n{", {}, ENGLISH_WEB)
+
+    assert seen.reason == "few_words"
+    assert [str(measurement) for measurement in seen.measurements if measurement.is_failed] == [
+        "few_words 6 < 50",
+        "stop_words 1 < 2",
+        "document_phrase {",
+        "few_sentences 1 < 3",
+    ]

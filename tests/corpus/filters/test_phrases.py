@@ -1,0 +1,114 @@
+"""Many phrases in one pass: each is found where a search for it alone finds it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_filters import has_phrase, has_words
+
+from pipeline_assets.corpus.filters.code_points import character_classes
+from pipeline_assets.corpus.filters.counting import batch_of
+from pipeline_assets.corpus.filters.phrase_search import count_phrases, first_phrases, lines_with_phrases
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton
+
+BITS = character_classes().of_code_point
+
+
+def search(texts: list[str], phrases: list[tuple[str, Scope]]) -> list[int]:
+    """The first phrase found in each text, -1 for none."""
+    batch = batch_of([text.encode() for text in texts])
+    return first_phrases(batch.text, batch.offsets, build_automaton(phrases), BITS).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("the Terms of Use", True),
+        ("TERMS OF USER", True),
+        ("terms  of use", False),
+        ("terms of\nuse", False),
+        ("terms of us", False),
+        ("terms of terms of use", True),
+    ],
+)
+def test_a_phrase_is_found_in_either_case_but_not_across_other_blanks(text: str, is_found: bool) -> None:
+    assert search([text], [("terms of use", Scope.ANYWHERE)]) == [0 if is_found else -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("bad", True),
+        ("(Bad)", True),
+        ("badly", False),
+        ("a_bad", False),
+        ("äbad", False),
+        ("bad1", False),
+        ("badly bad", True),
+        ("日bad本", False),
+        ("。bad。", True),
+    ],
+)
+def test_whole_words_have_no_letter_digit_or_underscore_beside_them(text: str, is_found: bool) -> None:
+    assert search([text], [("bad", Scope.WORDS)]) == [0 if is_found else -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [("home", True), ("a\n \u3000Home\t\r\nb", True), ("go home", False), ("home »", False), ("home\n", True)],
+)
+def test_a_whole_line_has_nothing_but_blanks_beside_it(text: str, is_found: bool) -> None:
+    assert search([text], [("home", Scope.LINE)]) == [0 if is_found else -1]
+
+
+def test_letters_that_are_not_ascii_match_in_either_case_where_that_is_one_letter() -> None:
+    phrases = [
+        ("política", Scope.ANYWHERE),
+        ("ⱥb", Scope.ANYWHERE),
+        ("groß", Scope.ANYWHERE),
+        ("利用規約", Scope.ANYWHERE),
+    ]
+
+    assert search(["POLÍTICA", "ȺB", "GROß", "GROSS", "の利用規約。"], phrases) == [0, 1, 2, -1, 3]
+
+
+def test_of_several_phrases_the_one_that_ends_first_is_named_and_documents_end_where_they_end() -> None:
+    phrases = [("ab cd", Scope.ANYWHERE), ("b c", Scope.ANYWHERE), ("c", Scope.ANYWHERE)]
+
+    assert search(["ab cd", "ab", " cd", "", "ab "], phrases) == [1, -1, 2, -1, -1]
+    assert search(["ab cd"], phrases[:1]) == [0]
+    assert search(["anything"], []) == [-1]
+
+
+def test_different_phrases_are_counted_up_to_enough() -> None:
+    batch = batch_of([b"to be, or not to be", b"be", b"the to and of", b""])
+    automaton = build_automaton([(word, Scope.WORDS) for word in ("the", "be", "to", "of", "and")])
+
+    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 9).tolist() == [2, 1, 4, 0]
+    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 2).tolist() == [2, 1, 2, 0]
+
+
+def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
+    batch = batch_of([b"use cookies, use cookies\nno\nwe use cookies", b"use cookies", b"use cookie", b"use cookies"])
+    automaton = build_automaton([("use cookies", Scope.ANYWHERE), ("we use", Scope.ANYWHERE)])
+
+    inside, counts = lines_with_phrases(batch.text, batch.offsets, automaton, BITS, np.array([True, True, True, False]))
+
+    assert counts.tolist() == [2, 1, 0, 0]
+    assert [batch.text.tobytes().count(b"\n", 0, place) for place in inside.tolist()] == [0, 2, 2]
+
+
+letters = st.text(alphabet="abAé É_\n日", max_size=8)
+
+
+@given(text=st.lists(letters, max_size=12).map("".join), phrases=st.lists(letters, min_size=1, max_size=6))
+def test_every_phrase_is_found_where_a_search_for_it_alone_finds_it(text: str, phrases: list[str]) -> None:
+    phrases = [phrase for phrase in {part.strip().replace("\n", " ") for part in phrases} if phrase]
+    batch = batch_of([text.encode()])
+
+    def count(scope: Scope) -> int:
+        automaton = build_automaton([(phrase, scope) for phrase in phrases])
+        return int(count_phrases(batch.text, batch.offsets, automaton, BITS, len(phrases))[0])
+
+    assert count(Scope.ANYWHERE) == sum(has_phrase(text, phrase) for phrase in phrases)
+    assert count(Scope.WORDS) == sum(has_words(text, phrase) for phrase in phrases)

@@ -1,0 +1,39 @@
+"""The recipe's part: everything may be left out, and what is unclear is refused with the key."""
+
+import pydantic
+import pytest
+
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+
+
+def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() -> None:
+    nothing = FilterRecipe.model_validate({})
+    some = FilterRecipe.model_validate({"length": {"min_words": 50}, "repetition": {"max_top_2_gram": "0.2"}})
+
+    assert not any(nothing.content().values())
+    assert some.length is not None and some.length.max_words is None
+    assert some.fingerprint() != nothing.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("sections", "complaint"),
+    [
+        ({"lenght": {}}, "Extra inputs are not permitted"),
+        ({"length": {"min_words": -1}}, "greater than or equal to 0"),
+        ({"characters": {"min_ascii_ratio": 0.8}}, "Input should be a valid string"),
+        ({"characters": {"min_ascii_ratio": "80%"}}, "should match pattern"),
+        ({"rules": ["score = 3"]}, "is no rule"),
+        ({"gopher_quality": {"min_stop_words": 2}}, "min_stop_words is 2, and stop_words has 0"),
+        ({"boilerplate": {"phrases": [" home"], "max_line_fraction": "0.3"}}, "no blank at its ends"),
+        ({"boilerplate": {"phrases": [""], "max_line_fraction": "0.3"}}, "a phrase has something in it"),
+        ({"boilerplate": {"phrases": ["a\nb"], "max_line_fraction": "0.3"}}, "no line feed"),
+        ({"boilerplate": {"phrases": []}}, "Field required"),
+        ({"c4": {"min_sentences": 3}}, "Field required"),  # remove_lines is a choice
+        ({"c4": {"remove_lines": True, "min_sentences": 3}}, "min_sentences needs terminal_punctuation"),
+        ({"c4": {"remove_lines": True, "terminal_punctuation": ""}}, "at least 1 character"),
+        ({"masking": {"emails": True}}, "Field required"),
+    ],
+)
+def test_what_is_unclear_is_refused(sections: dict[str, object], complaint: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=complaint):
+        FilterRecipe.model_validate(sections)

@@ -1,0 +1,95 @@
+"""Thresholds: on which side of a limit a document stays, which reason it is dropped for, what is counted as a line."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pipeline_assets.corpus.filters.verdict import Verdict
+
+Verdicts = Callable[..., Verdict]
+Measured = Callable[..., dict[str, object]]
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"length": {"min_words": 4}}, None),
+        ({"length": {"min_words": 5}}, "few_words"),
+        ({"length": {"max_words": 4}}, None),
+        ({"length": {"max_words": 3}}, "many_words"),
+        ({"length": {"min_characters": 15}}, None),
+        ({"length": {"min_characters": 16}}, "few_characters"),
+        ({"length": {"max_characters": 14}}, "many_characters"),
+        ({"characters": {"min_ascii_ratio": "0.8"}}, None),
+        ({"characters": {"min_ascii_ratio": "0.81"}}, "ascii_ratio"),
+        ({"characters": {"max_symbol_ratio": "0.08"}}, "symbol_ratio"),
+        ({"gopher_quality": {"min_mean_word_length": "3"}}, None),
+        ({"gopher_quality": {"min_mean_word_length": "3.1"}}, "short_words"),
+        ({"gopher_quality": {"max_mean_word_length": "3"}}, None),
+        ({"gopher_quality": {"max_mean_word_length": "2.9"}}, "long_words"),
+        ({"gopher_quality": {"min_alphabetic_words": "0.8"}}, "alphabetic_words"),
+        ({"repetition": {"max_duplicate_lines": "0"}}, None),
+        ({}, None),
+    ],
+)
+def test_a_document_at_a_limit_stays_and_one_beyond_is_dropped(
+    sections: dict[str, object], reason: str | None, verdict: Verdicts
+) -> None:
+    text = "äöü abc def 1+1"  # 15 characters, 12 of them ASCII; 4 words of 3
+
+    assert verdict(text, **sections).reason == reason
+
+
+def test_the_first_threshold_in_order_gives_the_reason_and_all_are_measured(verdict: Verdicts) -> None:
+    sections = {
+        "repetition": {"max_duplicate_lines": "0.1"},
+        "characters": {"min_ascii_ratio": "0.5", "max_symbol_ratio": "0.1"},
+        "length": {"min_words": 2},
+    }
+
+    seen = verdict("日!\n日!\n日!", **sections)
+
+    assert (seen.reason, seen.is_kept) == ("symbol_ratio", False)
+    assert [(measurement.reason, measurement.is_failed) for measurement in seen.measurements] == [
+        ("few_words", False),
+        ("ascii_ratio", False),
+        ("symbol_ratio", True),
+        ("duplicate_lines", True),
+    ]
+
+
+def test_without_words_or_lines_every_ratio_is_zero(verdict: Verdicts) -> None:
+    sections = {"gopher_quality": {"min_mean_word_length": "3", "max_bullet_lines": "0.9"}}
+
+    for text in ("", " \n\t\n"):
+        assert [str(seen) for seen in verdict(text, **sections).measurements] == [
+            "short_words 0 < 3",
+            "bullet_lines 0 < 0.9",
+        ]
+
+
+def test_stop_words_count_as_whole_words_in_either_case_and_only_until_there_are_enough(measured: Measured) -> None:
+    quality = {"stop_words": ["the", "be", "to", "of", "and", "that", "have", "with"]}
+
+    def stop_words(text: str, enough: int) -> object:
+        return measured(text, gopher_quality={**quality, "min_stop_words": enough})["stop_words"]
+
+    assert stop_words("The. (Be) to-day, of\nand", 8) == 5
+    assert stop_words("The the THE bee there", 8) == 1
+    assert stop_words("to be or not to be that", 2) == 2
+    assert stop_words("", 2) == 0
+
+
+def test_boilerplate_is_a_fraction_of_the_lines(measured: Measured) -> None:
+    boilerplate = {"phrases": ["we use cookies"], "lines": ["home", "log in"], "max_line_fraction": "0.5"}
+    text = "Home\n\nWe use cookies. We use cookies.\nGo home to log in.\n  LOG IN\t\n"
+
+    assert measured(text, boilerplate=boilerplate) == {"boilerplate_lines": 0.75}
+    assert measured("", boilerplate=boilerplate) == {"boilerplate_lines": 0.0}
+
+
+def test_a_document_that_an_earlier_threshold_drops_keeps_its_reason_whatever_else_it_is(verdict: Verdicts) -> None:
+    boilerplate = {"phrases": [], "lines": ["home"], "max_line_fraction": "0"}
+
+    assert verdict("home\nhome", length={"min_words": 3}, boilerplate=boilerplate).reason == "few_words"
+    assert verdict("home\nhome", length={"min_words": 2}, boilerplate=boilerplate).reason == "boilerplate_lines"

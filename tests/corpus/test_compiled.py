@@ -1,0 +1,65 @@
+"""Compiled kernels are cached on disk, and never where older sources have left theirs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+KERNELS = """\
+from constants import STEP
+
+from pipeline_assets.corpus.compiled import compiled
+
+
+@compiled
+def stepped(number: int) -> int:
+    return number + STEP
+"""
+
+
+def stepped(folder: Path, **environment: str) -> str:
+    """Of a process of its own: 1 with a step added, and how often the code was found on disk."""
+    code = "from kernels import stepped; print(stepped(1), sum(stepped.stats.cache_hits.values()))"
+    paths = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(folder)])}
+    everything = {**os.environ, **paths, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=everything, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    (folder / "kernels.py").write_text(KERNELS)
+    (folder / "constants.py").write_text("STEP = 1\n")
+    return folder
+
+
+def test_code_is_compiled_once_and_again_when_any_source_beside_it_changes(folder: Path) -> None:
+    first, second = stepped(folder), stepped(folder)
+    (folder / "constants.py").write_text("STEP = 2\n")
+    changed = stepped(folder)
+    (folder / "constants.py").write_text("STEP = 1\n")
+
+    assert (first, second, changed) == ("2 0", "2 1", "3 0")
+    assert stepped(folder) == "2 1"
+
+
+def test_the_cache_lies_where_numba_is_told(folder: Path, tmp_path: Path) -> None:
+    told = stepped(folder, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+
+    assert told == "2 0"
+    assert list((tmp_path / "cache").glob("compiled-*/**/*.nbc"))
+    assert not list(folder.rglob("*.nbc"))
+
+
+def test_with_nowhere_to_cache_code_is_compiled_in_each_process(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    nowhere = str(tmp_path / "file" / "cache")  # writing below a file fails for any user
+    (folder / "__pycache__").write_text("")
+
+    assert stepped(folder, NUMBA_CACHE_DIR=nowhere, HOME=nowhere, XDG_CACHE_HOME=nowhere) == "2 0"
