@@ -1,0 +1,66 @@
+"""`corpusmill`: the commands. Results on stdout, progress on stderr; exit 0 yes, 1 no, 2 wrong use.
+
+Dagster, the hub's client and torch are imported by the commands that need them, so that the rest answer at once.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline_assets.commands import build, diff, plan, rebuild, status, supply, trace, verify
+from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="LLM training data whose every token traces to a row at a hub commit.",
+    epilog="Example: corpusmill run healing_text_v1 --workers 2",
+)
+for group in (plan, build, verify, rebuild, status, diff, trace, supply):
+    app.add_typer(group.app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("corpusmill"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """LLM training data whose every token traces to a row at a hub commit."""
+
+
+def main() -> None:
+    """The console script: errors of the user's world are one line, never a traceback."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    try:
+        app()
+    except InputError as error:
+        _fail(error)
+    except OSError as error:
+        from pipeline_assets.corpus.spine.durable import explain
+
+        explained = explain(error, Path(error.filename or "."))
+        if explained is None:
+            raise
+        for note in [] if isinstance(explained, DecisionNeeded) else getattr(error, "__notes__", []):
+            explained.add_note(note)
+        _fail(explained)
+
+
+def _fail(error: InputError) -> None:
+    typer.echo("\n".join([f"corpusmill: {error}", *getattr(error, "__notes__", [])]), err=True)
+    sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -1,0 +1,109 @@
+"""run, demo, ui: commands that build, and show what was built."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.terminal import PROJECT, PROJECT_RECIPES, AsJson, Root, Workers, going_on, log_to_stderr
+from pipeline_assets.corpus.spine.errors import UsageError
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: corpusmill run healing_text_v1 --partition valid --workers 2")
+def run(
+    recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
+    partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
+    workers: Workers = 2,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
+    data: Root = Path("data"),
+    as_json: AsJson = False,
+) -> None:
+    """Build what a recipe asks for."""
+    from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
+
+    path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
+    wanted = read_recipe(path)
+    targets = wanted.targets()
+    partitions = [target.partition for target in targets if target.partition is not None]
+    if partition is not None and partition not in partitions:
+        raise UsageError(f"there is no partition {partition!r}", recipe, f"give one of {', '.join(partitions)}")
+    asked = [target for target in targets if partition is None or target.partition in (None, partition)]
+    states = [(target, *target.state(data)) for target in asked]
+    if any(state != "current" for _, state, _ in states):
+        _build(recipe, wanted, path, data, partition, {"workers": workers, "replace": replace})
+    _print_targets(asked, data, as_json)
+
+
+def _build(
+    name: str, recipe: Any, path: Path, root: Path, partition: str | None, settings: dict[str, int | bool]
+) -> None:
+    """Runs what is missing and says what its checks found."""
+    from pipeline_assets.launch import run_targets
+
+    log_to_stderr()
+    options = [f"--partition {partition}"] if partition else []
+    options += ["--replace"] if settings["replace"] else []
+    with going_on(" ".join(["corpusmill run", name, *options, "--data", str(root)])):
+        for outcome in run_targets(recipe, path, root, partition, settings):
+            for check in outcome.checks:
+                word = "passed" if check.passed else "WARNING" if check.is_warning else "FAILED"
+                typer.echo(f"check {outcome.target.name}: {check.name}: {word}: {check.because}", err=True)
+
+
+def _print_targets(targets: Any, root: Path, as_json: bool) -> None:
+    from pipeline_assets.corpus.spine.artifact import read_manifest
+
+    rows = []
+    for target in targets:
+        manifest = read_manifest(root / target.folder)
+        state, _ = target.state(root)
+        counted = manifest.identity.counts if manifest else {}
+        rows.append(
+            {
+                "artifact": target.kind,
+                "partition": target.partition,
+                "state": state,
+                "digest": manifest.digest if manifest else None,
+                "counts": {name: counted[name] for name in ("documents", "tokens") if name in counted},
+                "folder": str(root / target.folder),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
+        typer.echo(f"{row['state']:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}")
+
+
+def _number(count: object) -> str:
+    match count:
+        case dict():
+            return " + ".join(f"{value:,} {name}" for name, value in count.items())
+        case int():
+            return f"{count:,}"
+    return str(count)
+
+
+@app.command(epilog="Example: corpusmill demo --data data/demo")
+def demo(data: Root = Path("data/demo"), workers: Workers = 2) -> None:
+    """Build a small real corpus, offline."""
+    from pipeline_assets.demo import run_demo
+
+    log_to_stderr()
+    with going_on(f"corpusmill demo --data {data}"):
+        run_demo(data, workers, PROJECT_RECIPES)
+
+
+@app.command(epilog="Example: corpusmill ui --data data/demo --port 3000")
+def ui(
+    data: Root = Path("data"),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000,
+) -> None:
+    """Open the Dagster UI on a data root; Ctrl-C stops it."""
+    from pipeline_assets.ui import serve_ui
+
+    serve_ui(data, port, PROJECT)

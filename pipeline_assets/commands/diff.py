@@ -1,0 +1,162 @@
+"""diff: what makes two artifacts differ. Only reads."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.terminal import AsJson
+from pipeline_assets.corpus.spine.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.comparison import Changed, Comparison, HubChanges
+    from pipeline_assets.corpus.document_comparison import DocumentChanges
+
+app = typer.Typer()
+
+_SHOWN_FILES = 5
+_GAP = "  "
+
+
+@app.command(epilog="Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2")
+def diff(
+    a: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
+    b: Annotated[Path, typer.Argument(help="Folder of another one of its kind.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what makes two artifacts differ, down to their documents."""
+    from pipeline_assets.corpus.comparison import compare
+    from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
+
+    for folder in (a, b):
+        if read_manifest(folder) is None:
+            raise UsageError(
+                "nothing is sealed here (no manifest.json)", folder, "give two folders of sealed artifacts"
+            )
+    found = compare(open_artifact(a), open_artifact(b))
+    if as_json:
+        typer.echo(json.dumps(_diff_json(found), indent=1))
+    else:
+        for line in _diff_lines(found):
+            typer.echo(line)
+    raise typer.Exit(0 if found.is_identical else 1)
+
+
+def _diff_json(found: "Comparison") -> dict[str, Any]:
+    sides = {
+        side: {
+            "folder": str(one.folder),
+            "kind": one.manifest.kind,
+            "name": one.manifest.name,
+            "digest": one.manifest.digest,
+        }
+        for side, one in (("a", found.a), ("b", found.b))
+    }
+    return {
+        **sides,
+        "identical": found.is_identical,
+        "recipe": list(found.recipe),
+        "stage": asdict(found.stage) if found.stage else None,
+        "tokenizer": asdict(found.tokenizer) if found.tokenizer else None,
+        "upstream": [asdict(change) for change in found.upstream],
+        "hub": asdict(found.hub) if found.hub else None,
+        "shards": [asdict(change) for change in found.shards],
+        "counts": [asdict(count) | {"delta": count.delta} for count in found.counts],
+        "documents": [asdict(changes) for changes in found.documents],
+    }
+
+
+def _diff_lines(found: "Comparison") -> Iterator[str]:
+    for side, one in (("A", found.a), ("B", found.b)):
+        yield f"{side}  {one.folder}  {one.manifest.digest}"
+    if found.is_identical:
+        yield "identical"
+        return
+    yield "different"
+    yield from _section("recipe", found.recipe)
+    yield from _section("made by", [_change_words(found.stage)] if found.stage else [])
+    yield from _section("tokenizer", [_change_words(found.tokenizer)] if found.tokenizer else [])
+    yield from _section("made from", [f"{change.name}: {_change_words(change)}" for change in found.upstream])
+    yield from _section("read from the hub", _hub_lines(found.hub) if found.hub else [])
+    yield from _section("shards selected", [f"{change.name}: {_change_words(change)}" for change in found.shards])
+    yield from _section("counts", _count_lines(found))
+    for changes in found.documents:
+        title = "documents" if changes.part is None else f"documents of {changes.part}"
+        yield from _section(title, _document_lines(changes))
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield title
+        yield from (_GAP + line for line in lines)
+
+
+def _change_words(change: "Changed") -> str:
+    return f"{change.a or 'none'} → {change.b or 'none'}"
+
+
+def _hub_lines(hub: "HubChanges") -> list[str]:
+    commits = [", ".join(side) or "nothing" for side in (hub.commits_a, hub.commits_b)]
+    lines = [f"commit: {commits[0]}" + ("" if commits[0] == commits[1] else f" → {commits[1]}")]
+    listed = ((hub.files_removed, "only in A"), (hub.files_added, "only in B"), (hub.files_changed, "with other bytes"))
+    for paths, words in listed:
+        if paths:
+            lines.append(f"{_counted(len(paths), 'file')} {words}: {_first(paths)}")
+    counted = (
+        (hub.row_groups_removed, "read for A only"),
+        (hub.row_groups_added, "read for B only"),
+        (hub.row_groups_cut_elsewhere, "read for both, up to another row"),
+    )
+    lines += [f"{_counted(count, 'row group')} {words}" for count, words in counted if count]
+    return lines if len(lines) > 1 or commits[0] != commits[1] else [*lines, "the same files and row groups"]
+
+
+def _count_lines(found: "Comparison") -> list[str]:
+    rows = [("", "A", "B", "change")]
+    rows += [
+        (_count_words(count.name), f"{count.a:,}", f"{count.b:,}", f"{count.delta:+,}" if count.delta else "")
+        for count in found.counts
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        _GAP.join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in rows
+    ]
+
+
+def _count_words(name: str) -> str:
+    """A count as people say it; the ledger is rows read = documents kept + dropped + rejected."""
+    match name.split(".", 2):
+        case ["ledger", "in"]:
+            return "rows read"
+        case ["ledger", "out"]:
+            return "documents kept"
+        case ["ledger", fate, reason]:
+            return f"{fate}: {reason.replace('_', ' ')}"
+    return name.replace("_", " ").replace(".", " of ")
+
+
+def _document_lines(changes: "DocumentChanges") -> list[str]:
+    told = (
+        (changes.only_in_a, "only in A"),
+        (changes.only_in_b, "only in B"),
+        (changes.in_both, "in both"),
+        (changes.changed, "in both, but with another text"),
+    )
+    return [
+        f"{_counted(found.documents, 'document')} {words}"
+        + (f": {', '.join(found.examples)}" if found.examples else "")
+        + (", …" if found.documents > len(found.examples) > 0 else "")
+        for found, words in told
+    ]
+
+
+def _first(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:_SHOWN_FILES]) + (", …" if len(paths) > _SHOWN_FILES else "")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

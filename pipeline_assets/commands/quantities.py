@@ -1,0 +1,58 @@
+"""Quantities as people read them."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.planning.estimate import Estimate
+
+
+def as_bytes(count: float) -> str:
+    """`535.9 kB`, `12.3 MB`, `1.45 GB`: powers of ten."""
+    for unit, size, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 1), ("kB", 1e3, 1)):
+        if abs(count) >= size:
+            return f"{count / size:,.{digits}f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def as_exact_bytes(count: float) -> str:
+    return f"{count:,.0f} bytes"
+
+
+def as_count(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+def as_seconds(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`."""
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
+
+
+def form_of(figure: str) -> Callable[[float], str]:
+    """How a planned figure is written, which its name tells."""
+    if figure == "bytes_fetched":
+        return as_exact_bytes
+    if figure.endswith("seconds"):
+        return as_seconds
+    return as_bytes if figure.endswith("bytes") else as_count
+
+
+def as_range(estimate: "Estimate", form: Callable[[float], str]) -> tuple[str, str]:
+    """(likely, `low to high`); the second is empty where they read alike."""
+    low, high = form(estimate.low), form(estimate.high)
+    return form(estimate.likely), "" if low == high else f"{low} to {high}"
+
+
+def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
+    """Rows of cells as lines, column under column; the columns in `numbers` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

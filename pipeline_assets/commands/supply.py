@@ -1,0 +1,100 @@
+"""pin, hub, tokenizer, manifests: what builds are made from, and what of them is kept in git."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline_assets.commands.terminal import PROJECT, PROJECT_RECIPES, AsJson, Root, log_to_stderr
+from pipeline_assets.corpus.spine.errors import InputError
+
+app = typer.Typer()
+hub_app = typer.Typer(help="A hub on this machine.", epilog="Example: corpusmill hub serve ./hub")
+tokenizer_app = typer.Typer(help="Pinned tokenizers.", epilog="Example: corpusmill tokenizer check FILE")
+manifests_app = typer.Typer(help="Manifests that are kept in git.", epilog="Example: corpusmill manifests export")
+app.add_typer(hub_app, name="hub", no_args_is_help=True)
+app.add_typer(tokenizer_app, name="tokenizer", no_args_is_help=True)
+app.add_typer(manifests_app, name="manifests", no_args_is_help=True)
+
+
+@app.command(epilog="Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1")
+def pin(
+    dataset: Annotated[str, typer.Argument(help="owner/name on the hub.")],
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
+    recipe: Annotated[str | None, typer.Option(help="Write the commit into this recipe.")] = None,
+    tries: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_HUB_TRIES", help="Tries of a call to the hub.")] = 6,
+    data: Root = Path("data"),
+    as_json: AsJson = False,
+) -> None:
+    """Print a dataset's commit; with --recipe, pin it."""
+    from pipeline_assets.corpus.readers.hub_files import HubFiles
+    from pipeline_assets.corpus.recipes.pin import pin_recipe
+    from pipeline_assets.corpus.recipes.systems import recipe_path
+
+    log_to_stderr()
+    commit = HubFiles(data / "hub_cache", tries=tries).resolve(dataset, revision)
+    before = None
+    if recipe is not None:
+        path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
+        before = pin_recipe(path, dataset, commit)
+    if as_json:
+        typer.echo(json.dumps({"dataset": dataset, "commit": commit, "before": before}))
+    else:
+        typer.echo(commit)
+        if before is not None:
+            typer.echo(f"{recipe}: {before} → {commit}" if before != commit else f"{recipe}: already there", err=True)
+
+
+@manifests_app.command("export", epilog="Example: corpusmill manifests export")
+def export(
+    to: Annotated[Path, typer.Option(help="Folder in git.")] = PROJECT / "manifests",
+    data: Root = Path("data"),
+) -> None:
+    """Copy the manifests of what was built to the project, for commit."""
+    from pipeline_assets.corpus.spine.durable import write_durably
+    from pipeline_assets.corpus.spine.manifest import Manifest
+
+    sources = sorted((data / "manifests").glob("*.json"))
+    if not sources:
+        raise InputError("no manifest was built here", data / "manifests", "run a recipe first")
+    to.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        manifest = Manifest.from_bytes(source.read_bytes(), source)
+        write_durably(to / source.name, source.read_bytes())
+        typer.echo(f"{to / source.name}  {manifest.digest}")
+
+
+@tokenizer_app.command("check", epilog="Example: corpusmill tokenizer check o200k_base.tiktoken")
+def check_tokenizer(
+    path: Annotated[Path, typer.Argument(help="A .tiktoken vocabulary file.")],
+    expected_sha256: Annotated[
+        str, typer.Option(help="The pinned hash; default: the one that the program ships.")
+    ] = "",
+    metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
+) -> None:
+    """Check a tokenizer file against its pinned hash."""
+    from pipeline_assets.corpus.spine.durable import write_durably
+    from pipeline_assets.corpus.tokens.check import describe_tokenizer
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+    description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)
+    text = json.dumps(description, indent=1, sort_keys=True)
+    if metadata_json is not None:
+        write_durably(metadata_json, text.encode() + b"\n")
+    typer.echo(text)
+
+
+@hub_app.command("serve", epilog="Example: corpusmill hub serve ./hub --port 8123")
+def serve(
+    folder: Annotated[Path, typer.Argument(help="Holds datasets/<owner>/<name>/…")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    fault: Annotated[
+        list[str] | None, typer.Option(help="KIND[:PATTERN[:COUNT]], such as 503 or cut-body:*.parquet:2; repeatable.")
+    ] = None,
+) -> None:
+    """Serve a folder as a hub on loopback, for the real clients."""
+    from resources.loopback_faults import Fault
+    from resources.loopback_hub import serve as serve_folder
+
+    serve_folder(folder, port, [Fault.parse(text) for text in fault or ()])

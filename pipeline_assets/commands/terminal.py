@@ -1,0 +1,76 @@
+"""What the commands share: their options, their log, and the line that says how to go on."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline_assets.corpus.spine.errors import DecisionNeeded, UsageError
+
+PROJECT = Path(__file__).parents[2]
+PROJECT_RECIPES = PROJECT / "manifests" / "recipes"
+
+Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OptionalRoot = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root; default: that of FOLDER, without one data."),
+]
+Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
+
+
+# A page may hold escape sequences: on a terminal they are shown, not obeyed.
+VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
+    code: "\N{REPLACEMENT CHARACTER}" for code in range(0x7F, 0xA0)
+}
+IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
+
+
+def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path | None:
+    """The data root of an artifact: the one that was typed, else the one that its folder lies in, else the
+    environment's; None if there is none of them.
+    """
+    from pipeline_assets.corpus.spine.lineage import root_of
+
+    is_typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"
+    return data if is_typed else root_of(folder) or data
+
+
+@contextlib.contextmanager
+def going_on(command: str) -> Iterator[None]:
+    """Whatever ends the block early, but a wrong question, carries the command that goes on from what is there."""
+    try:
+        yield
+    except (UsageError, DecisionNeeded):
+        raise
+    except KeyboardInterrupt:
+        typer.echo(f"stopped\nto go on: {command}", err=True)
+        raise typer.Exit(130) from None
+    except Exception as error:
+        error.add_note(f"to go on: {command}")
+        raise
+
+
+@contextlib.contextmanager
+def writing_below(root: Path) -> Iterator[None]:
+    """A failed write that names no file, as on a full disk, is told of the data root."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(root)
+        raise
+
+
+def log_to_stderr() -> None:
+    """Progress of the kernels, on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its tries is said by ours
+    logger = logging.getLogger("corpusmill")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -1,0 +1,237 @@
+"""verify: holds an artifact, or all that it was made from too, against the manifests."""
+
+import datetime
+import hashlib
+import json
+import logging
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, OptionalRoot, data_root, going_on, log_to_stderr
+from pipeline_assets.corpus.spine.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.readers.hub_cache import HeldOfHub
+    from pipeline_assets.corpus.spine.artifact import Artifact
+    from pipeline_assets.corpus.spine.journal import Journal
+    from pipeline_assets.corpus.verification.result import Proven, Verification
+
+app = typer.Typer()
+logger = logging.getLogger("corpusmill")
+_GAP = "  "
+_SHOWN_FINDINGS = 50
+
+
+@app.command(epilog="Example: corpusmill verify data/megatron/healing_text_v1 --upstream")
+def verify(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
+    upstream: Annotated[bool, typer.Option("--upstream", help="All that it was made from, too.")] = False,
+    sample: Annotated[str | None, typer.Option(help="Read a share of the bytes: 5% or 0.05.")] = None,
+    seed: Annotated[str, typer.Option(help="Another one draws another sample.")] = "0",
+    workers: Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Files read at a time.")] = 2,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Don't go on from where the last one was stopped.")] = False,
+    report: Annotated[Path | None, typer.Option(help="File to write a report to, as JSON.")] = None,
+    data: OptionalRoot = None,
+    log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Hold every file of an artifact against its manifest."""
+    from pipeline_assets.corpus.spine.durable import write_durably
+    from pipeline_assets.corpus.spine.sample import Sample
+    from pipeline_assets.corpus.verification.report import as_json as report_of
+    from pipeline_assets.corpus.verification.result import Scope
+    from pipeline_assets.corpus.verification.verify import hold, look_at_chain
+
+    if sample is None and seed != "0":
+        raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
+    drawn = None if sample is None else Sample.parse(sample, seed)
+    root = _existing_root(data_root(context, folder, data), folder) if upstream else None
+    if report is not None:
+        _check_place(report)
+    log_to_stderr()
+    found = look_at_chain(folder, Scope(root, drawn, workers, log_every))
+    typed = {"--data": root, "--sample": sample, "--seed": seed if drawn else None, "--report": report}
+    with going_on(_command(folder, upstream, typed, as_json)), _open_journal(found, fresh) as journal:
+        hold(found, journal)
+        written = json.dumps(report_of(found, _program()), indent=1) if report or as_json else ""
+        if report is not None:
+            write_durably(report, written.encode() + b"\n")
+        journal.forget()
+    typer.echo(written if as_json else "\n".join(line.translate(IN_ONE_LINE) for line in _lines(found)))
+    raise typer.Exit(1 if found.findings else 0)
+
+
+def _existing_root(root: Path | None, folder: Path) -> Path:
+    """
+    Raises:
+        UsageError: no data root is known, or there is no such folder.
+    """
+    if root is None:
+        raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
+    if not root.is_dir():
+        raise UsageError("there is no such folder", root, "give the data root with --data")
+    return root
+
+
+def _check_place(report: Path) -> None:
+    """
+    Raises:
+        UsageError: the report can't be written there; said before hours of reading, not after.
+    """
+    from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+    folder = report.absolute().parent
+    if report.is_dir() or not folder.is_dir():
+        what = "this is a folder" if report.is_dir() else f"there is no folder {folder}"
+        raise UsageError(what, report, "give a file in a folder that is there")
+    if any((above / FILE_NAME).exists() for above in (folder, *folder.parents)):
+        raise UsageError("it lies in a sealed artifact, which nothing is added to", report, "give another place")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"the folder {folder} can't be written to", report, "give another place")
+
+
+def _command(folder: Path, upstream: bool, typed: dict[str, Any], as_json: bool) -> str:
+    words = ["corpusmill", "verify", str(folder), *(["--upstream"] if upstream else [])]
+    words += [word for name, value in typed.items() if value is not None for word in (name, str(value))]
+    return shlex.join([*words, *(["--json"] if as_json else [])])
+
+
+def _open_journal(found: "Verification", fresh: bool) -> "Journal":
+    """Progress on this question, kept in the user's cache: neither what is verified nor its data root is written to."""
+    from pipeline_assets.corpus.spine.journal import Journal
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    scope = found.scope
+    question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}"
+    name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
+    try:
+        return Journal(cache / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
+    except BlockingIOError:
+        logger.warning("another process verifies this: if this one is stopped, it starts over")
+    except OSError as error:
+        logger.warning("progress can't be kept (%s): if this is stopped, it starts over", error)
+    return Journal(None)
+
+
+def _program() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    from pipeline_assets.corpus.spine.provenance import Stopwatch
+
+    provenance = Stopwatch().provenance({})
+    kept = ("host", "platform", "python", "libraries", "git_sha")
+    return {"corpusmill": version("corpusmill"), **{name: provenance[name] for name in kept}}
+
+
+def _lines(found: "Verification") -> Iterator[str]:
+    for finding in found.findings[:_SHOWN_FINDINGS]:
+        yield f"{finding.where}: {finding.what}"
+    if len(found.findings) > _SHOWN_FINDINGS:
+        yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --report lists them"
+    if found.scope.root is not None:
+        yield from _table([_artifact_cells(artifact, found) for artifact in found.chain.artifacts])
+    if found.hub is not None:
+        yield _hub_line(found, found.hub)
+    yield from (_proven_line(proven) for proven in found.proofs)
+    yield from _left_out_lines(found)
+    yield from _before_lines(found)
+    yield _summary(found)
+    yield found.chain.artifacts[0].manifest.digest
+
+
+def _artifact_cells(artifact: "Artifact", found: "Verification") -> Sequence[str]:
+    digest = artifact.manifest.digest
+    claims = [claim for claim in found.claims if claim.owner == digest]
+    read = [claim for claim in claims if found.state_of(claim) != "not_read"]
+    word = "DAMAGED" if found.is_damaged(artifact) else "intact" if len(read) == len(claims) else "sampled"
+    files = f"{len(claims):,}" if len(read) == len(claims) else f"{len(read):,} of {len(claims):,}"
+    size = sum(claim.bytes for claim in read)
+    return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Words to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        yield _GAP.join(
+            cell.ljust(width) if number < 3 else cell.rjust(width) for number, (cell, width) in enumerate(cells)
+        )
+
+
+def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
+    hashed = sum(claim.bytes for claim in hub.claims if found.state_of(claim) != "not_read")
+    size = sum(claim.bytes for claim in hub.claims)
+    words = "all hashed" if hashed == size else f"{hashed:,} of them hashed"
+    read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
+    return (
+        f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
+        f"({size:,} bytes, {words}); not here: {len(hub.not_here):,} files"
+    )
+
+
+def _proven_line(proven: "Proven") -> str:
+    documents = proven.artifact.manifest.identity.counts["documents"]
+    title = f"documents of {proven.artifact.manifest.name}"
+    if proven.why_not is not None:
+        return f"{title}: none looked at: {proven.why_not}"
+    share = 100 * proven.documents / documents if documents else 100.0
+    are_others_wrong = any(shard.complaints for shard in proven.shards)
+    return (
+        f"{title}: {proven.documents:,} of {documents:,} ({share:.1f} %) {proven.how}, from {len(proven.shards):,} of "
+        f"{proven.shards_in_all:,} shards: {'these are ' if are_others_wrong else ''}as they should be"
+        + (f"; of {proven.not_here:,} the source is not here" if proven.not_here else "")
+    )
+
+
+def _before_lines(found: "Verification") -> Iterator[str]:
+    if found.known_since is None and not found.bytes_before:
+        return
+    files = sum(reading.found_at is not None for reading in found.readings)
+    age = "" if found.known_since is None else f", the first {_age(found.known_since)} ago"
+    documents = f" and {found.documents_before:,} documents" if found.documents_before else ""
+    yield (
+        f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption"
+        f"{age}; --fresh reads all again"
+    )
+
+
+def _age(since: int) -> str:
+    seconds = max(0, round(datetime.datetime.now(datetime.UTC).timestamp()) - since)
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def _summary(found: "Verification") -> str:
+    as_sealed = sum(found.state_of(claim) in ("as_sealed", "read_before") for claim in found.claims)
+    files, size = len(found.claims) + found.out_of_place, found.bytes_held
+    word = {"damaged": "DAMAGED", "incomplete": "INCOMPLETE"}.get(found.verdict, "intact")
+    missing = len(found.chain.missing)
+    upstream = f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
+    if found.scope.sample is None or not found.unread:
+        return f"{word}: {as_sealed:,} of {files:,} files, {size:,} bytes as sealed{upstream}"
+    held = f"{as_sealed:,} of {files:,} files, {size:,} bytes as sealed; of all others, names and sizes only"
+    return f"{word} of a sample ({found.percent_read:.1f} % of bytes): {held}{upstream}"
+
+
+def _left_out_lines(found: "Verification") -> Iterator[str]:
+    """The largest file that the sample left out, and the smallest where it left out all."""
+    left_out = sorted(found.unread, key=lambda claim: claim.bytes)
+    if left_out:
+        size, largest = sum(claim.bytes for claim in left_out), left_out[-1]
+        yield (
+            f"not read: {len(left_out):,} files, {size:,} bytes, the largest {largest.paths[0]} "
+            f"({largest.bytes:,} bytes); --json lists them"
+        )
+    if found.claims and not found.bytes_held and found.scope.sample is not None:
+        smallest = min(claim.bytes for claim in found.claims if claim.bytes)
+        share = 100 * smallest / sum(claim.bytes for claim in found.claims)
+        yield f"no file is as small as {found.scope.sample} of them: --sample {share + 0.1:.1f}% reads one"

@@ -1,0 +1,140 @@
+"""Licences: which tag a document carries and why, what the licence asks for, and which ones a recipe refuses.
+
+A tag is an SPDX identifier in lower case, or one of `public-domain`, `proprietary`, `unknown`. Nothing is guessed: a
+value that the table doesn't hold is `unknown`, with the value as evidence.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+UNKNOWN = "unknown"
+_WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
+
+
+class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One licence of the table. Where the licence itself doesn't say, or nobody knows it, an answer is None.
+
+    Attributes:
+        tag: as documents carry it.
+        spdx: identifier in the SPDX licence list; None where that has none.
+        redistributable: whether the text may be passed on, perhaps changed, such as in a published set.
+        attribution: whether passing it on asks for naming its authors or source.
+        share_alike: whether what is made from it must carry the same licence.
+        aliases: other spellings of the tag, in lower case.
+    """
+
+    tag: str
+    spdx: str | None
+    name: str
+    url: str | None
+    redistributable: bool | None
+    attribution: bool | None
+    share_alike: bool | None
+    aliases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Licensed:
+    """The tag of a document and where it was read: `row: license`, `source: wikipedia`, `recipe`."""
+
+    tag: str
+    evidence: str
+
+
+class LicenceTable:
+    """Licences by tag and alias."""
+
+    def __init__(self, licences: Sequence[Licence]) -> None:
+        self._by_tag = {licence.tag: licence for licence in licences}
+        self._by_spelling = {spelling: licence.tag for licence in licences for spelling in _spellings(licence)}
+
+    def __getitem__(self, tag: str) -> Licence:
+        return self._by_tag[tag]
+
+    def __contains__(self, tag: str) -> bool:
+        return tag in self._by_tag
+
+    def tag_of(self, value: str) -> str | None:
+        """The tag of a licence as somebody wrote it (`CC BY-SA 4.0`); None if the table has no such licence."""
+        return self._by_spelling.get(_normal(value))
+
+    def tag_named(self, value: str, where: object) -> str:
+        """The tag of a licence that a recipe or command names.
+
+        Raises:
+            UsageError: there is none (names the nearest).
+        """
+        tag = self.tag_of(value)
+        if tag is None:
+            nearest = difflib.get_close_matches(_normal(value), self._by_tag, n=1, cutoff=0.5)
+            fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(self._by_tag))}"
+            raise UsageError(f"there is no licence {value!r}", where, f"{fix} A new one is added to licences.json")
+        return tag
+
+    def of_row(self, column: str, value: object, otherwise: Licensed) -> Licensed:
+        """The licence that a row's own column says; what the source says where that is empty."""
+        if value is None or value == "":
+            return otherwise
+        tag = self.tag_of(value) if isinstance(value, str) else None
+        if tag is None:
+            return Licensed(UNKNOWN, f"row: {column} is {str(value)[:80]!r}")
+        return Licensed(tag, f"row: {column}")
+
+
+def read_licences(path: Path) -> LicenceTable:
+    """The table in a JSON file.
+
+    Raises:
+        InputError: it can't be read, or two licences share a tag or an alias.
+    """
+    try:
+        licences = msgspec.json.decode(path.read_bytes(), type=list[Licence])
+    except OSError as error:
+        raise InputError(f"the licence table can't be read ({error.strerror})", path, "restore it") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"this is no licence table ({error})", path, "correct that entry") from None
+    seen: dict[str, str] = {}
+    for licence in licences:
+        for spelling in _spellings(licence):
+            if seen.setdefault(spelling, licence.tag) != licence.tag:
+                what = f"{spelling!r} is both {seen[spelling]} and {licence.tag}"
+                raise InputError(what, path, "give each spelling to one licence")
+    if UNKNOWN not in {licence.tag for licence in licences}:
+        raise InputError("there is no licence `unknown`", path, "add it: documents of no known licence carry it")
+    return LicenceTable(licences)
+
+
+def attribution_text(table: LicenceTable, sources: Mapping[str, Iterable[str]]) -> str:
+    """An ATTRIBUTION file: every source whose licence asks for it, and every source of which nobody knows.
+
+    Args:
+        sources: the tags of the documents of each source, by the source's name.
+    """
+    asked: list[str] = []
+    unknown: list[str] = []
+    for source, tags in sorted(sources.items()):
+        for licence in (table[tag] for tag in sorted(set(tags))):
+            if licence.attribution is None:
+                unknown.append(f"{source}: {licence.name.lower()}")
+            elif licence.attribution:
+                alike = "; what is made from it carries the same licence" if licence.share_alike else ""
+                asked.append(f"{source}: {licence.name} ({licence.url}){alike}")
+    parts = ["This set holds text of the following sources, under licences that ask for attribution:", "", *asked]
+    if unknown:
+        parts += ["", "Of these it is not known what their licence asks for:", "", *unknown]
+    return "\n".join(parts if asked or unknown else ["No licence of this set asks for attribution."]) + "\n"
+
+
+def _spellings(licence: Licence) -> set[str]:
+    named = {licence.tag, *licence.aliases} | ({licence.spdx} if licence.spdx else set())
+    return {_normal(spelling) for spelling in named} | ({_normal(licence.url)} if licence.url else set())
+
+
+def _normal(value: str) -> str:
+    return value.strip().lower().rstrip("/").translate(_WORD_GAPS)

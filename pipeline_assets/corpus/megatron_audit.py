@@ -1,0 +1,115 @@
+"""What must hold of Megatron splits and of the pair: read from the files, not from what the build said of them."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
+from pipeline_assets.corpus.sampling.split import SPLITS, Split
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
+
+_SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
+_ID_BLOCK = 1 << 22
+
+
+def index_reads_back(split: Artifact) -> Verdict:
+    """tokens.idx opens, fits tokens.bin, and has the documents of documents.parquet with their lengths."""
+    dataset = _dataset(split)
+    lengths = pq.read_table(split.path(DOCUMENTS), columns=["tokens"]).column("tokens").to_numpy()
+    holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
+    words = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
+    return Verdict(holds, words if holds else f"index and documents.parquet disagree: {words}")
+
+
+def ids_in_range(split: Artifact) -> Verdict:
+    """Every id is an ordinary token of the vocabulary, but the last of each document, which is the end of text."""
+    dataset = _dataset(split)
+    ends = (dataset.pointers // 4 + dataset.lengths - 1).astype(np.int64)
+    closed = int((dataset.tokens[ends] == END_OF_TEXT).sum()) if len(ends) else 0
+    special = outside = 0
+    for start in range(0, len(dataset.tokens), _ID_BLOCK):
+        block = dataset.tokens[start : start + _ID_BLOCK]
+        outside += int(((block < 0) | (block >= RANKS) & (block != END_OF_TEXT)).sum())
+        special += int((block == END_OF_TEXT).sum())
+    holds = outside == 0 and closed == special == len(ends)
+    words = f"{len(dataset.tokens):,} ids, {closed:,} documents closed, {outside:,} ids outside"
+    return Verdict(holds, words, {"ids_outside": outside})
+
+
+def token_budget_met(split: Artifact) -> Verdict:
+    """The split has as many tokens as its budget allows; a short one means that the snapshot was too small."""
+    decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
+    budget = decisions["token_budget"]
+    words = f"{tokens:,} of {budget:,} tokens"
+    if not decisions["budget_met"]:
+        words += ": the corpus ends before the budget; take a larger snapshot (`snapshot.amount`)"
+    return Verdict(bool(decisions["budget_met"]), words, {"tokens": tokens, "token_budget": budget})
+
+
+def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
+    """The share of documents that the hash sent to valid lies in the binomial interval around the recipe's fraction."""
+    ledger = _split(dataset, "valid").manifest.identity.counts["ledger"]
+    fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
+    rejected = sum(ledger["rejected"].values())
+    documents = ledger["in"] - rejected
+    valid = documents - ledger["dropped"]["other_split"]
+    margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
+    low, high = documents * fraction - margin, documents * fraction + margin
+    words = f"{valid:,} of {documents:,} documents, expected {max(low, 0):,.0f} to {high:,.0f}"
+    return Verdict(low <= valid <= high, words, {"valid_documents": valid, "documents": documents})
+
+
+def no_document_in_both_splits(dataset: Artifact) -> Verdict:
+    """No doc_id is in train and in valid."""
+    train, valid = (_sorted_hashes(_doc_ids(_split(dataset, split))) for split in SPLITS)
+    both = int(np.isin(valid, train).sum())
+    words = f"{both:,} of {len(valid):,} valid documents have an id that train has too"
+    return Verdict(both == 0, words, {"in_both": both})
+
+
+def no_valid_text_in_train(dataset: Artifact) -> Verdict:
+    """No valid document has the very text of a train document; the set repeats pages across dumps, so some may."""
+    train, valid = (_sorted_hashes(_token_runs(_split(dataset, split))) for split in SPLITS)
+    repeated = int(np.isin(valid, train).sum())
+    words = f"{repeated:,} of {len(valid):,} valid documents have a text that is in train"
+    return Verdict(repeated == 0, words, {"valid_texts_in_train": repeated})
+
+
+def _split(dataset: Artifact, split: Split) -> Artifact:
+    digests = {entry.get("member"): entry["digest"] for entry in dataset.manifest.identity.inputs}
+    return open_artifact(dataset.folder / split, digests[split])
+
+
+def _dataset(split: Artifact) -> IndexedDataset:
+    return read_indexed_dataset(split.folder / Path(TOKENS).stem)
+
+
+def _doc_ids(split: Artifact) -> list[bytes]:
+    return [doc_id.encode() for doc_id in pq.read_table(split.path(DOCUMENTS)).column("doc_id").to_pylist()]
+
+
+def _token_runs(split: Artifact) -> list[memoryview]:
+    """Each document's ids as bytes, mapped: equal runs are equal texts, since decoding is a function."""
+    dataset = _dataset(split)
+    data: Any = dataset.tokens.view(np.uint8)
+    ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4
+    return [
+        memoryview(data)[int(end) - int(length) * 4 : int(end)]
+        for end, length in zip(ends, dataset.lengths, strict=True)
+    ]
+
+
+def _sorted_hashes(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
+    """128 bits of each value's sha256, sorted; shape (values,)."""
+    digests = b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values)
+    return np.sort(np.frombuffer(digests, "S32"))

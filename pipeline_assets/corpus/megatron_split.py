@@ -1,0 +1,222 @@
+"""Token files of one split: Document shards are encoded in parallel, then merged in manifest order up to the budget."""
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, numbers, read_columns
+from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
+from pipeline_assets.corpus.planning.outcome import as_json
+from pipeline_assets.corpus.planning.split_forecast import forecast_sealed
+from pipeline_assets.corpus.planning.track_record import TrackRecord
+from pipeline_assets.corpus.sampling.budget import documents_that_fit
+from pipeline_assets.corpus.sampling.split import RULE, Split, split_budget
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
+from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.usage import Laps
+from pipeline_assets.corpus.tokens.encode import (
+    DOCUMENTS_SCHEMA,
+    EncodeShard,
+    OracleDisagrees,
+    encode_shard,
+    load_tokenizers,
+)
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver
+
+logger = logging.getLogger("corpusmill")
+SPLIT_STAGE = StageVersion("megatron_split", 1)
+DATASET_STAGE = StageVersion("megatron_dataset", 1)
+TOKENS, INDEX, DOCUMENTS, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """Run settings of a split; of `record` its costs are planned."""
+
+    engine: EngineSettings
+    zstd_level: int = 3
+    driver: Driver = "gigatoken"
+    record: TrackRecord = field(default_factory=TrackRecord)
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """What the encode stage left, as far as it was read: receipts in manifest order, the last one holding the cut."""
+
+    receipts: Sequence[Receipt]
+    documents_of_last: int
+    unread: Sequence[str]
+
+
+def build_split(
+    building: Building,
+    corpus: Artifact,
+    shards: Sequence[FileContent],
+    recipe: MegatronRecipe,
+    split: Split,
+    settings: SplitSettings,
+) -> Content:
+    """tokens.bin, tokens.idx, documents.parquet and rejects.jsonl.zst of one split.
+
+    The longest prefix of documents in manifest order that fits the split's budget; shards behind the cut are not read
+    into files or counts. If the fast tokenizer ever disagrees with the oracle, everything is encoded again by the
+    oracle.
+
+    Raises:
+        InputError: a shard that is damaged.
+    """
+    budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
+    driver = settings.driver
+    forecast = forecast_sealed(corpus.manifest, shards, recipe, split, settings.record)
+    laps, adopted = Laps(), building.finished_shards(encode_stage(driver))
+    try:
+        encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
+    except OracleDisagrees as disagreement:
+        logger.error("%s; tiktoken encodes everything again", disagreement)
+        driver = "tiktoken"
+        encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
+    laps.end("encode")
+    files, lengths = _merge(building, encoded, settings.zstd_level)
+    laps.end("merge")
+    counts, left = total_counts(encoded.receipts), 1 - adopted / max(len(shards), 1)
+    tokens = int(lengths.sum(dtype=np.int64))
+    return Content(
+        files=files,
+        counts={
+            "ledger": _ledger(counts, len(lengths)),
+            "documents": len(lengths),
+            "tokens": tokens,
+        },
+        decisions={
+            "split_rule": RULE,
+            "token_budget": budget,
+            "budget_met": bool(encoded.unread) or counts["documents"] > len(lengths) or tokens == budget,
+            "end_of_document": END_OF_TEXT,
+            "dtype": "int32",
+            "sequences": "one a document",
+            "unread_shards": list(encoded.unread),
+        },
+        provenance={
+            "tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in encoded.receipts}),
+            "spot_checked_documents": counts["spot_checked"],
+            "text_bytes_encoded": counts["bytes"],
+            "tokens_encoded": counts["tokens"],
+            "encode_work_bytes": forecast.work_done(counts["rows"], counts["bytes"]),
+            "adopted_shards": adopted,
+            "seconds_of": laps.seconds,
+            "planned": as_json(forecast.figures(settings.record.rates(), settings.engine, left)),
+        },
+    )
+
+
+def encode_stage(driver: Driver) -> str:
+    """The name under which the engine runs the encoding."""
+    return f"encode-{driver}"
+
+
+def _encode(
+    building: Building,
+    corpus: Artifact,
+    shards: Sequence[FileContent],
+    recipe: MegatronRecipe,
+    split: Split,
+    budget: int,
+    settings: SplitSettings,
+    driver: Driver,
+) -> _Encoded:
+    work = functools.partial(
+        encode_shard,
+        tokenizer_sha256=recipe.tokenizer.sha256,
+        driver=driver,
+        split=split,
+        valid_fraction=recipe.valid_fraction,
+        zstd_level=settings.zstd_level,
+    )
+    to_encode = [
+        EncodeShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
+        for number, file in enumerate(shards)
+    ]
+    receipts: list[Receipt] = []
+    tokens = 0
+    warm_up = functools.partial(load_tokenizers, recipe.tokenizer.sha256, driver)
+    runs = run_stage(encode_stage(driver), work, to_encode, building, settings.engine, warm_up)
+    try:
+        for receipt in runs:
+            receipts.append(receipt)
+            tokens += receipt.counts["tokens"]
+            if tokens >= budget:
+                break
+    finally:
+        runs.close()
+    before = tokens - receipts[-1].counts["tokens"]
+    fitting = documents_that_fit(_lengths(building, receipts[-1]), budget - before)
+    return _Encoded(receipts, fitting, [shard.path for shard in to_encode[len(receipts) :]])
+
+
+def _lengths(building: Building, receipt: Receipt) -> NDArray[np.int32]:
+    table = read_columns(building.path(receipt.files[1].path), ["tokens"])
+    return numbers(table.column("tokens"))
+
+
+def _merge(building: Building, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:
+    """The files of the split, and tokens per document, shape (documents,)."""
+    lengths: list[NDArray[np.int32]] = []
+    with (
+        DurableFile(building.path(TOKENS)) as tokens,
+        ParquetOutput(building.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
+        JsonlZstWriter(building.path(REJECTS), zstd_level) as rejects,
+    ):
+        for receipt in encoded.receipts:
+            is_last = receipt is encoded.receipts[-1]
+            table = read_columns(building.path(receipt.files[1].path))
+            table = table.slice(0, encoded.documents_of_last if is_last else None)
+            lengths.append(numbers(table.column("tokens")))
+            documents.write(table)
+            tokens.append(building.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
+            for lines in read_line_blocks(building.path(receipt.files[2].path)):
+                rejects.write_lines(lines, lines.count(b"\n"))
+    all_lengths = np.concatenate(lengths)
+    index = index_bytes(all_lengths)
+    index_sha256 = write_durably(building.path(INDEX), index)
+    files = [
+        OutputFile(TOKENS, len(all_lengths), tokens.bytes_written, tokens.sha256, tokens.sha256),
+        OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
+        documents.output(DOCUMENTS),
+        rejects.output(REJECTS),
+    ]
+    return files, all_lengths
+
+
+def _ledger(counts: Mapping[str, int], documents: int) -> dict[str, Any]:
+    """Documents of the shards read = documents written + other split + over budget + rejected."""
+    dropped = {"other_split": counts.get("dropped/other_split", 0), "over_budget": counts["documents"] - documents}
+    rejected = {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith("rejected/")}
+    return {"in": counts["rows"], "out": documents, "dropped": dropped, "rejected": rejected}
+
+
+def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> Content:
+    """Both splits as one dataset: budget asked and tokens reached."""
+    counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
+    return Content(
+        files=[],
+        counts={
+            "documents": {split: counts[split]["documents"] for split in counts},
+            "tokens": {split: counts[split]["tokens"] for split in counts},
+        },
+        decisions={
+            "token_budget": recipe.token_budget,
+            "tokens_reached": sum(count["tokens"] for count in counts.values()),
+            "split_rule": RULE,
+        },
+    )

@@ -1,0 +1,1 @@
+"""A rebuild: an artifact made again from its manifest, beside the sealed one, and held against it."""

@@ -1,0 +1,194 @@
+"""What a manifest says was made from what, read back into targets that can be built again.
+
+No recipe file has a part in it: recipe, stage, tokenizer and inputs are those of the manifests. A target that is built
+again has a folder relative to the place where that is done; one that is used as it is sealed has its absolute folder.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.errors import DecisionNeeded, UsageError
+from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, kept_manifests, sealed_manifests
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.provenance import versions_of
+from pipeline_assets.corpus.spine.target import Target
+
+
+@dataclass(frozen=True)
+class Step:
+    """One artifact that is built again.
+
+    Attributes:
+        target: as its manifest describes it.
+        manifest: what it has to come out as.
+        place: where it is sealed; None where only a copy of its manifest is left.
+    """
+
+    target: Target
+    manifest: Manifest
+    place: Path | None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What is built again, upstream first, the artifact that was asked for last; and what is read as it is sealed."""
+
+    steps: Sequence[Step]
+    inputs: Sequence[Artifact]
+
+
+@dataclass
+class _Reading:
+    """A chain as far as it is read.
+
+    Attributes:
+        known: manifests by digest, and where they are sealed; None where only a copy of the manifest is left.
+        steps: by the folder of their target, upstream first.
+        taken: digests by the folders that were given to them.
+        lost: inputs that are nowhere, by the folder of their target, where nothing lies.
+    """
+
+    root: Path
+    known: Mapping[str, tuple[Manifest, Path | None]]
+    with_upstream: bool
+    steps: dict[Path, Step] = field(default_factory=dict)
+    taken: dict[Path, str] = field(default_factory=dict)
+    lost: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
+    """How the artifact in `folder` was made.
+
+    Args:
+        root: data root, where artifacts upstream are found by their digests.
+        with_upstream: whether all of them are built again too; else they are used as they are sealed, but for members,
+            which lie in the artifact's own folder.
+    Raises:
+        UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
+        InputError: the manifest was edited.
+        DecisionNeeded: an artifact that would be read, or a manifest that would be rebuilt, is nowhere.
+    """
+    asked = read_manifest(folder)
+    if asked is None:
+        raise UsageError("nothing is sealed here (no manifest.json)", folder, "give the folder of a sealed artifact")
+    reading = _Reading(root, _known(folder, asked, root), with_upstream)
+    _target(reading, asked, _free_folder(reading, asked.kind, asked.digest), None)
+    steps = list(reading.steps.values())
+    for step in steps:
+        _refuse_other_version(step)
+    return Chain(steps, _inputs(reading))
+
+
+def _known(folder: Path, asked: Manifest, root: Path) -> dict[str, tuple[Manifest, Path | None]]:
+    """Copies of manifests, over them what is sealed below the root, over that the artifact itself and its members."""
+    known: dict[str, tuple[Manifest, Path | None]] = {copy.digest: (copy, None) for copy in kept_manifests(root)}
+    known |= {manifest.digest: (manifest, place) for place, manifest in reversed(sealed_manifests(root)[0].items())}
+    for entry in asked.identity.upstream:
+        member = read_manifest(folder / entry["member"]) if "member" in entry else None
+        if member is not None:
+            known[member.digest] = member, folder / entry["member"]
+    return known | {asked.digest: (asked, folder)}
+
+
+def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str | None) -> Target:
+    """The target that would be sealed with this manifest; what it is made from first."""
+    identity = manifest.identity
+    target = Target(
+        kind=manifest.kind,
+        name=manifest.name,
+        folder=folder,
+        stage=identity.stage,
+        recipe=identity.recipe,
+        upstream=tuple(_upstream(reading, entry, folder) for entry in identity.upstream),
+        tokenizer=identity.tokenizer,
+        partition=partition,
+    )
+    if not folder.is_absolute():
+        step = Step(target, manifest, reading.known[manifest.digest][1])
+        return reading.steps.setdefault(folder, step).target
+    return target
+
+
+def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Target:
+    """The target of an input of what lies, or will lie, in `above`."""
+    is_rebuilt = not above.is_absolute() and (reading.with_upstream or "member" in entry)
+    if entry["digest"] not in reading.known:
+        if is_rebuilt:
+            what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
+            raise DecisionNeeded(what, reading.root, "give the data root that has it with --data")
+        return _lost(reading, entry)
+    manifest, place = reading.known[entry["digest"]]
+    if is_rebuilt:
+        folder = above / entry["member"] if "member" in entry else _free_folder(reading, entry["name"], entry["digest"])
+    elif place is None:
+        return _lost(reading, entry)
+    else:
+        folder = place.absolute()
+    return _target(reading, manifest, folder, entry["name"].removeprefix(manifest.kind).removeprefix("/") or None)
+
+
+def _lost(reading: _Reading, entry: Mapping[str, Any]) -> Target:
+    """A target in the place of one that is gone: what lies further up than anything that is read may be."""
+    place = reading.root.absolute() / entry["digest"]
+    reading.lost[place] = entry
+    return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
+
+
+def _free_folder(reading: _Reading, role: str, digest: str) -> Path:
+    """Named by the role; by the digest too where another artifact has that name."""
+    name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
+    if reading.taken.setdefault(Path(name), digest) == digest:
+        return Path(name)
+    return Path(f"{name}-{digest.partition(':')[2][:12]}")
+
+
+def _inputs(reading: _Reading) -> list[Artifact]:
+    """Sealed artifacts that the steps read.
+
+    Raises:
+        DecisionNeeded: one of them is gone.
+    """
+    sealed = {place.absolute(): Artifact(place, known) for known, place in reading.known.values() if place is not None}
+    inputs: dict[Path, Artifact] = {}
+    for step in reading.steps.values():
+        for target in (*step.target.upstream, *KINDS[step.target.kind].reads(step.target)):
+            if target.folder in reading.lost:
+                raise _gone(reading, reading.lost[target.folder], step)
+            if target.folder.is_absolute():
+                inputs[target.folder] = sealed[target.folder]
+    return list(inputs.values())
+
+
+def _gone(reading: _Reading, entry: Mapping[str, Any], step: Step) -> DecisionNeeded:
+    what = f"it is made from {_words(entry)}, which is not sealed below {reading.root}"
+    fix = "give the data root that has it with --data"
+    if entry["digest"] in reading.known:
+        fix += ", or build it again too with --upstream"
+    return DecisionNeeded(what, step.place, fix)
+
+
+def _refuse_other_version(step: Step) -> None:
+    """
+    Raises:
+        UsageError: this program makes no such kind, or makes it by another rule.
+    """
+    manifest = step.manifest
+    kind, stage = KINDS.get(manifest.kind), manifest.identity.stage
+    if kind is not None and kind.stage == stage:
+        return
+    what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
+    if kind is not None:
+        ours = f"{kind.stage.name} version {kind.stage.version}"
+        what = f"{manifest.name} was made by {stage.name} version {stage.version}, this program has {ours}"
+    made_with = ", ".join(f"{name} {version}" for name, version in versions_of(manifest.provenance).items())
+    where = step.place or manifest.digest
+    raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
+
+
+def _words(entry: Mapping[str, Any]) -> str:
+    return f"{entry['name']} {entry['digest']}"

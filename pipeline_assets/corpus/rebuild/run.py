@@ -1,0 +1,95 @@
+"""Builds an artifact again from its manifest, beside the sealed one, and judges it."""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.corpus.rebuild.chain import Step, read_chain
+from pipeline_assets.corpus.rebuild.outcome import Outcome, judge
+from pipeline_assets.corpus.rebuild.scratch import scratch_folder
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify_stored
+from pipeline_assets.corpus.spine.errors import DecisionNeeded
+from pipeline_assets.corpus.spine.provenance import versions
+
+logger = logging.getLogger("corpusmill")
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """What came of a rebuild.
+
+    Attributes:
+        outcomes: upstream first, the artifact that was asked for last.
+        kept: folder of the rebuilt artifacts, by their targets' folders; None if it was removed.
+    """
+
+    outcomes: Sequence[Outcome]
+    kept: Path | None
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all came out as their manifests say, and are still sealed so."""
+        return all(outcome.verdict == "identical" for outcome in self.outcomes)
+
+
+def rebuild(
+    folder: Path, root: Path, settings: RunSettings, with_upstream: bool = False, keep: bool = False
+) -> Rebuild:
+    """The artifact in `folder` built again from what its manifest says, below `root`/rebuilds.
+
+    The sealed folder isn't touched. The artifacts that are read are hashed first, so that a damaged one is not taken
+    for a rebuild that differs. A rebuild that was killed is gone on with.
+
+    Args:
+        root: data root; upstream artifacts are found there by digest, and the hub's cache.
+        with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
+            read but manifests, and the files of `folder` to be held against theirs.
+        keep: whether the rebuilt copy stays; one that differs always does.
+    Raises:
+        UsageError, DecisionNeeded, InputError: see `read_chain`; a damaged input; what a build raises.
+    """
+    chain = read_chain(folder, root, with_upstream)
+    for artifact in chain.inputs:
+        _refuse_damaged(artifact)
+    asked = chain.steps[-1].manifest
+    name = re.sub(r"[^\w.-]+", "-", f"{asked.name}-{asked.digest.partition(':')[2][:12]}")
+    here = versions()
+    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
+    with scratch_folder(root, name, ticket) as scratch:
+        outcomes: list[Outcome] = []
+        for step in chain.steps:
+            if any(_is_unlike(outcome, step) for outcome in outcomes):
+                outcomes.append(Outcome(step, "not rebuilt"))
+                continue
+            logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
+            artifact = KINDS[step.target.kind].build(step.target, scratch.folder, True, settings)
+            is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
+            outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
+        done = Rebuild(outcomes, scratch.kept)
+        if keep or not done.is_identical:
+            scratch.keep()
+            return done
+        scratch.remove()
+        return Rebuild(outcomes, None)
+
+
+def _is_unlike(outcome: Outcome, step: Step) -> bool:
+    """Whether a step is made from what came out different, so that it would too."""
+    return outcome.verdict in ("different", "not rebuilt") and outcome.step.target in step.target.upstream
+
+
+def _refuse_damaged(artifact: Artifact) -> None:
+    """
+    Raises:
+        DecisionNeeded: a file of it is not what was sealed.
+    """
+    stored = artifact.manifest.storage
+    logger.info("input %s: %d files, %.1f MB to hash", artifact.folder, len(stored), sum(f.bytes for f in stored) / 1e6)
+    for item in verify_stored(artifact.folder, artifact.manifest):
+        if isinstance(item, Damage):
+            fix = "restore it, or build it again too with --upstream"
+            raise DecisionNeeded(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)

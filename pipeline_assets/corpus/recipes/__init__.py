@@ -1,0 +1,1 @@
+"""One recipe class a system, made of the parts that kernels define."""

@@ -1,0 +1,77 @@
+"""How the artifacts of the healing system are made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
+from pipeline_assets.corpus.megatron_split import (
+    DATASET_STAGE,
+    SPLIT_STAGE,
+    SplitSettings,
+    build_split,
+    describe_dataset,
+)
+from pipeline_assets.corpus.planning.track_record import read_track_record
+from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files, by_members
+from pipeline_assets.corpus.sampling.split import SPLITS, Split
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.text_selection import SELECTION_STAGE, SelectionRecipe, select_shards, selected_shards
+
+
+def _make_snapshot(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    if settings.hub is None:
+        raise ValueError("a snapshot is read from a hub, and the run settings have none")
+    recipe, token_budget = SnapshotRecipe.from_content_for(target.recipe)
+    snapshot_settings = SnapshotSettings(
+        settings.engine, settings.zstd_level, settings.fetch_threads, read_track_record(root)
+    )
+    return take_snapshot(building, settings.hub, recipe, token_budget, snapshot_settings)
+
+
+def _make_selection(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    [snapshot] = target.upstream
+    return select_shards(open_artifact(root / snapshot.folder), SelectionRecipe.from_content(target.recipe))
+
+
+def _make_split(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    [selection] = target.upstream
+    [snapshot] = selection.upstream
+    selected = open_artifact(root / selection.folder).manifest
+    [made_from] = selected.identity.inputs
+    recipe = MegatronRecipe.from_content({key: value for key, value in target.recipe.items() if key != "split"})
+    return build_split(
+        building,
+        open_artifact(root / snapshot.folder, made_from["digest"]),
+        selected_shards(selected),
+        recipe,
+        _split(target.recipe["split"]),
+        SplitSettings(settings.engine, settings.zstd_level, record=read_track_record(root)),
+    )
+
+
+def _describe_dataset(target: Target, root: Path) -> Content:
+    _, *splits = target.upstream
+    opened = {_split(split.partition): open_artifact(root / split.folder) for split in splits}
+    return describe_dataset(opened, MegatronRecipe.from_content(target.recipe))
+
+
+def _split(name: str | None) -> Split:
+    return next(split for split in SPLITS if split == name)
+
+
+def _snapshot_of_split(target: Target) -> Sequence[Target]:
+    [selection] = target.upstream
+    return selection.upstream
+
+
+FINEWEB_EDU_SNAPSHOT = Kind("healing/fineweb_edu_snapshot", SNAPSHOT_STAGE, by_files(_make_snapshot))
+HEALING_TEXT_MANIFEST = Kind(
+    "healing/healing_text_manifest", SELECTION_STAGE, by_files(_make_selection), reads=lambda target: target.upstream
+)
+MEGATRON_SPLIT = Kind("healing/megatron_split", SPLIT_STAGE, by_files(_make_split), reads=_snapshot_of_split)
+MEGATRON_DATASET = Kind("healing/megatron_dataset", DATASET_STAGE, by_members(_describe_dataset))
+KINDS = (FINEWEB_EDU_SNAPSHOT, HEALING_TEXT_MANIFEST, MEGATRON_SPLIT, MEGATRON_DATASET)

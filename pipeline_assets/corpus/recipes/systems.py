@@ -1,0 +1,32 @@
+"""Which recipe class belongs to which system, and how each kind of artifact is made."""
+
+from pathlib import Path
+
+from pipeline_assets.corpus.recipes import healing_kinds
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import read_yaml
+
+RECIPES: dict[str, type[HealingRecipe]] = {"healing": HealingRecipe}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in healing_kinds.KINDS}
+
+
+def read_recipe(path: Path) -> HealingRecipe:
+    """The recipe in a file, of the class that its `system` names.
+
+    Raises:
+        UsageError: no such file or system, or a recipe that its class refuses.
+    """
+    system = read_yaml(path).get("system")
+    if not isinstance(system, str) or system not in RECIPES:
+        raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(RECIPES)}")
+    return RECIPES[system].read(path)
+
+
+def recipe_path(name: str, folders: list[Path]) -> Path:
+    """The file of a recipe given by path, or by name in the first folder that has it."""
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return Path(name)
+    candidates = [folder / f"{name}.yaml" for folder in folders]
+    return next((path for path in candidates if path.exists()), candidates[-1])

@@ -1,0 +1,151 @@
+"""A corpus as one HTML page: the numbers of its profile and ledgers as tables and plots, nothing loaded from elsewhere.
+
+Every text that comes from a corpus is escaped: a page of the web must not run in the report about it.
+"""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline_assets.corpus.profile import Counts, Profile, by
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1c2333 }
+h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
+table { border-collapse: collapse; margin: .6rem 0 } td, th { padding: .2rem .8rem .2rem 0; text-align: left;
+vertical-align: top; border-bottom: 1px solid #e4e7ee } td.number, th.number { text-align: right;
+font-variant-numeric: tabular-nums } .bar { fill: #4f5bd5 } svg text { font-size: 11px; fill: #5a6275 }
+pre { white-space: pre-wrap; background: #f5f6fa; padding: .5rem; margin: 0; max-height: 8rem; overflow: auto }
+.unknown { color: #b3261e; font-weight: 600 } .note { color: #5a6275 }
+"""
+_BAR_WIDTH, _PLOT_HEIGHT, _LABEL_HEIGHT = 34, 120, 30
+
+
+@dataclass(frozen=True)
+class Example:
+    """One document that a rule dropped: its id, what was measured, and the beginning of its text."""
+
+    doc_id: str
+    measured: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceLedger:
+    """What became of the rows of one source in one step.
+
+    Attributes:
+        dropped, rejected: rows by reason.
+        examples: of what was dropped, by reason.
+    """
+
+    source: str
+    step: str
+    rows_in: int
+    documents_out: int
+    dropped: Mapping[str, int]
+    rejected: Mapping[str, int]
+    examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the page says."""
+
+    title: str
+    profile: Profile
+    ledgers: Sequence[SourceLedger]
+    attribution: str
+
+    def to_html(self) -> str:
+        """The whole page."""
+        parts = [
+            f"<h1>{_text(self.title)}</h1>",
+            _totals(by(self.profile, "source").values()),
+            *(_breakdown(title, by(self.profile, name)) for title, name in _FIELDS),
+            "<h2>Lengths</h2>",
+            *(_histogram(source, counts) for source, counts in by(self.profile, "source").items()),
+            *(_ledger(ledger) for ledger in self.ledgers),
+            "<h2>Attribution</h2>",
+            f"<pre>{_text(self.attribution)}</pre>",
+        ]
+        head = f"<meta charset='utf-8'><title>{_text(self.title)}</title><style>{_STYLE}</style>"
+        return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+
+
+_FIELDS = (("Sources", "source"), ("Domains", "domain"), ("Licences", "license_tag"))
+
+
+def _totals(counts: Iterable[Counts]) -> str:
+    total = list(counts)
+    documents, tokens = (sum(getattr(one, name) for one in total) for name in ("documents", "tokens"))
+    size = sum(one.utf8_bytes for one in total)
+    return f"<p>{documents:,} documents, {tokens:,} tokens, {size:,} bytes of text</p>"
+
+
+def _breakdown(title: str, counts: Mapping[str, Counts]) -> str:
+    tokens = sum(one.tokens for one in counts.values())
+    rows = [
+        [
+            f"<span class='unknown'>{_text(name)}</span>" if name == "unknown" else _text(name),
+            f"{one.documents:,}",
+            f"{one.utf8_bytes:,}",
+            f"{one.tokens:,}",
+            f"{100 * one.tokens / max(tokens, 1):.1f} %",
+        ]
+        for name, one in counts.items()
+    ]
+    return f"<h2>{title}</h2>" + _table([title.lower(), "documents", "bytes", "tokens", "share"], rows)
+
+
+def _histogram(source: str, counts: Counts) -> str:
+    """Documents by length as bars: bin k holds 2**k <= tokens < 2**(k + 1)."""
+    filled = [number for number, count in enumerate(counts.lengths) if count]
+    if not filled:
+        return ""
+    bins = range(filled[0], filled[-1] + 1)
+    highest = max(counts.lengths)
+    bars = []
+    for place, number in enumerate(bins):
+        count = counts.lengths[number]
+        height = round(_PLOT_HEIGHT * count / highest, 1)
+        x, y = place * _BAR_WIDTH, _PLOT_HEIGHT - height + 14
+        label = f"<title>{count:,} documents of {2**number:,} to {2 ** (number + 1) - 1:,} tokens</title>"
+        bars.append(f"<rect class='bar' x='{x}' y='{y}' width='{_BAR_WIDTH - 4}' height='{height}'>{label}</rect>")
+        bars.append(f"<text x='{x}' y='{_PLOT_HEIGHT + _LABEL_HEIGHT}'>{_short(2**number)}</text>")
+    size = f"width='{len(bins) * _BAR_WIDTH}' height='{_PLOT_HEIGHT + _LABEL_HEIGHT + 6}'"
+    caption = f"<p class='note'>{_text(source)}: documents by tokens, from the length under each bar on</p>"
+    return f"{caption}<svg {size} role='img'>{''.join(bars)}</svg>"
+
+
+def _ledger(ledger: SourceLedger) -> str:
+    rows = [["in", f"{ledger.rows_in:,}"], ["out", f"{ledger.documents_out:,}"]]
+    rows += [[f"dropped: {_text(reason)}", f"{count:,}"] for reason, count in ledger.dropped.items()]
+    rows += [[f"rejected: {_text(reason)}", f"{count:,}"] for reason, count in ledger.rejected.items()]
+    examples = [
+        [_text(reason), _text(example.doc_id), _text(example.measured), f"<pre>{_text(example.text)}</pre>"]
+        for reason, found in ledger.examples.items()
+        for example in found
+    ]
+    shown = _table(["reason", "document", "measured", "text"], examples, numbers_from=4) if examples else ""
+    return f"<h2>{_text(ledger.source)}: {_text(ledger.step)}</h2>" + _table(["rows", "count"], rows) + shown
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        kinds = ("" if place < numbers_from else " class='number'" for place in range(len(cells)))
+        return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+
+    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    return f"<table><tr>{line(head, 'th')}</tr>{body}</table>"
+
+
+def _text(text: str) -> str:
+    return html.escape(text)
+
+
+def _short(number: int) -> str:
+    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
+        if number >= unit:
+            return f"{number // unit}{name}"
+    return str(number)

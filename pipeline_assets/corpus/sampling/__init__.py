@@ -1,0 +1,1 @@
+"""Sampling: which rows are read, which split they belong to, how many fit a budget."""

@@ -1,0 +1,31 @@
+"""Train or valid, by a hash of the document id: the same document always lands in the same split."""
+
+import hashlib
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Literal
+
+Split = Literal["train", "valid"]
+SPLITS: tuple[Split, ...] = ("train", "valid")
+RULE = "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
+
+
+def split_rule(valid_fraction: str) -> Callable[[str], Split]:
+    """The split of a doc_id: valid if the first 64 bits of its sha256, as a number, are below valid_fraction * 2**64.
+
+    Args:
+        valid_fraction: a decimal string in [0, 1], such as "0.1".
+    """
+    threshold = int(Fraction(valid_fraction) * 2**64)
+
+    def split_of(doc_id: str) -> Split:
+        digest = hashlib.sha256(doc_id.encode("utf-8")).digest()
+        return "valid" if int.from_bytes(digest[:8], "big") < threshold else "train"
+
+    return split_of
+
+
+def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
+    """Tokens of one split: valid has its fraction of the budget, rounded down, train has the rest."""
+    valid = int(Fraction(valid_fraction) * token_budget)
+    return valid if split == "valid" else token_budget - valid

@@ -1,0 +1,106 @@
+"""Footers of a dataset's files, several at a time where it is known that they will be needed."""
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
+from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.spine.errors import InputError
+
+logger = logging.getLogger("corpusmill")
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of a file, which came with its footer. The footer itself is not kept: one of a thousand row groups takes
+    10 MB of memory, and a sample over all dumps reads hundreds.
+
+    Attributes:
+        spans: up to the file's end, in order.
+        row_groups: how many the file has.
+        columns: their names.
+    """
+
+    spans: tuple[Span, ...]
+    row_groups: int
+    columns: tuple[str, ...]
+
+    @property
+    def start(self) -> int:
+        """From here on the file's bytes are here."""
+        return self.spans[0].start
+
+
+class FooterReader:
+    """Reads the footers of files, each once.
+
+    Attributes:
+        tails: by path, of the files that were asked for.
+    """
+
+    def __init__(self, hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> None:
+        self.tails: dict[str, Tail] = {}
+        self._hub, self._recipe, self._log_every_s = hub, recipe, log_every_s
+        self._pool = ThreadPoolExecutor(threads)
+        self._asked: dict[str, Future[tuple[Tail, list[RowGroup]]]] = {}
+        self._spoke = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def soon(self, files: Sequence[HubFile]) -> None:
+        """These will be asked for."""
+        for file in files:
+            if file.path not in self._asked:
+                self._asked[file.path] = self._pool.submit(self._read, file)
+
+    def row_groups(self, file: HubFile) -> list[RowGroup]:
+        """Row groups of a file, in file order, with the bounds of the columns that the recipe filters by.
+
+        Raises:
+            InputError: from the hub, or there is no column that the recipe names.
+        """
+        self.soon([file])
+        self.tails[file.path], groups = self._asked[file.path].result()
+        now = time.monotonic()
+        if now - self._spoke >= self._log_every_s:
+            self._spoke = now
+            logger.info("footers: %d files, %.1f MB fetched", len(self.tails), self._hub.traffic.bytes / 1e6)
+        return groups
+
+    def _read(self, file: HubFile) -> tuple[Tail, list[RowGroup]]:
+        recipe = self._recipe
+        where = f"{recipe.dataset}@{recipe.revision}:{file.path}"
+        footer = read_footer(self._hub, recipe.dataset, recipe.revision, file)
+        names = footer.metadata.schema.to_arrow_schema().names
+        _check_columns(names, recipe, where)
+        filtered = [rule.column for rule in recipe.filters(names)]
+        groups = row_groups(footer, file, recipe.columns.text, where, filtered)
+        return Tail(footer.spans, footer.metadata.num_row_groups, tuple(names)), groups
+
+
+def _check_columns(names: Sequence[str], recipe: SnapshotRecipe, where: str) -> None:
+    """
+    Raises:
+        InputError: no such column for the id, the date or a rule (names those present).
+    """
+    columns = recipe.columns
+    wanted = [
+        (columns.id, "set `columns.id` in the recipe to one that is there, or to null"),
+        (columns.created_at, "set `columns.created_at` in the recipe to one that is there, or to null"),
+        *((rule.column, f"correct the rule `{rule.text}` in the recipe") for rule in recipe.parsed_rules()),
+    ]
+    for column, fix in wanted:
+        if column is not None and column not in names:
+            raise InputError(f"there is no column `{column}`; it has {', '.join(names)}", where, fix)

@@ -1,0 +1,94 @@
+"""What a snapshot takes from a hub dataset."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Self
+
+import pydantic
+
+from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.sampling.row_groups import Amount, Decimal
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RecipePart
+
+Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
+
+
+class ColumnMap(RecipePart):
+    """Which source column is which field of a Document; None where the source has none."""
+
+    text: str
+    id: str | None
+    created_at: str | None
+
+
+class SnapshotRecipe(RecipePart):
+    """One dataset, split and commit, and which of its rows become Documents.
+
+    Attributes:
+        name: of the folder, `corpora/<name>/<commit>`: two samples of one commit need two names. Changes no byte.
+        files: patterns of paths in the dataset, as fnmatch reads them.
+        rules: comparisons that a row must pass, `int_score >= 3`.
+        language: value of the column `language` that is kept where that column exists; None keeps every language.
+        seed: of the draw of row groups.
+        shard_text_bytes: a shard is closed by the row group that brings it to this size.
+        max_reject_fraction: more bad rows than this stop the build.
+    """
+
+    name: str = pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    dataset: str = pydantic.Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    config: str
+    revision: str
+    split: str
+    files: Texts = pydantic.Field(min_length=1)
+    source: str
+    domain: str
+    license_tag: str
+    columns: ColumnMap
+    rules: Texts
+    language: str | None
+    amount: Amount
+    seed: str
+    shard_text_bytes: int = pydantic.Field(gt=0)
+    max_reject_fraction: Decimal = "0.001"
+
+    @pydantic.field_validator("revision")
+    @classmethod
+    def _is_a_commit(cls, revision: str) -> str:
+        if not re.fullmatch(COMMIT_PATTERN, revision):
+            raise ValueError(
+                "a revision is a commit of 40 hex digits, since a branch moves; `corpusmill pin` gives the commit"
+            )
+        return revision
+
+    @pydantic.field_validator("rules")
+    @classmethod
+    def _can_be_read(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in rules:
+            ColumnRule.parse(rule)
+        return rules
+
+    def parsed_rules(self) -> list[ColumnRule]:
+        """The rules, read."""
+        return [ColumnRule.parse(rule) for rule in self.rules]
+
+    def filters(self, columns: Collection[str]) -> list[ColumnRule]:
+        """What a row of these columns must pass: the rules, then the language where there is a column of it."""
+        has_language = self.language is not None and "language" in columns
+        language = [ColumnRule("language", "language", "==", self.language or "")] if has_language else []
+        return [*self.parsed_rules(), *language]
+
+    def content_for(self, token_budget: int) -> Mapping[str, Any]:
+        """What the snapshot's bytes depend on; the token budget only where the amount is a multiple of it."""
+        content = {key: value for key, value in self.content().items() if key != "name"}
+        return content | {"token_budget": token_budget} if self.amount.times_token_budget else content
+
+    @classmethod
+    def from_content_for(cls, content: Mapping[str, Any]) -> tuple[Self, int]:
+        """The recipe and the token budget that `content_for` wrote down; 0 for a budget that it left out, since no
+        amount asks for it. The name, which it leaves out too, is made up.
+
+        Raises:
+            UsageError: this program reads no such recipe.
+        """
+        section = {key: value for key, value in content.items() if key != "token_budget"}
+        return cls.from_content({**section, "name": "unnamed"}), content.get("token_budget", 0)

@@ -1,0 +1,76 @@
+"""A text manifest: which Document shards of a snapshot a training set is made of, and what holds for them."""
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Annotated
+
+import pydantic
+
+from pipeline_assets.corpus.sampling.split import RULE
+from pipeline_assets.corpus.snapshot.unique import SHARDS
+from pipeline_assets.corpus.spine.artifact import Artifact, file_sha256
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion
+from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.target import Content
+
+SELECTION_STAGE = StageVersion("text_selection", 1)
+
+
+class SelectionRecipe(RecipePart):
+    """Which shards of the snapshot belong to the set, by patterns of their paths, in manifest order."""
+
+    shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+
+
+def select_shards(corpus: Artifact, recipe: SelectionRecipe) -> Content:
+    """The selection and its invariants, each shard's stored bytes hashed again.
+
+    Raises:
+        UsageError: a pattern that matches no shard.
+        InputError: a shard is not what was sealed.
+    """
+    available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
+    paths = set(chosen_paths([file.path for file in available], recipe, corpus.folder))
+    chosen = [file for file in available if file.path in paths]
+    stored = {file.path: file for file in corpus.manifest.storage}
+    for file in chosen:
+        actual = file_sha256(corpus.folder / file.path)
+        if actual != stored[file.path].sha256:
+            what = f"sha256 is {actual}, sealed with {stored[file.path].sha256}"
+            raise InputError(
+                what, corpus.folder / file.path, "the shard was edited: delete the folder and build it again"
+            )
+    counts = corpus.manifest.identity.counts
+    return Content(
+        files=[],
+        counts={"documents": sum(file.rows for file in chosen), "shards": len(chosen)},
+        decisions={
+            "shards": [vars(file) for file in chosen],
+            "invariants": {
+                "doc_ids_unique": True,
+                "doc_id": corpus.manifest.identity.decisions["doc_id"],
+                "english_filter_applied": corpus.manifest.identity.decisions["english_filter_applied"],
+                "nul_characters_removed": counts["nul_characters_removed"],
+                "split_rule": RULE,
+            },
+        },
+    )
+
+
+def chosen_paths(available: Sequence[str], recipe: SelectionRecipe, where: object) -> list[str]:
+    """Those of a snapshot's shards that belong to the set, in its order.
+
+    Raises:
+        UsageError: a pattern that matches no shard.
+    """
+    for pattern in recipe.shards:
+        if not any(fnmatch.fnmatchcase(path, pattern) for path in available):
+            shown = f"{available[0]} to {available[-1]}" if available else "none"
+            raise UsageError(f"no shard matches {pattern!r}", where, f"correct `selection.shards`; there are {shown}")
+    return [path for path in available if any(fnmatch.fnmatchcase(path, pattern) for pattern in recipe.shards)]
+
+
+def selected_shards(selection: Manifest) -> Sequence[FileContent]:
+    """The shards that a text manifest names, in manifest order."""
+    return [FileContent(**shard) for shard in selection.identity.decisions["shards"]]

@@ -1,0 +1,168 @@
+"""What a verification was asked for, what it checked, and what it found."""
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pipeline_assets.corpus.readers.hub_cache import CURE, HeldOfHub
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.chain import Chain, Finding
+from pipeline_assets.corpus.spine.rehash import Claim, Reading
+from pipeline_assets.corpus.spine.sample import Sample
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.verification.proof import ShardProof
+
+Verdict = Literal["intact", "intact of a sample", "incomplete", "damaged"]
+State = Literal["as_sealed", "read_before", "not_read", "damaged"]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How far a verification goes.
+
+    Attributes:
+        root: the data root in which the chain is followed upstream, and whose hub cache is looked into; None stays with
+            the artifact and its members.
+        sample: what is read of the bytes; None reads all.
+        threads: how many files are read at a time.
+    """
+
+    root: Path | None = None
+    sample: Sample | None = None
+    threads: int = 2
+    log_every_s: float = 10.0
+
+
+@dataclass
+class Proven:
+    """What was proven of an artifact's documents, and how; `why_not` says why nothing was."""
+
+    artifact: Artifact
+    how: str = ""
+    shards: list["ShardProof"] = field(default_factory=list)
+    shards_in_all: int = 0
+    why_not: str | None = None
+
+    @property
+    def documents(self) -> int:
+        """Found to be as they should be."""
+        return sum(shard.documents for shard in self.shards)
+
+    @property
+    def not_here(self) -> int:
+        """Drawn, but what they were made from isn't here."""
+        return sum(shard.not_here for shard in self.shards)
+
+
+@dataclass
+class Verification:
+    """What was checked, and what was found.
+
+    Attributes:
+        claims: of every file of the artifacts that is there in its size.
+        findings: all damage, and what is missing.
+        out_of_place: how many of the findings a look at the artifacts told: missing, of another size, not named.
+        hub: None where upstream was not asked for.
+        readings: of the claims, the hub cache's too, that were read, in their order; with a sample they are fewer.
+        proofs: of documents, where a sample was asked for with upstream.
+    """
+
+    folder: Path
+    scope: Scope
+    chain: Chain
+    claims: list[Claim]
+    findings: list[Finding]
+    out_of_place: int
+    hub: HeldOfHub | None
+    started_at: datetime.datetime
+    readings: list[Reading] = field(default_factory=list)
+    proofs: list[Proven] = field(default_factory=list)
+    seconds: float = 0.0
+    reading_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._reading_of = {id(reading.claim): reading for reading in self.readings}
+
+    def take(self, readings: Iterable[Reading]) -> None:
+        """Readings of claims, in any order; what they complain of is found."""
+        self._reading_of |= {id(reading.claim): reading for reading in readings}
+        self.readings = [self._reading_of[id(claim)] for claim in self.all_claims if id(claim) in self._reading_of]
+        own = {id(claim) for claim in self.claims}
+        for reading in self.readings:
+            if reading.complaint is not None:
+                what = reading.complaint if id(reading.claim) in own else f"{reading.complaint}; {CURE}"
+                self.findings.append(Finding(reading.claim.paths[0], what, reading.claim.owner))
+
+    def state_of(self, claim: Claim) -> State:
+        """What is known of a file."""
+        reading = self._reading_of.get(id(claim))
+        if reading is None:
+            return "not_read"
+        if reading.complaint is not None:
+            return "damaged"
+        return "as_sealed" if reading.found_at is None else "read_before"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Intact is said of what was read to the last byte, and of nothing else; incomplete, where only upstream
+        artifacts are missing.
+        """
+        if len(self.findings) > len(self.chain.missing):
+            return "damaged"
+        if self.findings:
+            return "incomplete"
+        return "intact" if not self.unread else "intact of a sample"
+
+    def is_damaged(self, artifact: Artifact) -> bool:
+        """Whether anything contradicts an artifact's own manifest."""
+        digest = artifact.manifest.digest
+        return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
+
+    @property
+    def all_claims(self) -> list[Claim]:
+        """Of the artifacts, then of the hub cache."""
+        return self.claims + (self.hub.claims if self.hub is not None else [])
+
+    @property
+    def unread(self) -> list[Claim]:
+        """Files that the sample left out."""
+        return [claim for claim in self.all_claims if id(claim) not in self._reading_of]
+
+    @property
+    def bytes_held(self) -> int:
+        """Of the artifacts' files that are as sealed."""
+        held = (self._reading_of.get(id(claim)) for claim in self.claims)
+        return sum(reading.claim.bytes for reading in held if reading is not None and reading.complaint is None)
+
+    @property
+    def bytes_read(self) -> int:
+        """By this process."""
+        return sum(reading.bytes_read for reading in self.readings)
+
+    @property
+    def bytes_before(self) -> int:
+        """By a process that was interrupted, and not again."""
+        return sum(reading.bytes_before for reading in self.readings)
+
+    @property
+    def percent_read(self) -> float:
+        """How much of the artifacts' bytes was read, whatever came of it."""
+        there = sum(claim.bytes for claim in self.claims)
+        read = sum(claim.bytes for claim in self.claims if id(claim) in self._reading_of)
+        return 100 * read / there if there else 100.0
+
+    @property
+    def documents_before(self) -> int:
+        """Proven by a process that was interrupted."""
+        shards = [shard for proven in self.proofs for shard in proven.shards]
+        return sum(shard.documents for shard in shards if shard.found_at is not None)
+
+    @property
+    def known_since(self) -> int | None:
+        """When the oldest of what an interrupted process found was found, in seconds since 1970."""
+        shards = [shard.found_at for proven in self.proofs for shard in proven.shards]
+        times = [reading.found_at for reading in self.readings] + shards
+        return min((time for time in times if time is not None), default=None)

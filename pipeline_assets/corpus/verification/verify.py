@@ -1,0 +1,128 @@
+"""An artifact, or its whole chain, held against what its manifests say: every file, or a sample."""
+
+import datetime
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline_assets.corpus.readers.hub_cache import held_of_hub
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
+from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.journal import Journal
+from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.rehash import Claim, rehash
+from pipeline_assets.corpus.spine.sample import Sample
+from pipeline_assets.corpus.verification.result import Proven, Scope, Verification
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.verification.proof import Prover
+
+_QUIET_S = 2.0
+
+
+def look_at_chain(folder: Path, scope: Scope) -> Verification:
+    """What manifests, names and sizes tell; what is to be read are claims.
+
+    Raises:
+        InputError: nothing is sealed in the folder, or its manifest was edited.
+    """
+    started_at = datetime.datetime.now(datetime.UTC)
+    chain = chain_of(folder, scope.root)
+    findings, claims = list(chain.broken), []
+    for artifact in chain.artifacts:
+        digest = artifact.manifest.digest
+        for item in present_files(artifact.folder, artifact.manifest):
+            path = artifact.folder / item.path
+            if isinstance(item, Damage):
+                findings.append(Finding(path, item.what, digest))
+            else:
+                claims.append(Claim(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
+    out_of_place = len(findings)
+    findings += chain.missing
+    hub = None if scope.root is None else held_of_hub(scope.root / CACHE_FOLDER, chain.outside)
+    if hub is not None:
+        findings += hub.findings
+    return Verification(folder, scope, chain, claims, findings, out_of_place, hub, started_at)
+
+
+def hold(found: Verification, journal: Journal) -> None:
+    """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched.
+
+    Raises:
+        InputError: an artifact was replaced meanwhile, so that nothing can be said of it.
+    """
+    _read(found, journal)
+    if found.scope.sample is not None and found.scope.root is not None:
+        _prove(found, found.scope.sample, found.scope.root, journal)
+    if found.findings:
+        _refuse_replaced(found.chain)
+    found.seconds = (datetime.datetime.now(datetime.UTC) - found.started_at).total_seconds()
+
+
+def _refuse_replaced(chain: Chain) -> None:
+    for artifact in chain.artifacts:
+        try:
+            now = read_manifest(artifact.folder)
+        except InputError:
+            continue
+        if now is not None and now != artifact.manifest:
+            raise InputError("it was replaced while it was read", artifact.folder, "run the same command again")
+
+
+def _read(found: Verification, journal: Journal) -> None:
+    scope, claims = found.scope, found.all_claims
+    if scope.sample is not None:
+        claims = [*_drawn(scope.sample, found.claims), *_drawn(scope.sample, found.hub.claims if found.hub else [])]
+    started = time.monotonic()
+    progress = Progress("verify", sum(claim.bytes for claim in claims), "bytes", scope.log_every_s, _QUIET_S)
+    found.take(rehash(claims, journal, scope.threads, progress))
+    found.reading_seconds = time.monotonic() - started
+
+
+def _drawn(sample: Sample, claims: Sequence[Claim]) -> list[Claim]:
+    return sample.fitting(claims, lambda claim: claim.bytes, lambda claim: (claim.owner, claim.name))
+
+
+def _prove(found: Verification, sample: Sample, root: Path, journal: Journal) -> None:
+    """Documents of every artifact of the chain that can be worked out again, as far as its upstream is here."""
+    from pipeline_assets.corpus.verification.proof import proofs
+
+    for artifact in found.chain.artifacts:
+        prover = _prover_of(artifact, found.chain, root)
+        if prover is None:
+            continue
+        proven = Proven(artifact)
+        found.proofs.append(proven)
+        if isinstance(prover, str):
+            proven.why_not = prover
+            continue
+        proven.how, proven.shards_in_all = prover.how, len(prover.shards)
+        for shard in proofs(prover, sample, journal, found.scope.threads, found.scope.log_every_s):
+            proven.shards.append(shard)
+            found.findings += [Finding(artifact.folder, what, artifact.manifest.digest) for what in shard.complaints]
+
+
+def _prover_of(artifact: Artifact, chain: Chain, root: Path) -> "Prover | str | None":
+    """How an artifact's documents are proven, or why they can't be; None for one that says nothing of documents."""
+    from pipeline_assets.corpus.megatron_split import SPLIT_STAGE
+    from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
+    from pipeline_assets.corpus.text_selection import SELECTION_STAGE
+    from pipeline_assets.corpus.verification.row_proof import RowProver
+    from pipeline_assets.corpus.verification.split_proof import SplitProver
+
+    stage = artifact.manifest.identity.stage.name
+    if stage == SNAPSHOT_STAGE.name:
+        return RowProver(artifact, root / CACHE_FOLDER)
+    if stage != SPLIT_STAGE.name:
+        return None
+    selection = chain.upstream_of(artifact, SELECTION_STAGE.name)
+    corpus = chain.upstream_of(artifact, SNAPSHOT_STAGE.name)
+    if selection is None or corpus is None:
+        return "what it was made from is not here"
+    try:
+        return SplitProver.of(artifact, selection, corpus)
+    except InputError as error:
+        return str(error)

@@ -1,0 +1,143 @@
+"""Runs the artifacts of a recipe through their assets, on the instance that the UI shows."""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import sqlalchemy.exc
+from dagster._core.instance.ref import InstanceRef
+
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.definitions import defs
+from resources.corpus_store import RECIPE_TAG
+
+_HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
+INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What one asset check said."""
+
+    name: str
+    passed: bool
+    is_warning: bool
+    because: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one target: its manifest, None where it waits for others, and its checks if it was run."""
+
+    target: Target
+    manifest: Manifest | None
+    was_current: bool
+    checks: tuple[CheckResult, ...] = ()
+
+
+def instance_home(root: Path) -> Path:
+    """The folder that DAGSTER_HOME names for a data root, and in it the project's configuration with absolute paths."""
+    home = root.absolute() / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    config = INSTANCE_CONFIG.read_text(encoding="utf-8").replace("data/dagster", str(home))
+    target = home / "dagster.yaml"
+    if not target.exists() or target.read_text(encoding="utf-8") != config:
+        durable.write_durably(target, config.encode())
+    return home
+
+
+def run_targets(
+    recipe: HealingRecipe, recipe_path: Path, root: Path, partition: str | None, store: Mapping[str, Any]
+) -> Iterator[Outcome]:
+    """Each target of the recipe, upstream first; those that are current are not run.
+
+    Args:
+        partition: only this partition of partitioned assets, and what it is made from.
+        store: config of the store, as in the UI's launchpad.
+    Raises:
+        InputError: as an asset raised it.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the run is marked as canceled.
+    """
+    config = {
+        **store,
+        "data_root": str(root.absolute()),
+        f"{recipe.system}_recipe": str(recipe_path.absolute()),
+        "wait_for_builder_s": 0,
+    }
+    with _instance(root) as instance:
+        _report_dead_runs(instance)
+        for target in recipe.targets():
+            if target.partition is not None and partition is not None and target.partition != partition:
+                continue
+            if target.state(root)[0] == "current":
+                yield Outcome(target, read_manifest(root / target.folder), was_current=True)
+            else:
+                checks = _materialize(target, instance, recipe.name, config)
+                yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
+
+
+def _instance(root: Path) -> dg.DagsterInstance:
+    """The data root's instance; what a run prints stays on this terminal instead of going to the UI's log files."""
+    no_capture = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+    reference = InstanceRef.from_dir(str(instance_home(root)), overrides={"compute_logs": no_capture})
+    return dg.DagsterInstance.from_ref(reference)
+
+
+def _report_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Runs of this command whose process was killed are shown as failed, not as running for ever."""
+    tags = {_HOST_TAG: socket.gethostname()}
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags=tags)):
+        process = run.tags[_PROCESS_TAG]
+        if not Path("/proc", process).exists():
+            instance.report_run_failed(run, f"process {process} was killed; the next run goes on from its shards")
+
+
+def _told_before(error: BaseException) -> InputError | None:
+    """What an asset said before something failed on the way: on a full disk the instance can't note it either."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, InputError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _materialize(
+    target: Target, instance: dg.DagsterInstance, recipe_name: str, config: Mapping[str, Any]
+) -> tuple[CheckResult, ...]:
+    job = defs.resolve_implicit_global_asset_job_def()
+    try:
+        result = job.execute_in_process(
+            asset_selection=[dg.AssetKey(target.kind.split("/"))],
+            partition_key=target.partition,
+            instance=instance,
+            tags={RECIPE_TAG: recipe_name, _HOST_TAG: socket.gethostname(), _PROCESS_TAG: str(os.getpid())},
+            run_config={
+                "resources": {"store": {"config": dict(config)}},
+                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+            },
+        )
+    except dg.Failure as failure:
+        if isinstance(failure.__cause__, InputError):
+            raise failure.__cause__ from None
+        raise
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise _told_before(error) or error from None
+    except dg.DagsterExecutionInterruptedError:
+        raise KeyboardInterrupt from None
+    return tuple(
+        CheckResult(
+            evaluation.check_name,
+            evaluation.passed,
+            evaluation.severity == dg.AssetCheckSeverity.WARN,
+            evaluation.description or "",
+        )
+        for evaluation in result.get_asset_check_evaluations()
+    )

@@ -1,0 +1,5 @@
+"""Every partitions definition. Coarse on purpose: shards live inside an asset, never as partitions."""
+
+import dagster as dg
+
+MEGATRON_SPLITS = dg.StaticPartitionsDefinition(["train", "valid"])

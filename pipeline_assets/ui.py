@@ -1,0 +1,75 @@
+"""`corpusmill ui`: `dagster dev` on a data root, with its own home, recipes and, for a demo, its hub."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.demo import HUB_FOLDER
+from pipeline_assets.launch import instance_home
+
+
+def serve_ui(root: Path, port: int, project: Path) -> None:
+    """Runs the UI until Ctrl-C or SIGTERM; both stop the web server, the daemon and their children.
+
+    Raises:
+        InputError: the port is taken. `dagster dev` would start all the same and fight over it.
+    """
+    if not root.exists():
+        if not root.absolute().parent.exists():
+            raise InputError("there is no such folder", root, "give the data root of a build with --data")
+        typer.echo(f"{root} is new: nothing is built there yet", err=True)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
+    environment = {
+        **os.environ,
+        "CORPUSMILL_DATA": str(root.absolute()),
+        "DAGSTER_HOME": str(instance_home(root)),
+        "PYTHONWARNINGS": "ignore",
+    }
+    with _hub_of(root) as endpoint:
+        if endpoint is not None:
+            environment["HF_ENDPOINT"] = endpoint
+        workspace = str(project / "workspace.yaml")
+        command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
+        typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {root.absolute()}; Ctrl-C stops it)")
+        process = subprocess.Popen(
+            command, cwd=environment["DAGSTER_HOME"], env=environment, preexec_fn=_default_signals
+        )
+        signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+        while True:
+            try:
+                status = process.wait()
+                break
+            except KeyboardInterrupt:
+                continue  # the terminal told dagster too; it stops its children first
+    if status not in (0, -signal.SIGINT, -signal.SIGTERM):
+        raise InputError(f"dagster dev ended with status {status}", root, "see its last lines above")
+
+
+def _default_signals() -> None:
+    """`dagster dev` can only be stopped softly if SIGINT is not ignored, as it is in a shell's background job."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def _hub_of(root: Path) -> Iterator[str | None]:
+    """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs."""
+    if not (root / HUB_FOLDER).is_dir():
+        yield None
+        return
+    from resources.loopback_hub import LoopbackHub
+
+    with LoopbackHub(root / HUB_FOLDER) as hub:
+        yield hub.endpoint

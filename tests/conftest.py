@@ -1,0 +1,116 @@
+"""A demo data root, built once by the command that users type, and a way to type commands."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline_assets import demo
+from resources.loopback_hub import LoopbackHub
+
+sys.path.insert(0, str(Path(__file__).parent))  # of demo_variants, forged
+
+PROJECT = Path(__file__).parents[1]
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", "from pipeline_assets.cli import main; main()", *map(str, arguments)]
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("CORPUSMILL_", "HF_", "DAGSTER_"))
+    }
+    return {**kept, "PYTHONPATH": str(PROJECT), "HF_HUB_DISABLE_XET": "1", **extra}
+
+
+@pytest.fixture(scope="session")
+def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Corpusmill:
+    """Types a command: `corpusmill("verify", folder)`; `env=`, `cwd=`, `user=` as subprocess has them."""
+    cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+    def typed(
+        *arguments: object, env: Mapping[str, str] | None = None, cwd: Path = PROJECT, **options: object
+    ) -> Typed:
+        return subprocess.run(
+            command(*arguments),
+            env=environment(cache | dict(env or {})),
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            **options,
+        )
+
+    return typed
+
+
+@pytest.fixture
+def started() -> Callable[..., subprocess.Popen[str]]:
+    """Types a command and doesn't wait: the process, leader of a group of its own, its stderr piped."""
+
+    def typed(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        words, variables = command(*arguments), environment(env or {})
+        return subprocess.Popen(words, env=variables, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    return typed
+
+
+@pytest.fixture(scope="session")
+def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
+    """A data root as `corpusmill demo` leaves it. Tests only read it."""
+    root = tmp_path_factory.mktemp("demo")
+    result = corpusmill("demo", "--data", root)
+    assert result.returncode == 0, result.stderr
+    return root
+
+
+@pytest.fixture
+def root(demo_root: Path, tmp_path: Path) -> Path:
+    """A copy of the demo's data root that a test may change."""
+    from demo_variants import copy_of
+
+    return copy_of(demo_root, tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def two_sets(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's data root with a second healing set of the same snapshot, a fifth of it valid. Tests only read it."""
+    from demo_variants import build, copy_of, write_recipe
+
+    root = copy_of(demo_root, tmp_path_factory.mktemp("two") / "data")
+    build(write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v2"), root, demo_root / "hub_cache")
+    return root
+
+
+@pytest.fixture
+def hub(demo_root: Path) -> Iterator[LoopbackHub]:
+    """The demo's hub, running."""
+    with LoopbackHub(demo_root / demo.HUB_FOLDER) as running:
+        yield running
+
+
+@pytest.fixture
+def recipe_in(tmp_path: Path, demo_root: Path) -> Callable[..., Path]:
+    """Writes the demo's recipe into a folder, changed: `recipe_in({"megatron.token_budget": 5})`."""
+
+    def written(changes: Mapping[str, object] | None = None, name: str = "healing_text_v1") -> Path:
+        recipe = yaml.safe_load((demo_root / "recipes" / "healing_text_v1.yaml").read_text())
+        for key, value in (changes or {}).items():
+            section = recipe
+            *path, last = key.split(".")
+            for part in path:
+                section = section[part]
+            section[last] = value
+        recipe["name"] = name
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(recipe, sort_keys=False))
+        return path
+
+    return written

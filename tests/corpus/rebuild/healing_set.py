@@ -1,0 +1,43 @@
+"""A small healing set, every artifact of it sealed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.manifest import Manifest
+
+NAMES = ("snapshot", "selection", "train", "valid", "dataset")
+
+
+@dataclass(frozen=True)
+class HealingSet:
+    """A recipe, built below a root by these run settings; the hub's bytes are in their cache."""
+
+    recipe: HealingRecipe
+    root: Path
+    settings: RunSettings
+
+    def build(self) -> None:
+        for target in self.recipe.targets():
+            KINDS[target.kind].build(target, self.root, True, self.settings)
+
+    def folder(self, name: str) -> Path:
+        targets = dict(zip(NAMES, self.recipe.targets(), strict=True))
+        return self.root / targets[name].folder
+
+    def manifest(self, name: str) -> Manifest:
+        manifest = read_manifest(self.folder(name))
+        assert manifest is not None
+        return manifest
+
+
+def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file and folder below a root, and when it was last touched; rebuilds and the hub's cache left out."""
+    return {
+        str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_size)
+        for path in sorted(root.rglob("*"))
+        if path.relative_to(root).parts[0] not in ("rebuilds", "hub_cache")
+    }

@@ -1,0 +1,205 @@
+"""A manifest and its inputs' manifests tell how an artifact was made; what this program can't make again is refused."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from forged import reseal
+from healing_set import HealingSet
+
+from pipeline_assets.corpus.rebuild.chain import read_chain
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.building import Building, OutputFile
+from pipeline_assets.corpus.spine.durable import write_durably
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.target import Content, Target
+
+
+def folders(made: HealingSet, name: str, with_upstream: bool) -> tuple[list[str], set[str]]:
+    """Where each step is built again, and what is read as it is sealed."""
+    chain = read_chain(made.folder(name), made.root, with_upstream)
+    names = {made.folder(name): name for name in ("snapshot", "selection", "train", "valid", "dataset")}
+    return [str(step.target.folder) for step in chain.steps], {names[artifact.folder] for artifact in chain.inputs}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "inputs"),
+    [
+        ("snapshot", ["fineweb_edu_snapshot"], set()),
+        ("selection", ["healing_text_manifest"], {"snapshot"}),
+        ("train", ["megatron_split"], {"selection", "snapshot"}),
+        (
+            "dataset",
+            ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"],
+            {"selection", "snapshot"},
+        ),
+    ],
+)
+def test_an_artifact_is_built_from_what_is_sealed_but_for_its_members(
+    made: HealingSet, name: str, steps: list[str], inputs: set[str]
+) -> None:
+    assert folders(made, name, with_upstream=False) == (steps, inputs)
+
+
+def test_with_upstream_all_is_built_again_once_and_nothing_sealed_is_read(made: HealingSet) -> None:
+    assert folders(made, "dataset", with_upstream=True) == (
+        [
+            "fineweb_edu_snapshot",
+            "healing_text_manifest",
+            "megatron_dataset/train",
+            "megatron_dataset/valid",
+            "megatron_dataset",
+        ],
+        set(),
+    )
+
+
+def test_the_targets_are_those_of_the_recipe(made: HealingSet) -> None:
+    chain = read_chain(made.folder("dataset"), made.root, with_upstream=True)
+
+    for step, target in zip(chain.steps, made.recipe.targets(), strict=True):
+        assert (step.target.kind, step.target.name, step.target.stage) == (target.kind, target.name, target.stage)
+        assert (step.target.recipe, step.target.tokenizer) == (target.recipe, target.tokenizer)
+        assert [other.role for other in step.target.upstream] == [other.role for other in target.upstream]
+        assert step.place == made.root / target.folder
+
+
+def test_an_artifact_outside_of_the_data_root_is_built_from_what_is_in_it(made: HealingSet, tmp_path: Path) -> None:
+    shutil.copytree(made.folder("dataset"), tmp_path / "moved")
+
+    chain = read_chain(tmp_path / "moved", made.root, with_upstream=False)
+
+    assert [step.place for step in chain.steps] == [
+        tmp_path / "moved" / "train",
+        tmp_path / "moved" / "valid",
+        tmp_path / "moved",
+    ]
+    assert rebuild(tmp_path / "moved", made.root, made.settings).is_identical
+
+
+def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: HealingSet) -> None:
+    manifest = made.manifest("train")
+    provenance = {"git_sha": "ab" * 20, "python": "3.11.2", "libraries": {"numpy": "1.26.0"}}
+    older = dataclasses.replace(manifest, provenance=provenance)
+    reseal(made.folder("train"), older, stage=StageVersion("megatron_split", 0))
+
+    with pytest.raises(UsageError) as refused:
+        read_chain(made.folder("train"), made.root, with_upstream=False)
+
+    assert str(refused.value) == (
+        f"{made.folder('train')}: pages_v1/train was made by megatron_split version 0, this program has megatron_split "
+        f"version 1; use the version that made it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
+    )
+
+
+def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_built(made: HealingSet) -> None:
+    manifest = made.manifest("snapshot")
+    reseal(made.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
+    for name, target in zip(("selection", "train"), made.recipe.targets()[1:], strict=False):
+        KINDS[target.kind].build(target, made.root, True, made.settings)
+        assert read_chain(made.folder(name), made.root, with_upstream=False).steps
+
+    with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 1"):
+        read_chain(made.folder("train"), made.root, with_upstream=True)
+
+
+def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> None:
+    manifest = dataclasses.replace(made.manifest("valid"), kind="weather/forecast", provenance={})
+    reseal(made.folder("valid"), manifest)
+
+    with pytest.raises(UsageError) as refused:
+        read_chain(made.folder("valid"), made.root, with_upstream=False)
+
+    assert str(refused.value) == (
+        f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program doesn't make; "
+        "use the version that made it: its manifest names none"
+    )
+
+
+def test_a_folder_where_nothing_is_sealed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_chain(tmp_path, tmp_path, with_upstream=False)
+
+    assert str(refused.value) == (
+        f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a sealed artifact"
+    )
+
+
+def test_a_manifest_that_was_edited_is_refused(made: HealingSet) -> None:
+    path = made.folder("train") / "manifest.json"
+    path.write_text(path.read_text().replace('"0.3"', '"0.4"'))
+
+    with pytest.raises(InputError, match="the manifest was edited"):
+        read_chain(made.folder("train"), made.root, with_upstream=False)
+
+
+def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
+    digest = made.manifest("snapshot").digest
+    (made.root / "manifests").mkdir()
+    copy = shutil.copyfile(made.folder("snapshot") / "manifest.json", made.root / "manifests" / "snapshot.json")
+    shutil.rmtree(made.folder("snapshot"))
+    words = f"it is made from healing/fineweb_edu_snapshot {digest}"
+
+    def refusal(with_upstream: bool) -> str:
+        with pytest.raises(DecisionNeeded) as refused:
+            read_chain(made.folder("train"), made.root, with_upstream)
+        return str(refused.value)
+
+    with_copy = refusal(with_upstream=False)
+    copy.unlink()
+
+    assert with_copy == (
+        f"{made.folder('train')}: {words}, which is not sealed below {made.root}; "
+        "give the data root that has it with --data, or build it again too with --upstream"
+    )
+    assert refusal(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
+    assert refusal(with_upstream=True) == (
+        f"{made.root}: {words}, of which no manifest is below corpora, selections, megatron or manifests; "
+        "give the data root that has it with --data"
+    )
+
+
+class TestOtherSystems:
+    """Nothing here knows the healing system: a kind that is registered can be rebuilt."""
+
+    @pytest.fixture
+    def words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Target]:
+        """Three artifacts in a row, each holding what the one before holds and a word more; two of one role."""
+
+        def make(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+            before = b"".join((root / other.folder / "words.txt").read_bytes() for other in target.upstream)
+            data = before + f"{target.recipe['word']}\n".encode()
+            sha256 = write_durably(building.path("words.txt"), data)
+            rows = data.count(b"\n")
+            return Content([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
+
+        stage = StageVersion("words", 1)
+        monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, by_files(make), lambda t: t.upstream))
+        targets: list[Target] = []
+        for word in ("one", "two", "three"):
+            upstream = tuple(targets[-1:])
+            targets.append(Target("words/said", word, Path("corpora", word), stage, {"word": word}, upstream))
+            KINDS["words/said"].build(targets[-1], tmp_path, False, RunSettings(EngineSettings()))
+        return targets
+
+    def test_it_is_rebuilt_though_what_lies_further_up_is_gone(self, words: list[Target], tmp_path: Path) -> None:
+        shutil.rmtree(tmp_path / words[0].folder)
+
+        done = rebuild(tmp_path / words[2].folder, tmp_path, RunSettings(EngineSettings()))
+
+        assert done.is_identical
+
+    def test_with_upstream_two_of_one_role_have_folders_of_their_own(self, words: list[Target], tmp_path: Path) -> None:
+        done = rebuild(tmp_path / words[2].folder, tmp_path, RunSettings(EngineSettings()), with_upstream=True)
+
+        assert [(outcome.step.manifest.name, outcome.verdict) for outcome in done.outcomes] == [
+            ("one", "identical"),
+            ("two", "identical"),
+            ("three", "identical"),
+        ]
+        assert len({outcome.step.target.folder for outcome in done.outcomes}) == 3

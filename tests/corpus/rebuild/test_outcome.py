@@ -1,0 +1,180 @@
+"""Which side is wrong: what came out is held against the manifest, and so is what is sealed."""
+
+import dataclasses
+import io
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from forged import forge, overwrite, reseal
+from healing_set import HealingSet
+
+from pipeline_assets.corpus.rebuild.outcome import FileFinding, Outcome, changed_versions
+from pipeline_assets.corpus.rebuild.row_differences import FieldDifference, RowDifference
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.spine.provenance import versions
+
+
+@pytest.fixture
+def judged(made: HealingSet) -> Callable[[str], Outcome]:
+    """The outcome of rebuilding one artifact of the set."""
+    return lambda name: rebuild(made.folder(name), made.root, made.settings).outcomes[-1]
+
+
+def only(findings: object) -> FileFinding:
+    [finding] = findings  # type: ignore[misc]
+    return finding
+
+
+def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    path = made.folder("train") / "tokens.bin"
+    ids = np.frombuffer(path.read_bytes(), np.int32).copy()
+    then, ids[1] = ids[1], 12345
+    forge(made.folder("train"), "tokens.bin", ids.tobytes())
+
+    outcome = judged("train")
+
+    finding = only(outcome.files)
+    assert outcome.verdict == "different"
+    assert (finding.path, finding.damage, finding.is_as_promised) == ("tokens.bin", None, False)
+    assert finding.rows is not None
+    assert (finding.rows.unit, finding.rows.differing) == ("sequences", 1)
+    [field] = finding.rows.first[0].fields
+    assert (field.name, f"»{then}«" in str(field.rebuilt)) == ("token 1", True)
+    assert "»12345«" in str(field.sealed)
+
+
+def test_another_text_is_a_difference_named_by_its_document(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    path = made.folder("snapshot") / "shards" / "00001.jsonl.zst"
+    lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().splitlines()
+    document = msgspec.json.decode(lines[4])
+    lines[4] = msgspec.json.encode(document | {"text": document["text"].replace("naïve", "naive")})
+    forge(made.folder("snapshot"), "shards/00001.jsonl.zst", zstandard.compress(b"\n".join(lines) + b"\n"))
+
+    finding = only(judged("snapshot").files)
+
+    assert finding.rows is not None
+    assert finding.rows.first == (
+        RowDifference(
+            4,
+            document["doc_id"],
+            [FieldDifference("text", finding.rows.first[0].fields[0].sealed, document["text"].rstrip("\n") + "\n")],
+        ),
+    )
+    assert str(finding.rows.first[0].fields[0].sealed).startswith("Page 14: a naive ")
+
+
+def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    folder = made.folder("valid")
+    table = pq.read_table(folder / "documents.parquet")
+    more = pa.concat_tables([table, table.slice(0, 1)])
+    stream = io.BytesIO()
+    pq.write_table(more, stream)
+    forge(folder, "documents.parquet", stream.getvalue(), rows=len(more))
+
+    finding = only(judged("valid").files)
+
+    assert finding.sealed is not None and finding.rebuilt is not None and finding.rows is not None
+    assert (finding.sealed.rows, finding.rebuilt.rows) == (len(table) + 1, len(table))
+    assert (finding.rows.differing, finding.rows.first[0].row) == (1, len(table))
+
+
+def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    manifest = made.manifest("valid")
+    reseal(made.folder("valid"), manifest, files=manifest.identity.files[:-1])
+
+    finding = only(judged("valid").files)
+
+    assert (finding.path, finding.sealed, finding.rows) == ("rejects.jsonl.zst", None, None)
+    assert finding.rebuilt == manifest.identity.files[-1]
+
+
+def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    manifest = made.manifest("snapshot")
+    [first, *rest] = manifest.identity.inputs
+    counts = {**manifest.identity.counts, "documents": 99}
+    decisions = {**manifest.identity.decisions, "doc_id": "by chance"}
+    inputs = [{**first, "digest": "sha256:0"}, *rest]
+    reseal(made.folder("snapshot"), manifest, counts=counts, decisions=decisions, inputs=inputs)
+
+    outcome = judged("snapshot")
+
+    assert (outcome.verdict, outcome.files) == ("different", [])
+    assert outcome.elsewhere == [
+        "counts.documents: 99 → 38",
+        "decisions.doc_id: by chance → column id",
+        f"inputs.{first['name']}.digest: sha256:0 → {first['digest']}",
+    ]
+
+
+def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    path = made.folder("train") / "tokens.bin"
+    data = bytearray(path.read_bytes())
+    data[8] ^= 1
+    overwrite(path, bytes(data))
+
+    outcome = judged("train")
+
+    finding = only(outcome.files)
+    assert (outcome.verdict, outcome.elsewhere) == ("damaged", [])
+    assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("train").digest
+    assert finding.is_as_promised
+    assert finding.damage is not None and finding.damage.startswith("sha256 is ")
+    assert finding.rows is not None and (finding.rows.unit, finding.rows.differing) == ("sequences", 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "damage"), [(None, "the file is missing"), (b"", "has 0 bytes, sealed with")], ids=["missing", "empty"]
+)
+def test_a_sealed_file_that_is_gone_is_damage_too(
+    data: bytes | None, damage: str, made: HealingSet, judged: Callable[[str], Outcome]
+) -> None:
+    path = made.folder("valid") / "documents.parquet"
+    path.unlink() if data is None else overwrite(path, data)
+
+    outcome = judged("valid")
+
+    finding = only(outcome.files)
+    assert (outcome.verdict, finding.is_as_promised, finding.rows is None) == ("damaged", True, data is None)
+    assert str(finding.damage).startswith(damage)
+
+
+def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+    folder = made.folder("valid")
+    forge(folder, "tokens.bin", bytes(len((folder / "tokens.bin").read_bytes())))
+    overwrite(folder / "tokens.bin", b"\1" * len((folder / "tokens.bin").read_bytes()))
+
+    outcome = judged("valid")
+
+    finding = only(outcome.files)
+    assert outcome.verdict == "different"
+    assert not finding.is_as_promised and finding.damage is not None
+
+
+def test_versions_that_are_others_here_are_named(made: HealingSet) -> None:
+    provenance = made.manifest("train").provenance
+    libraries = {name: version for name, version in provenance["libraries"].items() if name != "tiktoken"}
+
+    assert changed_versions(provenance, versions()) == []
+    older = {**provenance, "python": "3.1", "libraries": {**libraries, "zstandard": "0.1"}}
+    changed = changed_versions(older, versions())
+
+    assert [(one.name, one.sealed) for one in changed] == [("python", "3.1"), ("tiktoken", None), ("zstandard", "0.1")]
+    assert changed[2].here == versions()["zstandard"]
+    assert {one.name for one in changed_versions({}, versions())} >= {"program", "python", "platform", "numpy"}
+
+
+def test_the_provenance_of_the_sealed_one_has_no_part_in_the_verdict(
+    made: HealingSet, judged: Callable[[str], Outcome]
+) -> None:
+    manifest = made.manifest("selection")
+    reseal(made.folder("selection"), dataclasses.replace(manifest, provenance={"builder": 1}))
+
+    outcome = judged("selection")
+
+    assert outcome.verdict == "identical"
+    assert [one.sealed for one in outcome.versions] == [None] * len(versions())

@@ -1,0 +1,233 @@
+"""Rows that differ are counted at their places, and the first are shown where they part; memory stays bounded."""
+
+import math
+import random
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
+from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.rebuild.row_differences import (
+    SHOWN_ROWS,
+    FieldDifference,
+    RowDifference,
+    RowDifferences,
+    row_differences,
+)
+
+SEVERAL = st.lists(st.integers(0, 2), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RowDifferences]:
+    """Writes two files of one name by a function, and compares them."""
+    folder = tmp_path_factory.mktemp("sides")
+
+    def compare(name: str, write: Callable[..., None], sealed: object, rebuilt: object) -> RowDifferences:
+        paths = folder / "sealed" / name, folder / "rebuilt" / name
+        for path, content in zip(paths, (sealed, rebuilt), strict=True):
+            path.parent.mkdir(exist_ok=True)
+            write(path, content)
+        return row_differences(*paths)
+
+    return compare
+
+
+def write_lines(path: Path, rows: Sequence[object]) -> None:
+    with JsonlZstWriter(path, level=1) as writer:
+        for row in rows:
+            writer.write_lines(msgspec.json.encode(row) + b"\n", 1)
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    pq.write_table(table, path, row_group_size=3)
+
+
+def write_sequences(path: Path, sequences: Sequence[Sequence[int]]) -> None:
+    ids = np.array([token for sequence in sequences for token in sequence], np.int32)
+    path.with_suffix(".bin").write_bytes(ids.tobytes())
+    path.with_suffix(".idx").write_bytes(index_bytes(np.array([len(one) for one in sequences], np.int32)))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def places(sealed: Sequence[object], rebuilt: Sequence[object]) -> list[int]:
+    """Where two lists are not the same, the slow way."""
+    longer = max(len(sealed), len(rebuilt))
+    return [row for row in range(longer) if list(sealed[row : row + 1]) != list(rebuilt[row : row + 1])]
+
+
+def doc_id_alone(value: int) -> dict[str, object]:
+    return {"doc_id": f"id-{value}"}
+
+
+def ends(value: int) -> list[int]:
+    return [7] * value + [9]
+
+
+def write_doc_ids(path: Path, rows: Sequence[dict[str, object]]) -> None:
+    write_parquet(path, pa.Table.from_pylist(list(rows), pa.schema({"doc_id": pa.string()})))
+
+
+@settings(max_examples=30, deadline=None)
+@given(sealed=SEVERAL, rebuilt=SEVERAL)
+@pytest.mark.parametrize(
+    ("name", "write", "unit", "row"),
+    [
+        ("rows.jsonl.zst", write_lines, "rows", doc_id_alone),
+        ("rows.parquet", write_doc_ids, "rows", doc_id_alone),
+        ("tokens.bin", write_sequences, "sequences", ends),
+        ("tokens.idx", write_sequences, "sequences", ends),
+    ],
+)
+def test_rows_that_differ_are_counted_and_the_first_shown(
+    name: str,
+    write: Callable[..., None],
+    unit: str,
+    row: Callable[[int], object],
+    sealed: list[int],
+    rebuilt: list[int],
+    sides: Callable[..., RowDifferences],
+) -> None:
+    found = sides(name, write, [row(value) for value in sealed], [row(value) for value in rebuilt])
+
+    expected = places(sealed, rebuilt)
+    if expected:
+        assert (found.unit, found.sealed, found.rebuilt) == (unit, len(sealed), len(rebuilt))
+        assert (found.differing, [one.row for one in found.first]) == (len(expected), expected[:SHOWN_ROWS])
+    else:
+        assert (found.unit, found.differing, found.because) == ("bytes", 0, "its rows are the same")
+
+
+def test_a_document_is_shown_by_its_id_and_where_its_values_part(sides: Callable[..., RowDifferences]) -> None:
+    text = "long " * 40
+    one = {"text": text + "tale", "doc_id": "page-3", "meta": {"url": "a", "score": 2}}
+    other = {"text": text + "tail", "doc_id": "page-3", "meta": {"url": "a", "score": 3, "dump": None}}
+
+    found = sides("00000.jsonl.zst", write_lines, [one], [other])
+
+    assert found.first == (
+        RowDifference(
+            0,
+            "page-3",
+            [
+                FieldDifference("text", "…ng long long long long long tale", "…ng long long long long long tail"),
+                FieldDifference("meta.score", "2", "3"),
+                FieldDifference("meta.dump", None, "null"),
+            ],
+        ),
+    )
+
+
+def test_a_row_that_one_side_lacks_is_nothing_there(sides: Callable[..., RowDifferences]) -> None:
+    found = sides("rejects.jsonl.zst", write_lines, [], [{"file": "a.parquet", "row": 7}])
+
+    assert (found.sealed, found.rebuilt, found.differing) == (0, 1, 1)
+    assert found.first[0].fields == [FieldDifference("file", None, "a.parquet"), FieldDifference("row", None, "7")]
+
+
+def test_tokens_are_shown_around_the_first_that_differs(sides: Callable[..., RowDifferences]) -> None:
+    found = sides("tokens.bin", write_sequences, [[1, 2], [*range(20)]], [[1, 2], [*range(9), 99, *range(10, 20), 5]])
+
+    assert found.first == (
+        RowDifference(
+            1,
+            None,
+            [
+                FieldDifference("token 9", "… 5 6 7 8 »9« 10 11 12 13 …", "… 5 6 7 8 »99« 10 11 12 13 …"),
+                FieldDifference("tokens", "20", "21"),
+            ],
+        ),
+    )
+
+
+@pytest.mark.parametrize("rows", [[], [1, 2]])
+def test_tables_of_other_columns_are_told_by_their_schemas(
+    rows: list[int], sides: Callable[..., RowDifferences]
+) -> None:
+    tables = (pa.table({"a": pa.array(rows, kind)}) for kind in (pa.int64(), pa.int32()))
+
+    found = sides("t.parquet", write_parquet, *tables)
+
+    assert (found.unit, found.differing) == ("schemas", 1)
+    assert found.first[0].fields == [FieldDifference("columns", "a: int64", "a: int32")]
+
+
+def test_a_nan_is_no_other_value_than_a_nan(sides: Callable[..., RowDifferences]) -> None:
+    found = sides("t.parquet", write_parquet, pa.table({"a": [math.nan, 1.0]}), pa.table({"a": [float("nan"), 2.0]}))
+
+    assert [one.row for one in found.first] == [1]
+
+
+def test_a_file_that_cannot_be_read_is_compared_byte_for_byte_and_says_why(
+    sides: Callable[..., RowDifferences],
+) -> None:
+    whole = zstandard.ZstdCompressor(write_checksum=True).compress(b'{"a":1}\n')
+    torn = whole[:10] + bytes([whole[10] ^ 1]) + whole[11:-1]
+
+    found = sides("rows.jsonl.zst", write_bytes, torn, whole)
+
+    assert (found.unit, found.sealed, found.rebuilt, found.differing) == ("bytes", len(whole) - 1, len(whole), 2)
+    assert [(one.row, one.fields[0].name) for one in found.first] == [(10, "byte"), (len(whole) - 1, "byte")]
+    assert found.first[1].fields[0].sealed is None
+    assert found.because is not None and "the zstd stream is" in found.because
+
+
+def test_an_index_that_does_not_fit_its_tokens_is_compared_byte_for_byte(
+    sides: Callable[..., RowDifferences], tmp_path: Path
+) -> None:
+    def write(path: Path, cut: int) -> None:
+        write_sequences(path, [[1, 2, 3]])
+        path.with_suffix(".bin").write_bytes(path.with_suffix(".bin").read_bytes()[: 12 - cut])
+
+    found = sides("tokens.bin", write, 4, 0)
+
+    assert (found.unit, found.differing) == ("bytes", 4)
+    assert found.because is not None and "lengths and pointers don't fit the tokens" in found.because
+
+
+@settings(max_examples=30, deadline=None)
+@given(sealed=st.binary(max_size=40), rebuilt=st.binary(max_size=40))
+def test_bytes_of_other_files_are_counted(sealed: bytes, rebuilt: bytes, sides: Callable[..., RowDifferences]) -> None:
+    found = sides("input_ids.mmap", write_bytes, sealed, rebuilt)
+
+    expected = places(sealed, rebuilt)
+    assert (found.sealed, found.rebuilt, found.differing) == (len(sealed), len(rebuilt), len(expected))
+    assert [one.row for one in found.first] == expected[:SHOWN_ROWS]
+    assert found.because is None
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl.zst", "rows.parquet"])
+def test_memory_does_not_grow_with_the_rows_that_differ(name: str, tmp_path: Path) -> None:
+    """Five MB a side and three times that, of which every row differs."""
+    peaks = []
+
+    for rows in (8_000, 24_000):
+        paths = [tmp_path / str(rows) / side / name for side in ("sealed", "rebuilt")]
+        for path in paths:
+            path.parent.mkdir(parents=True)
+            noise = random.Random(str(path.parent))
+            texts = [noise.randbytes(300).hex() for _ in range(rows)]
+            if name == "rows.parquet":
+                pq.write_table(pa.table({"text": texts}), path, row_group_size=500)
+            else:
+                write_lines(path, [{"text": text} for text in texts])
+        tracemalloc.start()
+        found = row_differences(*paths)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (found.sealed, found.rebuilt, found.differing, len(found.first)) == (rows, rows, rows, SHOWN_ROWS)
+
+    assert peaks[1] < 1.2 * peaks[0], peaks

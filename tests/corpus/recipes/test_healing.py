@@ -1,0 +1,163 @@
+"""The healing recipe that ships, and the artifacts that it names."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pydantic
+import pytest
+import yaml
+
+from pipeline_assets.corpus.megatron_split import describe_dataset
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.sampling.split import SPLITS
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
+REVISION = "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
+
+
+def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
+    recipe = HealingRecipe.read(RECIPE)
+
+    assert (recipe.snapshot.dataset, recipe.snapshot.revision) == ("HuggingFaceFW/fineweb-edu", REVISION)
+    assert recipe.megatron.tokenizer.sha256 == VOCABULARY_SHA256
+    assert (recipe.megatron.token_budget, recipe.megatron.valid_fraction) == (200_000_000, "0.1")
+    assert recipe.snapshot.amount.limit(200_000_000) == ("text_bytes", 1_104_000_000)
+
+
+def test_a_recipe_names_five_artifacts_upstream_first() -> None:
+    targets = HealingRecipe.read(RECIPE).targets()
+
+    assert [(target.kind, str(target.folder)) for target in targets] == [
+        ("healing/fineweb_edu_snapshot", f"corpora/fineweb_edu/{REVISION}"),
+        ("healing/healing_text_manifest", "selections/healing_text_v1"),
+        ("healing/megatron_split", "megatron/healing_text_v1/train"),
+        ("healing/megatron_split", "megatron/healing_text_v1/valid"),
+        ("healing/megatron_dataset", "megatron/healing_text_v1"),
+    ]
+
+
+def test_each_manifest_has_a_name_of_its_own_in_git() -> None:
+    targets = HealingRecipe.read(RECIPE).targets()
+
+    assert [target.export_as for target in targets] == [
+        f"fineweb_edu_{REVISION}.json",
+        "healing_text_v1.json",
+        "healing_text_v1_train.json",
+        "healing_text_v1_valid.json",
+        "healing_text_v1_megatron.json",
+    ]
+
+
+def test_the_snapshot_has_its_folder_by_its_own_name_and_the_rest_by_the_recipes(
+    healing_recipe: Callable[..., HealingRecipe],
+) -> None:
+    targets = healing_recipe(REVISION, {"name": "pages_small"}).targets()
+
+    assert [(str(target.folder), target.named_by) for target in targets] == [
+        (f"corpora/pages_small/{REVISION}", "snapshot.name"),
+        ("selections/pages_v1", "name"),
+        ("megatron/pages_v1/train", "name"),
+        ("megatron/pages_v1/valid", "name"),
+        ("megatron/pages_v1", "name"),
+    ]
+    assert (targets[0].name, targets[0].export_as) == (f"pages_small_{REVISION}", f"pages_small_{REVISION}.json")
+
+
+def test_the_same_content_under_other_names_has_the_same_digests(
+    publish: Callable[..., str],
+    healing_recipe: Callable[..., HealingRecipe],
+    build_snapshot: Callable[..., Artifact],
+    build_megatron: Callable[..., Artifact],
+    tmp_path: Path,
+) -> None:
+    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
+    first = healing_recipe(publish({"a.parquet": table}))
+    snapshot = first.snapshot.model_copy(update={"name": "leaves"})
+    second = first.model_copy(update={"name": "leaves_v1", "snapshot": snapshot})
+
+    def states(recipe: HealingRecipe) -> list[tuple[str, str]]:
+        build_snapshot(recipe, tmp_path)
+        splits = {split: build_megatron(recipe, tmp_path, split) for split in SPLITS}
+        recipe.megatron_dataset().seal_members(tmp_path, describe_dataset(splits, recipe.megatron), {})
+        return [target.state(tmp_path) for target in recipe.targets()]
+
+    of_first, of_second = states(first), states(second)
+
+    assert of_first == of_second
+    assert [state for state, _ in of_first] == ["current"] * 5
+    assert {path.name for path in (tmp_path / "corpora").iterdir()} == {"pages", "leaves"}
+    assert {path.name for path in (tmp_path / "megatron").glob("[!.]*")} == {"pages_v1", "leaves_v1"}
+
+
+def test_the_token_budget_is_part_of_a_snapshot_only_where_its_amount_is_a_multiple_of_it(
+    healing_recipe: Callable[..., HealingRecipe],
+) -> None:
+    multiple = {"amount": {"times_token_budget": "2", "utf8_bytes_per_token": "4"}}
+
+    fixed = healing_recipe(REVISION).fineweb_edu_snapshot()
+    following = healing_recipe(REVISION, multiple).fineweb_edu_snapshot()
+
+    assert "token_budget" not in fixed.recipe
+    assert following.recipe["token_budget"] == 1_000_000
+
+
+@pytest.mark.parametrize("revision", ["main", "", "87f0914", REVISION.upper(), REVISION + "0", REVISION + "\n"])
+def test_a_revision_that_is_no_commit_is_refused(healing_recipe: Callable[..., HealingRecipe], revision: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match="a revision is a commit of 40 hex digits, since a branch moves"):
+        healing_recipe(revision)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"rules": ["int_score"]}, "'int_score' is no rule; write"),
+        ({"dataset": "fineweb-edu"}, "String should match pattern"),
+        ({"files": []}, "at least 1 item"),
+        ({"shard_text_bytes": 0}, "greater than 0"),
+        ({"max_reject_fraction": "1 %"}, "String should match pattern"),
+        ({"columns": {"text": "text"}}, "Field required"),
+        ({"name": "../pages"}, "String should match pattern"),
+        ({"name": ""}, "String should match pattern"),
+    ],
+)
+def test_a_section_out_of_range_is_refused(
+    healing_recipe: Callable[..., HealingRecipe], change: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(pydantic.ValidationError, match=complaint):
+        healing_recipe(REVISION, change)
+
+
+def changed(tmp_path: Path, section: str, key: str, value: object) -> Path:
+    """The shipped recipe with one value changed; None takes the key away."""
+    recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
+    part = recipe[section] if section != "tokenizer" else recipe["megatron"]["tokenizer"]
+    part.pop(key)
+    part |= {} if value is None else {key: value}
+    path = tmp_path / RECIPE.name
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def test_a_recipe_whose_snapshot_has_no_name_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path, "snapshot", "name", None)
+
+    with pytest.raises(UsageError) as refused:
+        HealingRecipe.read(path)
+
+    assert str(refused.value) == f"{path}: the key `snapshot.name` is missing; add it"
+
+
+def test_a_recipe_that_pins_another_vocabulary_than_the_shipped_one_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path, "tokenizer", "sha256", "ab" * 32)
+
+    with pytest.raises(UsageError) as refused:
+        HealingRecipe.read(path)
+
+    assert str(refused.value) == (
+        f"{path}: `megatron.tokenizer.sha256` is '{'ab' * 32}': "
+        f"the vocabulary that ships with this program has {VOCABULARY_SHA256}; correct the value"
+    )

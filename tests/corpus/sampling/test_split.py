@@ -1,0 +1,94 @@
+"""Train or valid, by a hash of the document id: known ids, the edges of the fraction, and how a budget is shared."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.sampling.split import RULE, SPLITS, split_budget, split_rule
+
+FRACTIONS = st.decimals(0, 1, allow_nan=False, places=4).map(str)
+
+
+@pytest.mark.parametrize(
+    ("doc_id", "first_64_bits"),
+    [
+        ("a", 0xCA978112CA1BBDCA),
+        ("abc", 0xBA7816BF8F01CFEA),
+        ("", 0xE3B0C44298FC1C14),
+        ("<urn:uuid:日本>", 0xAC4B26747CCE4DC1),
+    ],
+)
+def test_an_id_is_valid_from_the_fraction_on_that_its_hash_stands_for(doc_id: str, first_64_bits: int) -> None:
+    # 64 bits over 2**64 have a finite decimal: at this fraction the threshold is the hash itself.
+    at_hash = exact_decimal(first_64_bits)
+    above_hash = exact_decimal(first_64_bits + 1)
+
+    assert split_rule(at_hash)(doc_id) == "train"
+    assert split_rule(above_hash)(doc_id) == "valid"
+
+
+def exact_decimal(bits: int) -> str:
+    """bits / 2**64 as a decimal string: 2**-64 is 5**64 / 10**64."""
+    return f"{bits // 2**64}.{bits % 2**64 * 5**64:064d}"
+
+
+@pytest.mark.parametrize(
+    ("valid_fraction", "expected"),
+    [
+        ("0", "train train train train train train"),
+        ("0.1", "train valid valid train train train"),
+        ("0.75", "train valid valid train valid train"),
+        ("1", "valid valid valid valid valid valid"),
+    ],
+)
+def test_known_ids_land_where_the_rule_puts_them(valid_fraction: str, expected: str) -> None:
+    ids = ["page-0", "page-1", "page-2", "page-3", "page-4", "page-11"]
+
+    assert " ".join(map(split_rule(valid_fraction), ids)) == expected
+
+
+def test_about_a_tenth_of_many_ids_is_valid() -> None:
+    split_of = split_rule("0.1")
+
+    valid = sum(split_of(f"page-{number}") == "valid" for number in range(10_000))
+
+    assert valid == 974
+
+
+@given(doc_id=st.text(st.characters(exclude_categories=["Cs"])), fraction=FRACTIONS)
+def test_the_same_id_always_lands_in_the_same_split(doc_id: str, fraction: str) -> None:
+    assert split_rule(fraction)(doc_id) == split_rule(fraction)(doc_id)
+
+
+@given(doc_id=st.text(st.characters(exclude_categories=["Cs"])), fractions=st.lists(FRACTIONS, min_size=2, max_size=2))
+def test_a_larger_fraction_only_moves_documents_from_train_to_valid(doc_id: str, fractions: list[str]) -> None:
+    smaller, larger = sorted(fractions, key=float)
+
+    moved = split_rule(smaller)(doc_id), split_rule(larger)(doc_id)
+
+    assert moved != ("valid", "train")
+
+
+@pytest.mark.parametrize(
+    ("token_budget", "valid_fraction", "train", "valid"),
+    [
+        (200_000_000, "0.1", 180_000_000, 20_000_000),
+        (10, "0.29", 8, 2),
+        (1, "0.9", 1, 0),
+        (1, "0", 1, 0),
+        (1, "1", 0, 1),
+        (10**18 + 3, "0.1", 900_000_000_000_000_003, 100_000_000_000_000_000),
+    ],
+)
+def test_valid_gets_its_fraction_rounded_down_and_train_the_rest(
+    token_budget: int, valid_fraction: str, train: int, valid: int
+) -> None:
+    assert split_budget(token_budget, valid_fraction, "train") == train
+    assert split_budget(token_budget, valid_fraction, "valid") == valid
+
+
+def test_the_rule_as_manifests_state_it_names_hash_and_threshold() -> None:
+    assert SPLITS == ("train", "valid")
+    assert RULE == (
+        "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
+    )

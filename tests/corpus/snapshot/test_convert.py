@@ -1,0 +1,294 @@
+"""From rows to Documents: what a Document holds, which rows are dropped, which are rejected and why."""
+
+import datetime
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_hub import LoopbackHub
+
+Take = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+
+
+def pages(rows: int, **columns: object) -> pa.Table:
+    texts = [f"Text of page {number}." for number in range(rows)]
+    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(rows)], **columns})
+
+
+def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(take: Take, documents_of: Read) -> None:
+    table = pages(1, score=[3.5], language=["en"], tags=[["a", None]], crawled=pa.array([None], pa.int64()))
+
+    snapshot = take({"data/a.parquet": table})
+
+    assert documents_of(snapshot) == [
+        {
+            "text": "Text of page 0.",
+            "source": "pages",
+            "domain": "web",
+            "doc_id": "page-0",
+            "license_tag": "cc0",
+            "created_at": None,
+            "meta": {
+                "score": 3.5,
+                "language": "en",
+                "tags": ["a", None],
+                "crawled": None,
+                "source_file": "data/a.parquet",
+                "source_row": 0,
+            },
+        }
+    ]
+
+
+def test_rows_without_usable_text_are_rejected_each_with_its_reason(
+    take: Take, documents_of: Read, rejects_of: Read, text_column: Callable[[Sequence[bytes | None]], pa.Array]
+) -> None:
+    bad = [None, b"", b"caf\xe9", b"ok\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\0\0", "Übung".encode()]
+    good = [f"Text of page {number}.".encode() for number in range(200)]
+    table = pa.table({"text": text_column(bad + good), "id": [f"page-{number}" for number in range(207)]})
+
+    snapshot = take({"a.parquet": table}, max_reject_fraction="0.03")
+
+    assert rejects_of(snapshot) == [
+        {"file": "a.parquet", "row": 0, "reason": "no_text", "detail": "null"},
+        {"file": "a.parquet", "row": 1, "reason": "empty_text", "detail": ""},
+        {"file": "a.parquet", "row": 2, "reason": "invalid_utf8", "detail": "unexpected end of data at byte 3"},
+        {"file": "a.parquet", "row": 3, "reason": "lone_surrogate", "detail": "at byte 2"},
+        {"file": "a.parquet", "row": 4, "reason": "lone_surrogate", "detail": "at byte 0"},
+        {"file": "a.parquet", "row": 5, "reason": "empty_text", "detail": "nothing but NUL"},
+    ]
+    assert [document["text"] for document in documents_of(snapshot)][:2] == ["Übung", "Text of page 0."]
+    assert snapshot.manifest.identity.counts["ledger"] == {
+        "in": 207,
+        "out": 201,
+        "dropped": {},
+        "rejected": {"empty_text": 2, "invalid_utf8": 1, "lone_surrogate": 2, "no_text": 1},
+    }
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_bytes_that_are_no_utf8_in_any_column_reject_the_row_alone(
+    take: Take, documents_of: Read, rejects_of: Read, kind: pa.DataType
+) -> None:
+    raw = [b"https://a", b"https://\xff", None]
+    url = pa.array(raw, pa.binary())
+    if pa.types.is_dictionary(kind):
+        codes = pa.array([0, 1, None], pa.int32())
+        url = pa.DictionaryArray.from_arrays(codes, pa.array(raw[:2], pa.binary()).view(pa.string()))
+    else:
+        url = (url.cast(pa.large_binary()) if kind == pa.large_string() else url).view(kind)
+
+    snapshot = take({"a.parquet": pages(3, url=url)}, max_reject_fraction="0.5")
+
+    assert [document["meta"]["url"] for document in documents_of(snapshot)] == ["https://a", None]  # type: ignore[index]
+    assert rejects_of(snapshot) == [
+        {"file": "a.parquet", "row": 1, "reason": "invalid_utf8", "detail": "invalid start byte at byte 8"}
+    ]
+
+
+def test_bytes_that_are_no_utf8_inside_a_list_reject_the_row_alone(
+    take: Take, documents_of: Read, rejects_of: Read, text_column: Callable[[Sequence[bytes | None]], pa.Array]
+) -> None:
+    tags = pa.ListArray.from_arrays([0, 1, 3], text_column([b"a", b"b", b"\xff"]))
+
+    snapshot = take({"a.parquet": pages(2, tags=tags)}, max_reject_fraction="0.5")
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0"]
+    assert rejects_of(snapshot) == [
+        {"file": "a.parquet", "row": 1, "reason": "invalid_utf8", "detail": "invalid start byte at byte 0"}
+    ]
+
+
+def test_a_file_whose_text_is_no_text_is_rejected_row_by_row(take: Take, documents_of: Read, rejects_of: Read) -> None:
+    numbers = pa.table({"text": [1, 2], "id": ["one", "two"]})
+
+    snapshot = take({"a.parquet": pages(2), "b.parquet": numbers}, max_reject_fraction="0.5")
+
+    assert sorted(document["doc_id"] for document in documents_of(snapshot)) == ["page-0", "page-1"]  # type: ignore[type-var]
+    assert rejects_of(snapshot) == [
+        {"file": "b.parquet", "row": 0, "reason": "wrong_type", "detail": "text is int"},
+        {"file": "b.parquet", "row": 1, "reason": "wrong_type", "detail": "text is int"},
+    ]
+
+
+def test_an_id_that_is_no_text_rejects_the_row(take: Take, rejects_of: Read) -> None:
+    numbered = pa.table({"text": ["Other text."], "id": [7]})
+
+    snapshot = take({"a.parquet": pages(2), "b.parquet": numbered}, max_reject_fraction="0.5")
+
+    assert rejects_of(snapshot) == [
+        {"file": "b.parquet", "row": 0, "reason": "wrong_type", "detail": "id is int"},
+    ]
+
+
+def test_nul_characters_are_removed_and_counted_and_nothing_else_is_touched(take: Take, documents_of: Read) -> None:
+    texts = ["  \r\n\tA\0B\0 \u200b\ufeffe\u0301 "] + [f"Text of page {number}." for number in range(99)]
+
+    snapshot = take({"a.parquet": pa.table({"text": texts, "id": [str(number) for number in range(100)]})})
+
+    assert documents_of(snapshot)[0]["text"] == "  \r\n\tAB \u200b\ufeffe\u0301 "
+    assert snapshot.manifest.identity.counts["nul_documents"] == 1
+    assert snapshot.manifest.identity.counts["nul_characters_removed"] == 2
+
+
+def test_nul_characters_in_five_documents_of_a_hundred_stop_the_build(take: Take) -> None:
+    texts = [f"Text{chr(0)} of page {number}." if number < 5 else f"Text of page {number}." for number in range(100)]
+
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": pa.table({"text": texts, "id": [str(number) for number in range(100)]})})
+
+    assert str(error.value) == (
+        "maker/pages: 5 of 100 documents hold NUL characters, more than 1 %; "
+        "this is not text as it was published: pin another commit or source"
+    )
+
+
+def test_a_rule_drops_rows_and_counts_them_under_its_own_text(take: Take, documents_of: Read) -> None:
+    table = pages(4, int_score=pa.array([2, 3, 5, None], pa.int64()))
+
+    snapshot = take({"a.parquet": table}, rules=["int_score >= 3"])
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-1", "page-2"]
+    assert snapshot.manifest.identity.counts["ledger"] == {
+        "in": 4,
+        "out": 2,
+        "dropped": {"int_score >= 3": 2},
+        "rejected": {},
+    }
+
+
+def test_a_row_that_a_rule_drops_is_not_rejected_too(take: Take) -> None:
+    table = pa.table({"text": pa.array([None, "Text"], pa.string()), "id": ["a", "b"], "int_score": [1, 3]})
+
+    snapshot = take({"a.parquet": table}, rules=["int_score >= 3"])
+
+    assert snapshot.manifest.identity.counts["ledger"]["rejected"] == {}
+
+
+def test_a_rule_on_a_column_that_is_not_there_stops_the_build(take: Take, hub: LoopbackHub) -> None:
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": pages(4)}, rules=["int_score >= 3"])
+
+    assert error.value.what == "there is no column `int_score`; it has text, id"
+    assert error.value.where == f"maker/pages@{hub.commits()['maker/pages']}:a.parquet"
+    assert error.value.fix == "correct the rule `int_score >= 3` in the recipe"
+
+
+def test_a_language_is_kept_where_the_column_says_it_and_the_manifest_says_so(take: Take, documents_of: Read) -> None:
+    snapshot = take({"a.parquet": pages(3, language=["en", "de", None])}, language="en")
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0"]
+    assert snapshot.manifest.identity.decisions["english_filter_applied"] is True
+    assert snapshot.manifest.identity.counts["ledger"]["dropped"] == {"language": 2}
+
+
+@pytest.mark.parametrize(
+    ("language", "files"),
+    [
+        ("en", {"a.parquet": pages(3)}),
+        ("en", {"a.parquet": pages(1, language=["en"]), "b.parquet": pages(3).slice(1)}),
+        (None, {"a.parquet": pages(3, language=["en", "de", None])}),
+    ],
+    ids=["no column", "in one file of two", "no language asked"],
+)
+def test_without_the_column_everywhere_or_the_wish_no_language_filter_is_claimed(
+    take: Take, documents_of: Read, language: str | None, files: dict[str, pa.Table]
+) -> None:
+    snapshot = take(files, language=language)
+
+    assert len(documents_of(snapshot)) == 3
+    assert snapshot.manifest.identity.decisions["english_filter_applied"] is False
+
+
+def test_created_at_is_what_the_source_says_as_text(take: Take, documents_of: Read) -> None:
+    moment = datetime.datetime(2024, 2, 29, 23, 59, 58, tzinfo=datetime.UTC)
+    when = pa.array([moment, None], pa.timestamp("us", tz="UTC"))
+
+    snapshot = take({"a.parquet": pages(2, date=["2019-01-01T00:00:00Z", None], moment=when)}, columns=columns("date"))
+    moments = take({"a.parquet": pages(2, moment=when)}, root="moments", columns=columns("moment"))
+
+    assert [document["created_at"] for document in documents_of(snapshot)] == ["2019-01-01T00:00:00Z", None]
+    assert [document["created_at"] for document in documents_of(moments)] == ["2024-02-29 23:59:58+00:00", None]
+    assert "date" not in documents_of(snapshot)[0]["meta"]  # type: ignore[operator]
+
+
+def columns(created_at: str | None = None, id: str | None = "id") -> dict[str, str | None]:
+    return {"text": "text", "id": id, "created_at": created_at}
+
+
+@pytest.mark.parametrize(("field", "column"), [("id", "uuid"), ("created_at", "date")])
+def test_a_column_that_the_recipe_names_and_no_file_has_is_an_error(take: Take, field: str, column: str) -> None:
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": pages(2)}, columns=columns() | {field: column})
+
+    assert error.value.what == f"there is no column `{column}`; it has text, id"
+    assert error.value.where.startswith("maker/pages@") and error.value.where.endswith(":a.parquet")
+    assert error.value.fix == f"set `columns.{field}` in the recipe to one that is there, or to null"
+
+
+def test_a_dataset_without_the_text_column_names_those_it_has(take: Take) -> None:
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": pa.table({"content": ["x"], "id": ["1"]})})
+
+    assert error.value.what == "there is no column `text`; it has content, id"
+    assert error.value.fix == "set `columns.text` in the recipe to the column that holds the text"
+
+
+def test_each_document_leads_back_to_its_row_of_its_file(take: Take, documents_of: Read, hub: LoopbackHub) -> None:
+    first = pages(130, int_score=[number % 5 for number in range(130)])
+    texts = [f"Other text {number}." for number in range(70)]
+    second = pa.table({"text": texts, "id": [f"other-{number}" for number in range(70)], "int_score": [4] * 70})
+
+    snapshot = take(
+        {"data/x/a.parquet": first, "data/y/b.parquet": second},
+        rows_per_group=20,
+        rules=["int_score >= 3"],
+        amount={"documents": 150},
+    )
+
+    tables = {
+        path: pq.read_table(hub.folder / "datasets/maker/pages" / path)
+        for path in ("data/x/a.parquet", "data/y/b.parquet")
+    }
+    documents = documents_of(snapshot)
+    assert len(documents) > 80
+    for document in documents:
+        meta = document["meta"]
+        row = tables[meta["source_file"]].slice(meta["source_row"], 1).to_pylist()[0]  # type: ignore[index]
+        assert (row["text"], row["id"]) == (document["text"], document["doc_id"])
+
+
+def test_a_row_group_longer_than_a_batch_keeps_its_row_numbers(take: Take, documents_of: Read) -> None:
+    snapshot = take({"a.parquet": pages(3000)}, rows_per_group=3000, amount={"documents": 2500})
+
+    assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(2500))  # type: ignore[index]
+
+
+def test_a_text_of_50_MB_is_a_document(take: Take, documents_of: Read) -> None:  # noqa: N802
+    text = "word " * 10_000_000
+
+    snapshot = take({"a.parquet": pa.table({"text": [text, "short"], "id": ["long", "short"]})})
+
+    assert [len(str(document["text"])) for document in documents_of(snapshot)] == [50_000_000, 5]
+    assert snapshot.manifest.identity.counts["text_bytes"] == 50_000_005
+
+
+def test_a_row_group_whose_bytes_are_damaged_at_the_hub_is_an_error(take: Take) -> None:
+    path = "damaged.parquet"
+    table = pages(1000)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False)
+    content = bytearray(sink.getvalue().to_pybytes())
+    content[40:400] = bytes(360)
+
+    with pytest.raises(InputError) as error:
+        take({path: bytes(content)})
+
+    assert error.value.what.startswith("row group 0 can't be read (")
+    assert error.value.where.endswith(":damaged.parquet")
+    assert error.value.fix == "the file is damaged: pin another commit, or leave it out of `files`"

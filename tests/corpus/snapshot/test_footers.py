@@ -1,0 +1,93 @@
+"""Footers: read once, ahead where they are surely needed, and not kept."""
+
+import pickle
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.snapshot.footers import FooterReader
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_hub import LoopbackHub
+
+Reader = Callable[..., FooterReader]
+
+
+def scored(rows: int, file: int) -> pa.Table:
+    texts = [f"{file} {row} " + "text " * 400 for row in range(rows)]
+    return pa.table({"text": texts, "id": [f"page-{row}" for row in range(rows)], "score": [3] * rows})
+
+
+def sent_of(hub: LoopbackHub) -> list[str]:
+    """Names of the files whose bytes were sent, sorted; twice if sent twice."""
+    names = (request.path.rsplit("/", 1)[1] for request in hub.requests if request.bytes_sent)
+    return sorted(name for name in names if name.endswith(".parquet"))
+
+
+def test_each_footer_is_read_once_and_by_several_threads_at_a_time(
+    publish: Callable[..., str],
+    healing_recipe: Callable[..., HealingRecipe],
+    hub_files: HubFiles,
+    hub: LoopbackHub,
+) -> None:
+    commit = publish({f"{number}.parquet": scored(10, number) for number in range(12)})
+    recipe = healing_recipe(commit, {"rules": ["score >= 3"]}).snapshot
+    files = hub_files.list_files("maker/pages", commit)
+    hub.requests.clear()
+
+    with FooterReader(hub_files, recipe, threads=4, log_every_s=60) as footers:
+        footers.soon(files[:6])
+        footers.soon(files[3:8])
+        groups = [footers.row_groups(file) for file in files[:4]]
+
+    assert sent_of(hub) == sorted(file.path for file in files[:8])
+    assert sorted(footers.tails) == [file.path for file in files[:4]]
+    assert [(group.rows, group.bounds[0].least) for [group] in groups] == [(10, 3), (10, 3), (10, 3), (10, 3)]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_a_draw_reads_no_footer_that_it_does_not_need(
+    publish: Callable[..., str],
+    healing_recipe: Callable[..., HealingRecipe],
+    hub_files: HubFiles,
+    hub: LoopbackHub,
+    threads: int,
+) -> None:
+    commit = publish({f"{number:02d}.parquet": scored(20, number) for number in range(20)}, rows_per_group=10)
+    recipe = healing_recipe(commit, {"amount": {"documents": 95}}).snapshot
+
+    plan = plan_snapshot(hub_files, recipe, 1, threads, log_every_s=60)
+
+    assert len(plan.pieces) == 10
+    assert sent_of(hub) == sorted(plan.tails) == sorted(piece.group.file.path for piece in plan.pieces)
+
+
+def test_a_plan_holds_tails_and_not_footers(
+    publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles
+) -> None:
+    commit = publish({f"{number}.parquet": scored(400, number) for number in range(3)}, rows_per_group=1)
+    recipe = healing_recipe(commit, {"amount": {"documents": 3}}).snapshot
+
+    plan = plan_snapshot(hub_files, recipe, 1, threads=1, log_every_s=60)
+
+    footer_bytes = sum(span.stop - span.start for tail in plan.tails.values() for span in tail.spans)
+    assert [tail.row_groups for tail in plan.tails.values()] == [400, 400, 400]
+    assert len(pickle.dumps(plan)) < 5_000 < footer_bytes
+
+
+def test_an_error_is_that_of_the_first_file_in_the_draws_order(
+    publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles
+) -> None:
+    commit = publish({f"{number}.parquet": scored(5, number) for number in range(6)})
+    recipe = healing_recipe(commit, {"columns": {"text": "text", "id": "key", "created_at": None}}).snapshot
+
+    with pytest.raises(InputError) as first:
+        plan_snapshot(hub_files, recipe, 1, threads=1, log_every_s=60)
+    with pytest.raises(InputError) as again:
+        plan_snapshot(hub_files, recipe, 1, threads=8, log_every_s=60)
+
+    assert str(first.value) == str(again.value)
+    assert first.value.what == "there is no column `key`; it has text, id, score"

@@ -1,0 +1,79 @@
+"""The plan of a snapshot: what is listed, drawn and fetched, and what the manifest says of it."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from resources.loopback_hub import LoopbackHub
+
+Take = Callable[..., Artifact]
+
+
+def pages(first: int, rows: int, words: int = 1) -> pa.Table:
+    numbers = range(first, first + rows)
+    texts = [" ".join(f"{(number * 7919 + word * 104729) % 2**32:08x}" for word in range(words)) for number in numbers]
+    return pa.table({"text": texts, "id": [f"page-{number}" for number in numbers]})
+
+
+def test_the_manifest_lists_every_matching_file_and_the_row_groups_read(take: Take) -> None:
+    files = {f"data/{dump}/a.parquet": pages(number, 10) for number, dump in enumerate(("2019", "2020"))}
+
+    snapshot = take(files | {"README.md": b"# Pages\n"}, files=["data/*/*.parquet"], amount={"files": 1})
+
+    revision = snapshot.manifest.identity.recipe["revision"]
+    listed = snapshot.manifest.identity.inputs
+    assert [entry["name"] for entry in listed] == [
+        f"maker/pages@{revision}:data/2019/a.parquet",
+        f"maker/pages@{revision}:data/2020/a.parquet",
+    ]
+    assert [entry["digest"][:7] for entry in listed] == ["sha256:", "sha256:"]
+    read = [entry["row_groups"] for entry in listed if "row_groups" in entry]
+    assert [[(group["number"], group["rows"], group["start"]) for group in groups] for groups in read] == [[(0, 10, 4)]]
+
+
+def test_the_manifest_says_how_the_sample_lies_over_the_dumps(take: Take) -> None:
+    files = {f"data/{2019 + number}/a.parquet": pages(100 * number, 40) for number in range(3)}
+
+    snapshot = take(files, rows_per_group=10, amount={"documents": 45})
+
+    dumps = snapshot.manifest.identity.decisions["dumps"]
+    assert sorted(dumps) == ["2019", "2020", "2021"]
+    assert sorted((dump["row_groups"], dump["rows"]) for dump in dumps.values()) == [(1, 10), (2, 15), (2, 20)]
+
+
+def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: LoopbackHub) -> None:
+    files = {f"{number}.parquet": pages(1000 * number, 1000, words=200) for number in range(5)}
+
+    snapshot = take(files, rows_per_group=100, amount={"documents": 200})
+
+    fetched = sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
+    groups = [group for entry in snapshot.manifest.identity.inputs for group in entry.get("row_groups", [])]
+    assert len(groups) == 2
+    assert fetched == 2 * 65_536 + sum(group["stop"] - group["start"] for group in groups)
+
+
+def test_a_whole_file_travels_once_though_its_footer_came_first(take: Take, hub: LoopbackHub) -> None:
+    take({"a.parquet": pages(0, 1000, words=200)}, rows_per_group=100)
+
+    fetched = sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
+    assert fetched == (hub.folder / "datasets/maker/pages/a.parquet").stat().st_size
+
+
+def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: LoopbackHub) -> None:
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": pages(0, 1000, words=200)}, rows_per_group=100, rules=["int_score >= 3"])
+
+    assert error.value.what == "there is no column `int_score`; it has text, id"
+    assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
+
+
+def test_patterns_that_match_no_file_say_what_there_is(take: Take) -> None:
+    with pytest.raises(UsageError) as error:
+        take({"data/a.parquet": pages(0, 1), "README.md": b"#"}, files=["sample/*.parquet", "*.jsonl"])
+
+    assert error.value.what == "no file matches sample/*.parquet, *.jsonl"
+    assert error.value.where.startswith("maker/pages@")
+    assert error.value.fix == "correct `files`; there are README.md, data/a.parquet"

@@ -1,0 +1,162 @@
+"""A snapshot as a whole: the ledger adds up, bad input stops it with a reason, workers and shards change no content."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_hub import LoopbackHub
+
+Take = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+
+
+def pages(rows: int) -> pa.Table:
+    """Pages of which every 7th scores low, every 50th has no text, and every 11th id was there before."""
+    numbers = range(rows)
+    return pa.table(
+        {
+            "text": [None if number % 50 == 49 else f"Text of page {number}." for number in numbers],
+            "id": [f"page-{number - 1 if number % 11 == 10 else number}" for number in numbers],
+            "int_score": [2 if number % 7 == 0 else 3 for number in numbers],
+        }
+    )
+
+
+def test_rows_read_are_documents_and_drops_and_rejects_by_reason(
+    take: Take, documents_of: Read, rejects_of: Read
+) -> None:
+    snapshot = take({"a.parquet": pages(500)}, rules=["int_score >= 3"], max_reject_fraction="0.02")
+
+    counts = snapshot.manifest.identity.counts
+    ledger = counts["ledger"]
+    kept = [number for number in range(500) if number % 7]
+    no_text = [number for number in kept if number % 50 == 49]
+    seen = {number for number in kept if number % 50 != 49}
+    repeated = [number for number in seen if number % 11 == 10 and number - 1 in seen]
+    assert ledger["in"] == 500
+    assert ledger["dropped"] == {"int_score >= 3": 72}
+    assert ledger["rejected"] == {"duplicate_doc_id": len(repeated), "no_text": len(no_text)}
+    assert ledger["in"] == ledger["out"] + 72 + len(repeated) + len(no_text)
+    assert ledger["out"] == counts["documents"] == len(documents_of(snapshot))
+    assert counts["text_bytes"] == sum(len(str(document["text"])) for document in documents_of(snapshot))
+    assert len(rejects_of(snapshot)) == len(repeated) + len(no_text)
+
+
+def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(take: Take, tmp_path: Path) -> None:
+    texts = pa.array([None] * 6 + ["Text"] * 94, pa.string())
+
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": pa.table({"text": texts, "id": [str(number) for number in range(100)]})})
+
+    shown = "; ".join(f"a.parquet row {row}: no_text (null)" for row in range(5))
+    assert error.value.what == (f"6 of 100 rows are rejected, above max_reject_fraction 0.001 (the first: {shown})")
+    assert error.value.where.startswith(str(tmp_path / "data/corpora/pages"))
+    assert error.value.fix == "look at those rows; raise max_reject_fraction in the recipe if that is how it is"
+
+
+@pytest.mark.parametrize(("bad", "limit"), [(1, "0.01"), (100, "1"), (0, "0")])
+def test_rejects_up_to_the_limit_are_allowed(take: Take, bad: int, limit: str) -> None:
+    texts = pa.array([None] * bad + ["Text"] * (101 - bad), pa.string())
+
+    snapshot = take(
+        {"a.parquet": pa.table({"text": texts, "id": [str(n) for n in range(101)]})}, max_reject_fraction=limit
+    )
+
+    assert snapshot.manifest.identity.counts["documents"] == 101 - bad
+
+
+@pytest.mark.parametrize("table", [pages(20), pages(0)], ids=["all dropped", "no rows"])
+def test_a_snapshot_of_no_document_is_an_error(take: Take, table: pa.Table) -> None:
+    with pytest.raises(InputError) as error:
+        take({"a.parquet": table}, rules=["int_score >= 5"])
+
+    assert str(error.value) == "maker/pages: no row passed the rules; loosen `rules` or `language` in the recipe"
+
+
+def test_files_without_rows_add_nothing_to_those_with_rows(take: Take, documents_of: Read) -> None:
+    files = {"a.parquet": pages(0), "b.parquet": pages(3), "c.parquet": pages(0)}
+
+    snapshot = take(files, shard_text_bytes=1)
+
+    assert len(documents_of(snapshot)) == 3
+
+
+def test_a_limit_of_documents_counts_source_rows_and_cuts_the_last_row_group(take: Take, documents_of: Read) -> None:
+    table = pa.table(
+        {
+            "text": [f"Text {n}" for n in range(50)],
+            "id": [str(n) for n in range(50)],
+            "int_score": [n % 2 for n in range(50)],
+        }
+    )
+
+    snapshot = take({"a.parquet": table}, rows_per_group=10, rules=["int_score == 1"], amount={"documents": 25})
+
+    groups = [
+        {"number": entry["number"], "rows": entry["rows"]}
+        for entry in snapshot.manifest.identity.inputs[0]["row_groups"]
+    ]
+    assert [group["rows"] for group in groups] == [10, 10, 5]
+    assert snapshot.manifest.identity.counts["ledger"]["in"] == 25
+    expected = [
+        n for group in groups for n in range(10 * group["number"], 10 * group["number"] + group["rows"]) if n % 2
+    ]
+    assert [int(str(document["doc_id"])) for document in documents_of(snapshot)] == expected
+
+
+def test_one_shard_or_many_hold_the_same_documents_in_the_same_order(take: Take, documents_of: Read) -> None:
+    settings = {"rules": ["int_score >= 3"], "max_reject_fraction": "0.02", "rows_per_group": 20}
+
+    one = take({"a.parquet": pages(300)}, **settings)
+    many = take({"a.parquet": pages(300)}, root="many", shard_text_bytes=1, **settings)
+
+    assert [len(one.manifest.identity.files), len(many.manifest.identity.files)] == [2, 16]
+    assert documents_of(many) == documents_of(one)
+    assert many.manifest.identity.counts == one.manifest.identity.counts
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [EngineSettings(1, "fork"), EngineSettings(2, "fork"), EngineSettings(2, "spawn")],
+    ids=["1 forked", "2 forked", "2 spawned"],
+)
+def test_workers_have_no_part_in_the_digest(take: Take, engine: EngineSettings) -> None:
+    settings = {"max_reject_fraction": "0.02", "rows_per_group": 50, "shard_text_bytes": 1}
+
+    here = take({"a.parquet": pages(200)}, **settings)
+    elsewhere = take({"a.parquet": pages(200)}, root="workers", engine=engine, **settings)
+
+    assert elsewhere.manifest.digest == here.manifest.digest
+    assert [file.sha256 for file in elsewhere.manifest.storage] == [file.sha256 for file in here.manifest.storage]
+
+
+def test_a_snapshot_that_is_there_is_not_taken_again(take: Take, hub: LoopbackHub) -> None:
+    first = take({"a.parquet": pages(10)})
+    hub.requests.clear()
+
+    again = take({"a.parquet": pages(10)})
+
+    assert again.manifest == first.manifest
+    assert hub.requests == []
+
+
+def test_a_dataset_that_was_read_once_needs_no_network_to_be_taken_again(
+    take: Take,
+    hub: LoopbackHub,
+    build_snapshot: Callable[..., Artifact],
+    healing_recipe: Callable[..., HealingRecipe],
+    tmp_path: Path,
+) -> None:
+    first = take({"a.parquet": pages(10)})
+    hub.stop()
+
+    recipe = healing_recipe(first.manifest.identity.recipe["revision"])
+    again = build_snapshot(recipe, tmp_path / "offline")
+
+    assert again.manifest.digest == first.manifest.digest

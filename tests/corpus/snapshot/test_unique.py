@@ -1,0 +1,105 @@
+"""Every doc_id once: repeated source ids are rejected, the first in manifest order stays; derived ids are numbered."""
+
+import hashlib
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+Take = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+NO_ID = {"text": "text", "id": None, "created_at": None}
+
+
+def derived(text: str) -> str:
+    return hashlib.sha256(f"maker/pages\0default\0train\0{text}".encode()).hexdigest()
+
+
+def test_of_a_repeated_source_id_the_first_in_manifest_order_stays(
+    take: Take, documents_of: Read, rejects_of: Read
+) -> None:
+    table = pa.table(
+        {
+            "text": ["first a", "first b", "second a", "first c", "third a", "second b"],
+            "id": ["a", "b", "a", "c", "a", "b"],
+        }
+    )
+
+    snapshot = take({"x.parquet": table}, rows_per_group=2, shard_text_bytes=1)
+
+    assert [document["text"] for document in documents_of(snapshot)] == ["first a", "first b", "first c"]
+    assert rejects_of(snapshot) == [
+        {"file": "x.parquet", "row": 2, "reason": "duplicate_doc_id", "detail": "a"},
+        {"file": "x.parquet", "row": 4, "reason": "duplicate_doc_id", "detail": "a"},
+        {"file": "x.parquet", "row": 5, "reason": "duplicate_doc_id", "detail": "b"},
+    ]
+    assert snapshot.manifest.identity.counts["ledger"] == {
+        "in": 6,
+        "out": 3,
+        "dropped": {},
+        "rejected": {"duplicate_doc_id": 3},
+    }
+    assert snapshot.manifest.identity.counts["text_bytes"] == len("first afirst bfirst c")
+    assert [file.rows for file in snapshot.manifest.identity.files] == [2, 1, 0, 3]
+
+
+def test_a_row_that_was_dropped_or_rejected_leaves_its_id_to_the_next(take: Take, documents_of: Read) -> None:
+    table = pa.table({"text": ["low", "", "good"], "id": ["a", "a", "a"], "int_score": [1, 3, 3]})
+
+    snapshot = take({"x.parquet": table}, rules=["int_score >= 3"], max_reject_fraction="0.5")
+
+    assert [document["text"] for document in documents_of(snapshot)] == ["good"]
+    assert snapshot.manifest.identity.counts["ledger"]["rejected"] == {"empty_text": 1}
+
+
+def test_without_a_column_for_it_the_id_is_derived_and_repeats_are_numbered_across_shards(
+    take: Take, documents_of: Read, rejects_of: Read
+) -> None:
+    table = pa.table({"text": ["same", "same", "other", "same", "other"]})
+
+    snapshot = take({"x.parquet": table}, rows_per_group=2, shard_text_bytes=1, columns=NO_ID)
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == [
+        derived("same"),
+        derived("same") + "#2",
+        derived("other"),
+        derived("same") + "#3",
+        derived("other") + "#2",
+    ]
+    assert rejects_of(snapshot) == []
+    assert snapshot.manifest.identity.counts["documents"] == 5
+    assert snapshot.manifest.identity.decisions["doc_id"] == "sha256(dataset, config, split, text)"
+
+
+def test_a_null_or_empty_id_is_derived_where_others_are_stable(take: Take, documents_of: Read) -> None:
+    table = pa.table({"text": ["one", "two", "two", "three"], "id": pa.array(["a", None, None, ""], pa.string())})
+
+    snapshot = take({"x.parquet": table})
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == [
+        "a",
+        derived("two"),
+        derived("two") + "#2",
+        derived("three"),
+    ]
+
+
+def test_a_derived_id_is_of_the_text_without_nul(take: Take, documents_of: Read) -> None:
+    texts = ["te\0xt"] + [f"Text of page {number}." for number in range(99)]
+
+    snapshot = take({"x.parquet": pa.table({"text": texts})}, columns=NO_ID)
+
+    assert documents_of(snapshot)[0]["doc_id"] == derived("text")
+
+
+def test_ids_are_unique_whatever_the_shards(take: Take, documents_of: Read) -> None:
+    table = pa.table(
+        {"text": [f"Text {number}" for number in range(60)], "id": [f"{number % 23}" for number in range(60)]}
+    )
+
+    whole = documents_of(take({"x.parquet": table}, rows_per_group=5))
+    in_shards = documents_of(take({"x.parquet": table}, rows_per_group=5, root="shards", shard_text_bytes=1))
+
+    assert [document["doc_id"] for document in whole] == [str(number) for number in range(23)]
+    assert in_shards == whole

@@ -1,0 +1,112 @@
+"""Two artifacts of one kind held side by side: what was asked, what they are made from, what they count."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from numbered_pages import numbered, pages
+
+from pipeline_assets.corpus.comparison import Changed, Counted, HubChanges, compare, count_changes
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+
+Take = Callable[..., Artifact]
+SplitOf = Callable[..., Artifact]
+
+
+def test_equal_digests_are_identical_and_no_file_is_read(take: Take, tmp_path: Path) -> None:
+    a = take({"a.parquet": pages(numbered(0, 20))})
+    shutil.copytree(a.folder, tmp_path / "copy")
+    b = open_artifact(tmp_path / "copy")
+    for shard in (tmp_path / "copy" / "shards").iterdir():
+        shard.unlink()
+
+    found = compare(a, b)
+
+    assert found.is_identical
+    assert (found.counts, found.documents) == ((), ())
+
+
+def test_the_hub_files_and_row_groups_read_are_held_side_by_side(take: Take) -> None:
+    first = {"a.parquet": pages(numbered(0, 20)), "b.parquet": pages(numbered(20, 30))}
+    second = {"b.parquet": pages(numbered(20, 31)), "c.parquet": pages(numbered(40, 60))}
+    a = take(first, root="a", rows_per_group=10)
+    b = take(second, root="b", rows_per_group=10, files=["b.parquet", "c.parquet"])
+
+    found = compare(a, b)
+
+    commits = [artifact.manifest.identity.recipe["revision"] for artifact in (a, b)]
+    assert found.hub == HubChanges(
+        commits_a=[f"maker/pages@{commits[0]}"],
+        commits_b=[f"maker/pages@{commits[1]}"],
+        files_added=["maker/pages:c.parquet"],
+        files_removed=["maker/pages:a.parquet"],
+        files_changed=["maker/pages:b.parquet"],
+        row_groups_added=3,
+        row_groups_removed=2,
+        row_groups_cut_elsewhere=0,
+    )
+    assert found.recipe == [
+        "files: ['*.parquet'] → ['b.parquet', 'c.parquet']",
+        f"revision: {commits[0]} → {commits[1]}",
+    ]
+
+
+def test_selections_are_compared_by_their_shards(split_of: SplitOf, tmp_path: Path) -> None:
+    split_of(numbered(0, 20), "a")
+    split_of(numbered(0, 10) | numbered(10, 20, "other") | numbered(20, 30), "b")
+    a, b = (open_artifact(tmp_path / root / "selections" / "pages_v1") for root in "ab")
+
+    found = compare(a, b)
+
+    assert [(change.name, change.a is None, change.b is None) for change in found.shards] == [
+        ("shards/00001.jsonl.zst", False, False),
+        ("shards/00002.jsonl.zst", True, False),
+    ]
+    assert found.documents == []
+    assert found.counts == [Counted("documents", 20, 30), Counted("shards", 2, 3)]
+
+
+def test_counts_stand_side_by_side_and_the_ledger_comes_last() -> None:
+    a = {"ledger": {"in": 10, "out": 8, "dropped": {"short": 2}}, "documents": 8, "tokens": {"train": 5, "valid": 1}}
+    b = {"ledger": {"in": 12, "out": 8, "dropped": {"long": 4}}, "documents": 8, "tokens": {"train": 9, "valid": 1}}
+
+    found = count_changes(a, b)
+
+    assert [(count.name, count.a, count.b, count.delta) for count in found] == [
+        ("documents", 8, 8, 0),
+        ("tokens.train", 5, 9, 4),
+        ("tokens.valid", 1, 1, 0),
+        ("ledger.dropped.long", 0, 4, 4),
+        ("ledger.dropped.short", 2, 0, -2),
+        ("ledger.in", 10, 12, 2),
+        ("ledger.out", 8, 8, 0),
+    ]
+
+
+def test_a_stage_and_a_tokenizer_that_changed_are_told(split_of: SplitOf) -> None:
+    a = split_of(numbered(0, 10), "a")
+    stage = replace(a.manifest.identity.stage, version=2)
+    tokenizer = {"family": "o200k_harmony", "sha256": "ab" * 32}
+    identity = replace(a.manifest.identity, stage=stage, tokenizer=tokenizer)
+    b = Artifact(a.folder, replace(a.manifest, identity=identity))
+
+    found = compare(a, b)
+
+    assert found.stage == Changed("stage", "megatron_split version 1", "megatron_split version 2")
+    assert found.tokenizer.b == f"o200k_harmony {'ab' * 32}"
+
+
+def test_artifacts_of_different_kinds_are_not_compared(take: Take, split_of: SplitOf) -> None:
+    snapshot = take({"a.parquet": pages(numbered(0, 5))}, root="snapshot")
+    split = split_of(numbered(0, 5), "split")
+
+    with pytest.raises(UsageError) as refused:
+        compare(snapshot, split)
+
+    assert str(refused.value) == (
+        f"{split.folder}: this is a healing/megatron_split, {snapshot.folder} is a healing/fineweb_edu_snapshot; "
+        "give two artifacts of one kind"
+    )

@@ -1,0 +1,102 @@
+"""The healing set of the demo corpus, made a second time by a slow program that shares no code with the first."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.demo_corpus import write_fineweb_edu
+from resources.loopback_hub import LoopbackHub
+
+DATASET = "HuggingFaceFW/fineweb-edu"
+SEED, SOURCE_ROWS, TOKEN_BUDGET, VALID_FRACTION = "healing_text_v1", 785, 200_000, "0.1"
+
+
+def sha256(*parts: object) -> bytes:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+
+
+def reference_rows(dataset: Path) -> list[dict[str, object]]:
+    """The first source rows of the draw: the best row group of each file, the second best of each file, and so on."""
+    places = []
+    for path in sorted(dataset.rglob("*.parquet")):
+        name = path.relative_to(dataset).as_posix()
+        numbers = range(pq.ParquetFile(path).num_row_groups)
+        for turn, number in enumerate(sorted(numbers, key=lambda number, name=name: sha256(SEED, name, number))):
+            places.append((turn, sha256(SEED, name), path, number))
+    rows = []
+    for _, _, path, number in sorted(places, key=lambda place: place[:2]):
+        rows += pq.ParquetFile(path).read_row_group(number).to_pylist()
+    return rows[:SOURCE_ROWS]
+
+
+def reference_documents(rows: list[dict[str, object]]) -> dict[str, str]:
+    """Texts by id: those that pass the filter and hold something, the first of each id, without NUL."""
+    documents: dict[str, str] = {}
+    for row in rows:
+        if row["int_score"] >= 3 and row["language"] == "en":
+            text = row["text"].replace("\0", "")
+            if text and row["id"] not in documents:
+                documents[row["id"]] = text
+    return documents
+
+
+def reference_split(
+    documents: dict[str, str], split: str, ids_of: Callable[[str], list[int]]
+) -> tuple[list[str], list[int]]:
+    """Ids of the documents of a split that fit its budget, and their tokens."""
+    valid_budget = int(Fraction(VALID_FRACTION) * TOKEN_BUDGET)
+    budget = valid_budget if split == "valid" else TOKEN_BUDGET - valid_budget
+    threshold = int(Fraction(VALID_FRACTION) * 2**64)
+    doc_ids, tokens = [], []
+    for doc_id, text in documents.items():
+        is_valid = int.from_bytes(sha256(doc_id)[:8], "big") < threshold
+        if is_valid == (split == "valid"):
+            ids = [*ids_of(text), 199_999]
+            if len(tokens) + len(ids) > budget:
+                break
+            doc_ids.append(doc_id)
+            tokens += ids
+    return doc_ids, tokens
+
+
+def test_both_programs_write_the_same_documents_and_the_same_tokens(
+    hub: LoopbackHub,
+    hub_files: HubFiles,
+    build_snapshot: Callable[..., Artifact],
+    build_megatron: Callable[..., Artifact],
+    documents_of: Callable[[Artifact], list[dict[str, object]]],
+    tiktoken_ids: Callable[[str], list[int]],
+    tmp_path: Path,
+) -> None:
+    # The recipe that ships, but for what must be smaller here: several shards, a limit inside a row group, a budget
+    # that train exceeds.
+    dataset = hub.folder / "datasets" / DATASET
+    write_fineweb_edu(dataset)
+    shipped = HealingRecipe.read(Path(__file__).parents[2] / "manifests" / "recipes" / "healing_text_v1.yaml")
+    values = json.loads(shipped.model_dump_json())
+    values["snapshot"] |= {"revision": hub.commits()[DATASET], "amount": {"documents": SOURCE_ROWS}}
+    values["snapshot"] |= {"shard_text_bytes": 300_000, "max_reject_fraction": "0.01"}
+    values["megatron"] |= {"token_budget": TOKEN_BUDGET, "valid_fraction": VALID_FRACTION}
+    recipe = HealingRecipe.model_validate(values)
+
+    corpus = build_snapshot(recipe, tmp_path / "data")
+    built = {split: build_megatron(recipe, tmp_path / "data", split) for split in ("train", "valid")}
+
+    rows = reference_rows(dataset)
+    documents = reference_documents(rows)
+    assert len(rows) == SOURCE_ROWS
+    assert [(document["doc_id"], document["text"]) for document in documents_of(corpus)] == list(documents.items())
+    for split, artifact in built.items():
+        doc_ids, tokens = reference_split(documents, split, tiktoken_ids)
+        assert pq.read_table(artifact.path("documents.parquet"))["doc_id"].to_pylist() == doc_ids
+        assert np.fromfile(artifact.path("tokens.bin"), np.int32).tolist() == tokens
+        assert len(tokens) > 10_000
+    assert built["train"].manifest.identity.counts["ledger"]["dropped"]["over_budget"] > 0

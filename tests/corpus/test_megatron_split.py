@@ -1,0 +1,228 @@
+"""Token files of a split: every document accounted for, the budget a prefix in manifest order, each row traceable."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pydantic
+import pytest
+
+from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.megatron_split import describe_dataset
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+
+def pages(documents: int, tokens: int = 10) -> pa.Table:
+    """Documents of so many tokens each, the end of the document among them."""
+    texts = ["a" + " a" * (tokens - 2)] * documents
+    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(documents)]})
+
+
+@pytest.fixture
+def split(
+    take: Callable[..., Artifact],
+    build_megatron: Callable[..., Artifact],
+    healing_recipe: Callable[..., HealingRecipe],
+    tmp_path: Path,
+) -> Callable[..., Artifact]:
+    """A split of a table whose every 10 rows are a shard."""
+
+    def build(
+        table: pa.Table,
+        token_budget: int = 1_000_000,
+        valid_fraction: str = "0",
+        split: str = "train",
+        root: str = "data",
+        shards: tuple[str, ...] = ("shards/*",),
+        **settings: object,
+    ) -> Artifact:
+        corpus = take({"a.parquet": table}, rows_per_group=10, root=root, shard_text_bytes=1)
+        megatron = {"token_budget": token_budget, "valid_fraction": valid_fraction}
+        recipe = healing_recipe(corpus.manifest.identity.recipe["revision"], {"shard_text_bytes": 1}, megatron, shards)
+        return build_megatron(recipe, tmp_path / root, split, **settings)
+
+    return build
+
+
+def test_documents_read_are_those_written_and_those_of_the_other_split(split: Callable[..., Artifact]) -> None:
+    train = split(pages(30), valid_fraction="0.1", split="train")
+    valid = split(pages(30), valid_fraction="0.1", split="valid")
+
+    # By their hashes page-1, page-2 and page-27 are valid.
+    assert train.manifest.identity.counts == {
+        "ledger": {"in": 30, "out": 27, "dropped": {"other_split": 3, "over_budget": 0}, "rejected": {}},
+        "documents": 27,
+        "tokens": 270,
+    }
+    assert valid.manifest.identity.counts == {
+        "ledger": {"in": 30, "out": 3, "dropped": {"other_split": 27, "over_budget": 0}, "rejected": {}},
+        "documents": 3,
+        "tokens": 30,
+    }
+    assert pq.read_table(valid.path("documents.parquet"))["doc_id"].to_pylist() == ["page-1", "page-2", "page-27"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "documents", "read", "unread", "is_met"),
+    [
+        (1, 0, 10, ["shards/00001.jsonl.zst", "shards/00002.jsonl.zst"], True),
+        (99, 9, 10, ["shards/00001.jsonl.zst", "shards/00002.jsonl.zst"], True),
+        (100, 10, 10, ["shards/00001.jsonl.zst", "shards/00002.jsonl.zst"], True),
+        (101, 10, 20, ["shards/00002.jsonl.zst"], True),
+        (145, 14, 20, ["shards/00002.jsonl.zst"], True),
+        (299, 29, 30, [], True),
+        (300, 30, 30, [], True),
+        (301, 30, 30, [], False),
+        (10**12, 30, 30, [], False),
+    ],
+)
+def test_the_budget_cuts_inside_a_shard_and_shards_behind_the_cut_are_named_and_not_counted(
+    split: Callable[..., Artifact], budget: int, documents: int, read: int, unread: list[str], is_met: bool
+) -> None:
+    train = split(pages(30), token_budget=budget)
+
+    identity = train.manifest.identity
+    assert identity.counts == {
+        "ledger": {
+            "in": read,
+            "out": documents,
+            "dropped": {"other_split": 0, "over_budget": read - documents},
+            "rejected": {},
+        },
+        "documents": documents,
+        "tokens": 10 * documents,
+    }
+    assert identity.decisions["unread_shards"] == unread
+    assert identity.decisions["budget_met"] is is_met
+    assert identity.decisions["token_budget"] == budget
+    assert [file.rows for file in identity.files] == [documents, documents, documents, 0]
+    assert train.path("tokens.bin").stat().st_size == 40 * documents
+    assert train.path("tokens.idx").stat().st_size == 42 + 20 * documents
+    assert len(read_indexed_dataset(train.folder / "tokens").lengths) == documents
+
+
+def test_the_first_document_that_does_not_fit_ends_it_though_a_shorter_one_follows(
+    split: Callable[..., Artifact],
+) -> None:
+    table = pa.table({"text": ["a a a", "a a a a a a", "a"], "id": ["page-0", "page-3", "page-4"]})
+
+    train = split(table, token_budget=10)
+
+    assert train.manifest.identity.counts["tokens"] == 4
+    assert train.manifest.identity.counts["ledger"]["dropped"] == {"other_split": 0, "over_budget": 2}
+
+
+def test_valid_without_a_fraction_is_an_empty_split_and_legal(split: Callable[..., Artifact]) -> None:
+    valid = split(pages(30), valid_fraction="0", split="valid")
+
+    assert valid.path("tokens.bin").stat().st_size == 0
+    assert valid.path("tokens.idx").stat().st_size == 42
+    assert pq.read_table(valid.path("documents.parquet")).num_rows == 0
+    assert valid.manifest.identity.counts["tokens"] == 0
+    assert valid.manifest.identity.decisions["budget_met"] is True
+    assert len(read_indexed_dataset(valid.folder / "tokens").lengths) == 0
+
+
+def test_each_row_of_documents_leads_to_a_line_of_a_shard_and_its_tokens_are_that_text(
+    split: Callable[..., Artifact], jsonl: Callable[[Path], list[dict[str, object]]], tmp_path: Path
+) -> None:
+    texts = [f"Page {number} says “{'ho ' * number}”" for number in range(25)]
+    table = pa.table({"text": texts, "id": [f"page-{number}" for number in range(25)]})
+
+    train = split(table, valid_fraction="0.1", token_budget=600)
+
+    rows = pq.read_table(train.path("documents.parquet")).to_pylist()
+    dataset = read_indexed_dataset(train.folder / "tokens")
+    encoder = load_encoder(VOCABULARY_SHA256)
+    corpus = next((tmp_path / "data/corpora/pages").iterdir())
+    lines = {path: jsonl(corpus / path) for path in sorted({row["source_shard"] for row in rows})}
+    assert len(lines) == 3
+    assert [row["tokens"] for row in rows] == dataset.lengths.tolist()
+    for number, row in enumerate(rows):
+        document = lines[row["source_shard"]][row["row"]]
+        *ids, end = dataset.document(number)
+        assert document["doc_id"] == row["doc_id"]
+        assert encoder.decode(pa.array(ids, pa.int32()).to_numpy()) == document["text"]
+        assert end == 199_999
+
+
+def test_the_table_of_documents_has_no_nullable_column(split: Callable[..., Artifact]) -> None:
+    train = split(pages(1))
+
+    assert pq.read_schema(train.path("documents.parquet")).remove_metadata() == pa.schema(
+        [
+            pa.field("doc_id", pa.string(), nullable=False),
+            pa.field("source_shard", pa.string(), nullable=False),
+            pa.field("row", pa.int64(), nullable=False),
+            pa.field("tokens", pa.int32(), nullable=False),
+        ]
+    )
+
+
+def test_rejects_of_the_shards_read_are_in_the_ledger_and_in_their_file(
+    split: Callable[..., Artifact], rejects_of: Callable[[Artifact], list[dict[str, object]]]
+) -> None:
+    table = pa.table({"text": ["a", " " * 999_999, "a"], "id": ["page-0", "page-3", "page-4"]})
+
+    train = split(table)
+
+    assert train.manifest.identity.counts["ledger"] == {
+        "in": 3,
+        "out": 2,
+        "dropped": {"other_split": 0, "over_budget": 0},
+        "rejected": {"blanks": 1},
+    }
+    assert [(reject["file"], reject["row"]) for reject in rejects_of(train)] == [("shards/00000.jsonl.zst", 1)]
+
+
+def test_workers_and_driver_have_no_part_in_the_digest(split: Callable[..., Artifact]) -> None:
+    here = split(pages(40), valid_fraction="0.1", token_budget=300)
+    forked = split(
+        pages(40), valid_fraction="0.1", token_budget=300, root="fork", engine=EngineSettings(2, start_method="fork")
+    )
+    slow = split(pages(40), valid_fraction="0.1", token_budget=300, root="slow", driver="tiktoken")
+
+    assert here.manifest.digest == forked.manifest.digest == slow.manifest.digest
+    assert slow.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
+
+
+def test_a_selection_of_shards_is_what_is_read(split: Callable[..., Artifact]) -> None:
+    train = split(pages(30), shards=("shards/00002.*", "shards/00000.*"))
+
+    rows = pq.read_table(train.path("documents.parquet")).to_pylist()
+    assert [row["doc_id"] for row in rows] == [f"page-{number}" for number in [*range(10), *range(20, 30)]]
+
+
+def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
+    split: Callable[..., Artifact], healing_recipe: Callable[..., HealingRecipe]
+) -> None:
+    recipe = healing_recipe("0" * 40, megatron={"token_budget": 250, "valid_fraction": "0.1"})
+    settings = {"token_budget": 250, "valid_fraction": "0.1"}
+    splits = {name: split(pages(30), split=name, **settings) for name in ("train", "valid")}
+
+    content = describe_dataset(splits, recipe.megatron)  # type: ignore[arg-type]
+
+    assert content.counts == {"documents": {"train": 22, "valid": 2}, "tokens": {"train": 220, "valid": 20}}
+    assert (content.decisions["token_budget"], content.decisions["tokens_reached"]) == (250, 240)
+    json.dumps(content.decisions)
+
+
+@pytest.mark.parametrize(
+    ("megatron", "complaint"),
+    [
+        ({"token_budget": 0}, "Input should be greater than 0"),
+        ({"valid_fraction": "1.01"}, "a fraction is at most 1"),
+        ({"valid_fraction": "-0.1"}, "String should match pattern"),
+        ({"valid_fraction": 0.1}, "Input should be a valid string"),
+    ],
+)
+def test_a_budget_or_a_share_out_of_range_is_refused(
+    healing_recipe: Callable[..., HealingRecipe], megatron: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(pydantic.ValidationError, match=complaint):
+        healing_recipe("0" * 40, megatron=megatron)

@@ -1,0 +1,73 @@
+"""A text manifest: shards of a snapshot by pattern, in manifest order, their stored bytes hashed again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.text_selection import SelectionRecipe, select_shards
+
+
+@pytest.fixture
+def corpus(take: Callable[..., Artifact]) -> Artifact:
+    """A snapshot of three shards of 10, 10 and 5 documents, one NUL removed."""
+    texts = [f"Page {number}" for number in range(124)] + ["Page\0"]
+    pages = pa.table({"text": texts, "id": [f"page-{number}" for number in range(125)]})
+    return take({"a.parquet": pages}, rows_per_group=50, shard_text_bytes=1)
+
+
+def paths(patterns: tuple[str, ...], corpus: Artifact) -> list[str]:
+    return [shard["path"] for shard in select_shards(corpus, SelectionRecipe(shards=patterns)).decisions["shards"]]
+
+
+def test_patterns_choose_shards_and_their_order_is_the_manifest_s(corpus: Artifact) -> None:
+    assert paths(("shards/*",), corpus) == [f"shards/0000{number}.jsonl.zst" for number in range(3)]
+    assert paths(("shards/00002*", "shards/00000*", "shards/*0.jsonl.zst"), corpus) == [
+        "shards/00000.jsonl.zst",
+        "shards/00002.jsonl.zst",
+    ]
+
+
+def test_a_selection_says_how_many_documents_it_has_and_what_holds_for_them(corpus: Artifact) -> None:
+    content = select_shards(corpus, SelectionRecipe(shards=("shards/00000*", "shards/00002*")))
+
+    assert content.counts == {"documents": 75, "shards": 2}
+    assert content.files == []
+    assert content.decisions["invariants"] == {
+        "doc_ids_unique": True,
+        "doc_id": "column id",
+        "english_filter_applied": False,
+        "nul_characters_removed": 1,
+        "split_rule": (
+            "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
+        ),
+    }
+
+
+def test_a_pattern_that_matches_no_shard_says_which_there_are(corpus: Artifact) -> None:
+    with pytest.raises(UsageError) as error:
+        select_shards(corpus, SelectionRecipe(shards=("shards/*", "rejects*")))
+
+    assert str(error.value) == (
+        f"{corpus.folder}: no shard matches 'rejects*'; correct `selection.shards`; "
+        "there are shards/00000.jsonl.zst to shards/00002.jsonl.zst"
+    )
+
+
+def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(corpus: Artifact) -> None:
+    shard = corpus.path("shards/00001.jsonl.zst")
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.chmod(0o644)
+    Path(shard).write_bytes(content)
+
+    with pytest.raises(InputError) as error:
+        select_shards(corpus, SelectionRecipe(shards=("shards/*",)))
+
+    sealed = corpus.manifest.storage[1].sha256
+    assert error.value.what.startswith("sha256 is ") and error.value.what.endswith(f", sealed with {sealed}")
+    assert error.value.where == str(shard)
+    assert error.value.fix == "the shard was edited: delete the folder and build it again"

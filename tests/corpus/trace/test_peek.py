@@ -1,0 +1,33 @@
+"""A look at one row: a sequence as its ids say, a Document as it lies there, nothing that acts on a terminal."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from typer.testing import CliRunner
+
+from pipeline_assets.commands.trace import app
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.trace.peek import peek
+
+
+def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Callable[..., dict[str, Artifact]]) -> None:
+    artifacts = built()
+
+    sequence = peek(artifacts["train"].folder, row=1)
+    document = peek(artifacts["snapshot"].folder, row=1)
+
+    assert (sequence.text, sequence.doc_id, sequence.tokens) == ("with care<|endoftext|>", "page-6", 3)
+    assert (document.text, document.doc_id, document.tokens) == ("with care", "page-6", None)
+    assert (sequence.shard, sequence.shard_row) == (document.shard, document.shard_row) == ("shards/00000.jsonl.zst", 1)
+    assert peek(artifacts["train"].folder, token=sequence.first_token) == sequence
+    assert peek(artifacts["train"].folder).row == peek(artifacts["snapshot"].folder).row == 0
+    documents = artifacts["snapshot"].manifest.identity.counts["documents"]
+    assert peek(artifacts["snapshot"].folder, row=documents - 1).doc_id == "page-29"
+
+
+def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[..., Artifact]) -> None:
+    snapshot = take({"a.parquet": pa.table({"text": ["\x1b[31mred\n\x9b1m\ttab"], "id": ["page-0"]})})
+
+    shown = CliRunner().invoke(app, ["peek", str(snapshot.folder)]).stdout
+
+    assert shown.endswith("\n\n␛[31mred\n�1m\ttab\n")

@@ -1,0 +1,234 @@
+"""What is killed: every way in which the spine and the healing system write, on tiny shards, with each engine.
+
+The tests and benchmarks/crashes.py run the same cases, by `crash_proof`.
+"""
+
+import functools
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crash_points import Victim, armed
+from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
+
+sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
+
+from word_artifact import build_words, target_of, write_words
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.target import Content
+from resources.loopback_hub import LoopbackHub
+
+FORKED = EngineSettings(workers=2, start_method="fork")
+SPAWNED = EngineSettings(workers=2, start_method="spawn")
+SERVED = EngineSettings(workers=2, start_method="forkserver")
+LEAVES = "maker/leaves"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What builds read: a hub on loopback, and the cache that it filled."""
+
+    hub: LoopbackHub
+    cache: Path
+    recipe: HealingRecipe
+
+    @property
+    def offline(self) -> HubFiles:
+        return HubFiles(self.cache, endpoint="http://127.0.0.1:9")
+
+
+Work = Callable[[Sources, Path, EngineSettings], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something that is killed and goes on.
+
+    Attributes:
+        start: makes what lies there before.
+        work: is killed, run by `engine`.
+        interrupted: if given, there is a start for each step of it: what lies there when it is killed before that step.
+        resume: goes on, in one process; `work` itself if None.
+        lacks: a call that the system doesn't have: to exchange two folders in one step, or to link a file.
+        stride: of all points, one in so many is tried: workers that are not forked from here take a second to start.
+    """
+
+    name: str
+    start: Work
+    work: Work
+    engine: EngineSettings = INLINE
+    victim: Victim = Victim.ALL
+    interrupted: Work | None = None
+    resume: Work | None = None
+    lacks: Literal["exchange", "link"] | None = None
+    stride: int = 1
+
+    @property
+    def workers(self) -> str:
+        return "none" if self.engine is INLINE else f"{self.engine.workers} by {self.engine.start_method}"
+
+    def __str__(self) -> str:
+        return f"{self.name}, workers {self.workers}, {self.victim} killed"
+
+
+# The spine: three shards of words
+
+
+def _nothing(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    root.mkdir(exist_ok=True)
+
+
+def _words(sources: Sources, root: Path, engine: EngineSettings, language: str) -> None:
+    """The words in a language; spawned workers are given the failpoint of this process."""
+    failpoint = durable.failpoint
+    work = functools.partial(armed, work=write_words, failpoint=failpoint) if failpoint else write_words
+    build_words(root, language, work, engine.workers, engine.start_method)
+
+
+class _Recovered(Exception):
+    """The building folder is open: what a crash left is put right, and nothing new is made."""
+
+
+def _recover(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    def stop(building: Building) -> Content:
+        raise _Recovered
+
+    try:
+        target_of("french").build(root, stop, replace=True, run_settings={})
+    except _Recovered:
+        return
+
+
+_ENGLISH = functools.partial(_words, language="english")
+_FRENCH = functools.partial(_words, language="french")
+
+
+# The healing system: three shards of documents, with rejects, a repeated id, and a budget that cuts the last shard
+
+
+def _fetch(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    recipe = recipe_of(sources.hub.commits()["maker/pages"], {"amount": {"documents": 100}}).snapshot
+    hub = HubFiles(root / "cache", sources.hub.endpoint, tries=2, wait_s=0.01)
+    fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, 1, threads=1, log_every_s=60), threads=1, log_every_s=60)
+
+
+def _snapshot(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    build_snapshot(sources.recipe, root, sources.offline, engine)
+
+
+def _selection(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    build_selection(sources.recipe, root)
+
+
+def _train(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    build_megatron(sources.recipe, root, "train", engine)
+
+
+def _valid(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    build_megatron(sources.recipe, root, "valid", engine)
+
+
+def _dataset(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    build_dataset(sources.recipe, root)
+
+
+def _larger_train(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    megatron = sources.recipe.megatron.model_copy(update={"token_budget": 10**6})
+    build_megatron(sources.recipe.model_copy(update={"megatron": megatron}), root, "train", engine, replace=True)
+
+
+def _rebuild(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    rebuild(root / sources.recipe.healing_text_manifest().folder, root, RunSettings(engine))
+
+
+def _rebuild_and_keep(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    rebuild(root / sources.recipe.megatron_split("train").folder, root, RunSettings(engine), keep=True)
+
+
+def _all(*works: Work) -> Work:
+    def run(sources: Sources, root: Path, engine: EngineSettings) -> None:
+        for work in works:
+            work(sources, root, engine)
+
+    return run
+
+
+_TO_SELECTION = _all(_snapshot, _selection)
+_TO_SPLITS = _all(_TO_SELECTION, _train, _valid)
+_ENGINES = [(INLINE, Victim.ALL), *((FORKED, victim) for victim in Victim)]
+_REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
+    ("replace by exchange", None),
+    ("replace by two renames", "exchange"),
+]
+
+CASES = [
+    *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
+    *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
+    *(Case("words: build", _nothing, _ENGLISH, SPAWNED, victim, stride=8) for victim in Victim),
+    *(Case(f"words: {name}", _ENGLISH, _FRENCH, lacks=lacks) for name, lacks in _REPLACEMENTS),
+    *(
+        Case(f"words: recover from {name}", _ENGLISH, _recover, interrupted=_FRENCH, resume=_FRENCH, lacks=lacks)
+        for name, lacks in _REPLACEMENTS
+    ),
+    Case("fetch", _nothing, _fetch),
+    *(Case("snapshot", _nothing, _snapshot, engine, victim) for engine, victim in _ENGINES),
+    Case("snapshot", _nothing, _snapshot, SERVED, Victim.PARENT, stride=8),
+    Case("snapshot without links", _nothing, _snapshot, lacks="link"),
+    Case("selection", _snapshot, _selection),
+    *(Case("split train", _TO_SELECTION, _train, engine, victim) for engine, victim in _ENGINES),
+    Case("split train", _TO_SELECTION, _train, SERVED, Victim.PARENT, stride=16),
+    Case("split valid", _TO_SELECTION, _valid),
+    Case("dataset: seal in place", _TO_SPLITS, _dataset),
+    *(Case(f"split train: {name}", _TO_SPLITS, _larger_train, lacks=lacks) for name, lacks in _REPLACEMENTS),
+    Case("selection: rebuild", _TO_SELECTION, _rebuild),
+    Case("split train: rebuild and keep", _TO_SPLITS, _rebuild_and_keep),
+]
+
+
+@contextmanager
+def open_sources() -> Iterator[Sources]:
+    """A hub with the pages and the leaves, all that builds read in the cache, and no git to be asked for a commit."""
+    with tempfile.TemporaryDirectory() as temporary, mock.patch.dict(os.environ, {"PATH": ""}):
+        folder = Path(temporary)
+        write_pages(folder / "hub")
+        _write_leaves(folder / "hub" / "datasets" / LEAVES)
+        with LoopbackHub(folder / "hub") as hub:
+            snapshot = {"dataset": LEAVES, "shard_text_bytes": 1, "max_reject_fraction": "0.1"}
+            megatron = {"token_budget": 400, "valid_fraction": "0.3"}
+            recipe = recipe_of(hub.commits()[LEAVES], snapshot, megatron)
+            files = HubFiles(folder / "cache", hub.endpoint)
+            fetch_pieces(
+                files,
+                recipe.snapshot,
+                plan_snapshot(files, recipe.snapshot, 1, threads=1, log_every_s=60),
+                threads=1,
+                log_every_s=60,
+            )
+            yield Sources(hub, folder / "cache", recipe)
+
+
+def _write_leaves(folder: Path) -> None:
+    """Three row groups; one row without text, one id twice."""
+    texts = [f"Leaf {number} of the tree, and the wind that takes it." for number in range(30)]
+    ids = [f"leaf-{number}" for number in range(30)]
+    table = pa.table({"text": [*texts[:12], None, *texts[13:]], "id": [*ids[:25], "leaf-3", *ids[26:]]})
+    folder.mkdir(parents=True)
+    pq.write_table(table.slice(0, 20), folder / "a.parquet", row_group_size=10)
+    pq.write_table(table.slice(20), folder / "b.parquet")

@@ -1,0 +1,42 @@
+"""Variants of the demo's data root, for the tests of commands that look at what lies there."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
+from pipeline_assets.corpus.spine.engine import EngineSettings
+
+INLINE = EngineSettings(workers=0)
+V1 = Path("megatron", "healing_text_v1")
+V2 = Path("megatron", "healing_text_v2")
+
+
+def write_recipe(root: Path, changes: Mapping[str, Mapping[str, object]], name: str) -> Path:
+    """The demo's recipe in a data root, changed, under another name."""
+    recipe = yaml.safe_load((root / "recipes" / "healing_text_v1.yaml").read_text())
+    for section, keys in changes.items():
+        recipe[section] |= keys
+    path = root / "recipes" / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(recipe | {"name": name}, sort_keys=False))
+    return path
+
+
+def build(path: Path, root: Path, cache: Path) -> None:
+    """The healing set of a recipe, without Dagster; the hub's bytes are in the demo's cache."""
+    settings = RunSettings(INLINE, HubFiles(cache, endpoint="http://127.0.0.1:9"))
+    for target in read_recipe(path).targets():
+        KINDS[target.kind].build(target, root, False, settings)
+
+
+def copy_of(demo_root: Path, root: Path) -> Path:
+    shutil.copytree(demo_root, root, ignore=shutil.ignore_patterns("dagster", "hub", "hub_cache"))
+    return root
+
+
+def snapshot_of(root: Path) -> Path:
+    return next((root / "corpora" / "fineweb_edu").glob("[!.]*"))

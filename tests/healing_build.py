@@ -1,0 +1,115 @@
+"""The healing set of a few pages, without Dagster: what crash points, hub faults and the tests of the corpus build."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.megatron_split import SplitSettings, build_split
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.sampling.split import Split
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.text_selection import selected_shards
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
+
+DATASET = "maker/pages"
+FILE = "data/pages.parquet"
+INLINE = EngineSettings(workers=0)
+
+
+def write_pages(hub_folder: Path, **options: object) -> Path:
+    """The one file of maker/pages: six row groups of 50 documents of 2,000 characters, more than a footer's fetch."""
+    texts = [hashlib.shake_256(b"%d" % number).hexdigest(1000) for number in range(300)]
+    path = hub_folder / "datasets" / DATASET / FILE
+    path.parent.mkdir(parents=True)
+    table = pa.table({"text": texts, "id": [f"page-{number}" for number in range(300)]})
+    pq.write_table(table, path, row_group_size=50, compression="zstd", **options)
+    return path
+
+
+def recipe_of(
+    revision: str,
+    snapshot: Mapping[str, object] | None = None,
+    megatron: Mapping[str, object] | None = None,
+    shards: tuple[str, ...] = ("shards/*",),
+) -> HealingRecipe:
+    """A healing recipe of everything in maker/pages; the arguments change its sections."""
+    everything: dict[str, object] = {
+        "name": "pages",
+        "dataset": DATASET,
+        "config": "default",
+        "revision": revision,
+        "split": "train",
+        "files": ["*.parquet"],
+        "source": "pages",
+        "domain": "web",
+        "license_tag": "cc0",
+        "columns": {"text": "text", "id": "id", "created_at": None},
+        "rules": [],
+        "language": None,
+        "amount": {"files": 100},
+        "seed": "seed",
+        "shard_text_bytes": 1 << 26,
+    }
+    tokens: dict[str, object] = {
+        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "token_budget": 1_000_000,
+        "valid_fraction": "0.1",
+    }
+    return HealingRecipe.model_validate(
+        {
+            "system": "healing",
+            "name": "pages_v1",
+            "snapshot": everything | dict(snapshot or {}),
+            "selection": {"shards": list(shards)},
+            "megatron": tokens | dict(megatron or {}),
+        }
+    )
+
+
+def build_snapshot(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: EngineSettings = INLINE) -> Artifact:
+    """The sealed snapshot of a recipe, below a data root."""
+    return _build(recipe.fineweb_edu_snapshot(), root, RunSettings(engine, hub))
+
+
+def build_selection(recipe: HealingRecipe, root: Path) -> Artifact:
+    """The sealed selection of a recipe whose snapshot is there."""
+    return _build(recipe.healing_text_manifest(), root, RunSettings(INLINE))
+
+
+def build_megatron(
+    recipe: HealingRecipe,
+    root: Path,
+    split: Split,
+    engine: EngineSettings = INLINE,
+    driver: Driver = "gigatoken",
+    replace: bool = False,
+) -> Artifact:
+    """The sealed split of a recipe whose snapshot is there; the selection is built on the way."""
+    selection = build_selection(recipe, root)
+    corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
+    shards, settings = selected_shards(selection.manifest), SplitSettings(engine, driver=driver)
+    return recipe.megatron_split(split).build(
+        root, lambda building: build_split(building, corpus, shards, recipe.megatron, split, settings), replace, {}
+    )
+
+
+def build_dataset(recipe: HealingRecipe, root: Path) -> Artifact:
+    """Both splits, which are there, sealed as one."""
+    return _build(recipe.megatron_dataset(), root, RunSettings(INLINE))
+
+
+def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: EngineSettings = INLINE) -> list[Artifact]:
+    """Every artifact of a recipe, upstream first."""
+    return [_build(target, root, RunSettings(engine, hub)) for target in recipe.targets()]
+
+
+def _build(target: Target, root: Path, settings: RunSettings) -> Artifact:
+    return KINDS[target.kind].build(target, root, False, settings)

@@ -1,0 +1,235 @@
+"""The demo's builds and the command itself, killed and stopped: after a restart the content of an undisturbed run.
+
+kill -9 at every step of everything, on tiny shards, is in test_crash_matrix.py.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crash_points import killed_at, steps_of
+
+from pipeline_assets import demo
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
+from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from resources.loopback_hub import LoopbackHub
+
+PROJECT = Path(__file__).parents[1]
+Build = Callable[[Path, EngineSettings], list[str]]
+INLINE = EngineSettings(workers=0)
+FORK = EngineSettings(workers=2, start_method="fork")
+SPAWN = EngineSettings(workers=2, start_method="spawn")
+ONE_SPAWNED = EngineSettings(workers=1, start_method="spawn")
+
+
+@pytest.fixture(scope="module")
+def recipe(demo_root: Path) -> HealingRecipe:
+    return read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
+
+
+@pytest.fixture(scope="module")
+def build(demo_root: Path, recipe: HealingRecipe) -> Build:
+    """Builds the healing set below a root, without Dagster; the digests of its artifacts.
+
+    The hub's bytes are in the cache that the demo filled, so that no test needs a server.
+    """
+
+    def built(root: Path, engine: EngineSettings) -> list[str]:
+        settings = RunSettings(engine, HubFiles(demo_root / "hub_cache", endpoint="http://127.0.0.1:9"))
+        artifacts = [KINDS[target.kind].build(target, root, False, settings) for target in recipe.targets()]
+        return [artifact.manifest.digest for artifact in artifacts]
+
+    return built
+
+
+@pytest.fixture(scope="module")
+def undisturbed(demo_root: Path, recipe: HealingRecipe) -> list[str]:
+    """The digests that the demo's two spawned workers came to, under Dagster."""
+    return [open_artifact(demo_root / target.folder).manifest.digest for target in recipe.targets()]
+
+
+@pytest.fixture(scope="module")
+def steps(build: Build, tmp_path_factory: pytest.TempPathFactory) -> int:
+    return len(steps_of(lambda: build(tmp_path_factory.mktemp("counted"), INLINE)))
+
+
+def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
+    return [item for target in recipe.targets() for item in verify(root / target.folder) if isinstance(item, Damage)]
+
+
+def leftovers(root: Path) -> list[str]:
+    return sorted(path.name for path in root.rglob("*") if ".building." in path.name or path.name.endswith(".tmp"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "seed"),
+    [
+        *((INLINE, seed) for seed in range(8)),
+        *((FORK, seed) for seed in range(8, 17)),
+        *((SPAWN, seed) for seed in range(17, 20)),
+    ],
+    ids=lambda value: f"{value.start_method}-{value.workers}" if isinstance(value, EngineSettings) else str(value),
+)
+def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
+    engine: EngineSettings,
+    seed: int,
+    build: Build,
+    steps: int,
+    recipe: HealingRecipe,
+    undisturbed: list[str],
+    tmp_path: Path,
+) -> None:
+    # Spawned workers don't inherit the failpoint, so that there the parent's own steps, a third of all, are counted.
+    step = random.Random(seed).randrange(1, steps if engine is not SPAWN else steps // 4)
+
+    killed_before = killed_at(step, lambda: build(tmp_path, engine))
+    digests = build(tmp_path, INLINE)
+
+    assert killed_before is not None
+    assert digests == undisturbed
+    assert damage_below(tmp_path, recipe) == []
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("engine", [ONE_SPAWNED, FORK], ids=["one-spawned", "two-forked"])
+def test_other_workers_come_to_the_same_digests(
+    engine: EngineSettings, build: Build, undisturbed: list[str], tmp_path: Path
+) -> None:
+    assert build(tmp_path, engine) == undisturbed
+
+
+def test_a_run_killed_again_and_again_still_gets_there(
+    build: Build, steps: int, recipe: HealingRecipe, undisturbed: list[str], tmp_path: Path
+) -> None:
+    seeds = random.Random(99)
+
+    kills = [killed_at(seeds.randrange(1, steps // 2), lambda: build(tmp_path, INLINE)) for _ in range(6)]
+
+    assert len(kills) - kills.count(None) >= 2
+    assert build(tmp_path, INLINE) == undisturbed
+    assert damage_below(tmp_path, recipe) == []
+
+
+def test_a_resumed_run_does_not_do_finished_shards_again(build: Build, steps: int, tmp_path: Path) -> None:
+    killed_at(steps // 3, lambda: build(tmp_path, INLINE))
+
+    resumed = len(steps_of(lambda: build(tmp_path, INLINE)))
+
+    assert resumed < steps * 0.85
+
+
+def test_a_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp_path: Path) -> None:
+    build(tmp_path, INLINE)
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
+
+    assert steps_of(lambda: build(tmp_path, FORK)) == []
+
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")} == before
+
+
+@pytest.fixture
+def running_demo(tmp_path: Path, demo_root: Path) -> Iterator[Path]:
+    """A data root with the demo's hub and nothing built."""
+    shutil.copytree(demo_root / demo.HUB_FOLDER, tmp_path / "data" / demo.HUB_FOLDER)
+    yield tmp_path / "data"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", "from pipeline_assets.cli import main; main()", *arguments]
+
+
+def wait_for_receipts(root: Path) -> None:
+    """Until the first shards of the snapshot are converted."""
+    deadline = time.monotonic() + 60
+    while not list(root.glob("corpora/*/*.building.*/.receipts/convert/*")):
+        assert time.monotonic() < deadline, "no shard was converted"
+        time.sleep(0.005)
+
+
+def children_of(pid: int) -> list[str]:
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+
+
+def leftover_processes(pids: list[str]) -> list[str]:
+    """Those that still run a few seconds later."""
+    deadline = time.monotonic() + 10
+    while (alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return alive
+
+
+def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
+    running_demo: Path,
+    corpusmill: Callable[..., subprocess.CompletedProcess[str]],
+    recipe: HealingRecipe,
+    undisturbed: list[str],
+) -> None:
+    process = subprocess.Popen(
+        command("demo", "--data", str(running_demo)), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for_receipts(running_demo)
+    workers = children_of(process.pid)
+    process.kill()
+    process.wait()
+    result = corpusmill("demo", "--data", running_demo)
+
+    assert workers
+    assert leftover_processes(workers) == []
+    assert result.returncode == 0, result.stderr
+    assert [open_artifact(running_demo / target.folder).manifest.digest for target in recipe.targets()] == undisturbed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
+    number: signal.Signals, running_demo: Path, recipe: HealingRecipe, demo_root: Path
+) -> None:
+    shutil.copytree(demo_root / "recipes", running_demo / "recipes")
+    with LoopbackHub(running_demo / demo.HUB_FOLDER) as hub:
+        process = subprocess.Popen(
+            command("run", "healing_text_v1", "--data", str(running_demo)),
+            cwd=PROJECT,
+            env={**os.environ, "HF_ENDPOINT": hub.endpoint},
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        wait_for_receipts(running_demo)
+        workers = children_of(process.pid)
+        os.killpg(process.pid, number)
+        _, said = process.communicate(timeout=60)
+
+    assert workers
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert said.endswith(f"stopped\nto go on: corpusmill run healing_text_v1 --data {running_demo}\n")
+    assert said.count("to go on: ") == 1
+    assert leftover_processes(workers) == []
+
+
+def test_a_stopped_demo_says_how_to_go_on(running_demo: Path) -> None:
+    process = subprocess.Popen(
+        command("demo", "--data", str(running_demo)),
+        cwd=PROJECT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for_receipts(running_demo)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert said.endswith(f"stopped\nto go on: corpusmill demo --data {running_demo}\n")

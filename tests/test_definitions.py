@@ -1,0 +1,65 @@
+"""What the code location offers, as a snapshot: keys, partitions, dependencies, checks, jobs."""
+
+import json
+from pathlib import Path
+
+from pipeline_assets.corpus.recipes.systems import read_recipe
+from pipeline_assets.definitions import defs
+
+PROJECT = Path(__file__).parents[1]
+GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
+
+
+def snapshot() -> dict[str, object]:
+    graph = defs.resolve_asset_graph()
+    assets = {}
+    for key in sorted(graph.get_all_asset_keys()):
+        node = graph.get(key)
+        assets[key.to_user_string()] = {
+            "group": node.group_name,
+            "depends_on": sorted(parent.to_user_string() for parent in node.parent_keys),
+            "partitions": node.partitions_def.get_partition_keys() if node.partitions_def else None,
+            "kinds": sorted(node.kinds),
+            "code_version": node.code_version,
+            "checks": {
+                check.name: "blocking" if graph.get(check).blocking else "not blocking"
+                for check in sorted(node.check_keys, key=lambda check: check.name)
+            },
+            "description": (node.description or "").split("\n")[0],
+        }
+    jobs = {
+        name: sorted(key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys)
+        for name in ["healing"]
+    }
+    return {"assets": assets, "jobs": jobs, "resources": sorted(defs.resources or {})}
+
+
+def test_the_definitions_are_those_of_the_snapshot() -> None:
+    found = snapshot()
+
+    assert found == json.loads(GOLDEN.read_text(encoding="utf-8")), (
+        f"the definitions changed; if that is meant, write this to {GOLDEN.name}:\n{json.dumps(found, indent=1)}"
+    )
+
+
+def test_every_artifact_of_a_recipe_is_an_asset_with_that_key_and_partition() -> None:
+    recipe = read_recipe(PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml")
+    graph = defs.resolve_asset_graph()
+
+    targets = recipe.targets()
+
+    for target in targets:
+        key = next(key for key in graph.get_all_asset_keys() if key.to_user_string() == target.kind)
+        partitions = graph.get(key).partitions_def
+        assert target.partition is None if partitions is None else target.partition in partitions.get_partition_keys()
+        assert graph.get(key).code_version == str(target.stage.version)
+        parents = {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        assert {other.kind for other in target.upstream} == parents
+
+
+def test_every_asset_says_what_it_is() -> None:
+    graph = defs.resolve_asset_graph()
+
+    silent = [key.to_user_string() for key in graph.get_all_asset_keys() if not graph.get(key).description]
+
+    assert silent == []

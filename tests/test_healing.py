@@ -1,0 +1,300 @@
+"""The healing assets as Dagster runs them, and the splits as a trainer and an oracle read them."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline_assets import healing
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.recipes.systems import read_recipe
+from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+from resources.corpus_store import CorpusStore
+from resources.hub import Hub
+from resources.loopback_hub import LoopbackHub
+
+RecipeIn = Callable[..., Path]
+SPLITS = ("train", "valid")
+
+
+@pytest.fixture
+def materialize(tmp_path: Path, recipe_in: RecipeIn, hub: LoopbackHub) -> Callable[..., dg.ExecuteInProcessResult]:
+    """Materialises healing assets and their checks in a data root of the test's own, on an instance in memory."""
+    instance = dg.DagsterInstance.ephemeral()
+
+    def run(*assets: dg.AssetsDefinition, partition: str | None = None, **store: object) -> dg.ExecuteInProcessResult:
+        settings = {"data_root": str(tmp_path / "data"), "workers": 0, **store}
+        if "healing_recipe" not in settings:
+            settings["healing_recipe"] = str(recipe_in())
+        return dg.materialize(
+            [*healing.ASSETS, *healing.CHECKS],
+            selection=dg.AssetSelection.assets(*assets),
+            partition_key=partition,
+            instance=instance,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            resources={"store": CorpusStore(**settings), "hub": Hub(endpoint=hub.endpoint)},
+        )
+
+    run.instance = instance  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Callable[..., object]) -> None:
+    result = materialize(healing.fineweb_edu_snapshot)
+
+    event = result.asset_materializations_for_node("healing__fineweb_edu_snapshot")[0]
+    shown = {name: value.value for name, value in event.metadata.items()}
+    assert shown["digest"].startswith("sha256:")
+    assert shown["documents"] == shown["dagster/row_count"] == 860
+    assert Path(shown["path"]).name == json.loads(Path(shown["manifest"]).read_text())["name"].removeprefix(
+        "fineweb_edu_"
+    )
+    assert "| dropped: int_score &gt;= 3 |" in shown["ledger"] or "| dropped: int_score >= 3 |" in shown["ledger"]
+    assert shown["preview"].count("\n") == 6
+    assert shown["rebuilt"] is True
+    assert shown["mb_per_second"] > 0
+    assert shown["fetched_mb"] == 0.536
+    assert min(shown[name] for name in ("peak_disk_mb", "peak_memory_mb", "fetch_seconds", "build_seconds")) > 0
+    assert "\n| bytes_fetched | 535,879 |  | 535,879 |\n" in shown["planned"]
+
+
+def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(
+    materialize: Callable[..., object],
+) -> None:
+    first = materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+
+    second = materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+
+    versions = [
+        [event.tags["dagster/data_version"] for event in result.asset_materializations_for_node(node)]
+        for result in (first, second)
+        for node in ("healing__fineweb_edu_snapshot", "healing__healing_text_manifest")
+    ]
+    assert versions[:2] == versions[2:]
+    rebuilt = second.asset_materializations_for_node("healing__fineweb_edu_snapshot")[0].metadata["rebuilt"].value
+    assert rebuilt is False
+
+
+def test_the_recipe_of_a_run_is_kept_as_its_tag(materialize: Callable[..., object]) -> None:
+    result = materialize(healing.fineweb_edu_snapshot)
+
+    run = materialize.instance.get_run_by_id(result.run_id)  # type: ignore[attr-defined]
+    assert run.tags["corpusmill/recipe"] == "healing_text_v1"
+
+
+def test_the_dataset_waits_until_both_splits_are_there(materialize: Callable[..., object]) -> None:
+    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+    materialize(healing.megatron_split, partition="train")
+
+    too_early = materialize(healing.megatron_dataset)
+    materialize(healing.megatron_split, partition="valid")
+    in_time = materialize(healing.megatron_dataset)
+
+    assert too_early.success
+    assert too_early.asset_materializations_for_node("healing__megatron_dataset") == []
+    assert len(in_time.asset_materializations_for_node("healing__megatron_dataset")) == 1
+
+
+def test_a_short_split_fails_its_check_and_not_the_run(materialize: Callable[..., object], recipe_in: RecipeIn) -> None:
+    greedy = str(recipe_in({"megatron.token_budget": 10**7}, name="greedy"))
+    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest, healing_recipe=greedy)
+
+    result = materialize(healing.megatron_split, partition="valid", healing_recipe=greedy)
+
+    checks = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+    assert result.success
+    assert not checks["token_budget_met"].passed
+    assert not checks["token_budget_met"].blocking
+    assert "the corpus ends before the budget" in checks["token_budget_met"].description
+    assert all(evaluation.passed for name, evaluation in checks.items() if name != "token_budget_met")
+
+
+def test_a_damaged_upstream_fails_with_one_line(materialize: Callable[..., object], tmp_path: Path) -> None:
+    materialize(healing.fineweb_edu_snapshot)
+    shard = next((tmp_path / "data").rglob("shards/*.jsonl.zst"))
+    shard.chmod(0o644)
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+    with pytest.raises(dg.Failure) as failure:
+        materialize(healing.healing_text_manifest)
+
+    assert str(failure.value.description).startswith(f"{shard}: has ")
+    assert "run `corpusmill verify` on the folder, then rebuild it" in str(failure.value.description)
+
+
+def test_builds_keep_a_copy_of_the_manifests_for_git(materialize: Callable[..., object], tmp_path: Path) -> None:
+    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+    for split in SPLITS:
+        materialize(healing.megatron_split, partition=split)
+    materialize(healing.megatron_dataset)
+
+    copies = {path.name: path.read_bytes() for path in (tmp_path / "data" / "manifests").iterdir()}
+    targets = read_recipe(tmp_path / "healing_text_v1.yaml").targets()
+    revision = read_recipe(tmp_path / "healing_text_v1.yaml").snapshot.revision
+    assert sorted(copies) == [
+        f"fineweb_edu_{revision}.json",
+        "healing_text_v1.json",
+        "healing_text_v1_megatron.json",
+        "healing_text_v1_train.json",
+        "healing_text_v1_valid.json",
+    ]
+    assert copies == {
+        target.export_as: (tmp_path / "data" / target.folder / "manifest.json").read_bytes() for target in targets
+    }
+
+
+def test_a_split_without_a_partition_asks_for_one(materialize: Callable[..., object]) -> None:
+    with pytest.raises(dg.Failure) as failure:
+        materialize(healing.megatron_split)
+
+    assert failure.value.description == "choose a partition: train or valid"
+
+
+def test_a_setting_out_of_range_fails_with_one_line(
+    materialize: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
+
+    with pytest.raises(UsageError, match=r"^CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
+        materialize(healing.fineweb_edu_snapshot)
+
+
+def test_a_damaged_artifact_is_built_again_with_replace_alone(
+    materialize: Callable[..., object], tmp_path: Path
+) -> None:
+    built = materialize(healing.fineweb_edu_snapshot)
+    shard = next((tmp_path / "data").rglob("shards/*.jsonl.zst"))
+    shard.unlink()
+
+    with pytest.raises(dg.Failure) as failure:
+        materialize(healing.fineweb_edu_snapshot)
+    again = materialize(healing.fineweb_edu_snapshot, replace=True)
+
+    assert failure.value.description == (
+        f"{shard.parents[1]}: it is damaged ({shard}: the file is missing); run with --replace to build it again"
+    )
+    digests = [
+        result.asset_materializations_for_node("healing__fineweb_edu_snapshot")[0].metadata["digest"].value
+        for result in (built, again)
+    ]
+    assert digests[0] == digests[1]
+    assert shard.exists()
+
+
+def test_the_size_shown_of_a_dataset_is_that_of_its_splits(materialize: Callable[..., object], tmp_path: Path) -> None:
+    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+    for split in SPLITS:
+        materialize(healing.megatron_split, partition=split)
+
+    result = materialize(healing.megatron_dataset)
+
+    shown = result.asset_materializations_for_node("healing__megatron_dataset")[0].metadata["bytes"].value
+    files = (tmp_path / "data" / "megatron" / "healing_text_v1").glob("*/*")
+    assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
+
+
+def test_what_is_checked_of_a_split_says_which_one(materialize: Callable[..., object]) -> None:
+    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+
+    result = materialize(healing.megatron_split, partition="valid")
+
+    checks = result.get_asset_check_evaluations()
+    assert len(checks) == 5
+    assert all((evaluation.description or "").startswith("valid: ") for evaluation in checks)
+
+
+class TestSplits:
+    """The demo's splits, read from outside."""
+
+    @pytest.fixture(params=SPLITS)
+    def split(self, request: pytest.FixtureRequest, demo_root: Path) -> Path:
+        return demo_root / "megatron" / "healing_text_v1" / request.param
+
+    @pytest.fixture
+    def texts(self, demo_root: Path) -> dict[tuple[str, int], Document]:
+        """Every document of the snapshot by shard and row."""
+        folder = next(path for path in (demo_root / "corpora" / "fineweb_edu").iterdir() if path.is_dir())
+        return {
+            (path.relative_to(folder).as_posix(), row): msgspec.json.decode(line, type=Document)
+            for path in folder.glob("shards/*")
+            for row, line in enumerate(b"".join(read_line_blocks(path)).splitlines())
+        }
+
+    def documents(self, split: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
+        rows = pq.read_table(split / "documents.parquet").to_pylist()
+        tokens = np.fromfile(split / "tokens.bin", np.int32)
+        ends = np.cumsum([row["tokens"] for row in rows])
+        return zip(rows, np.split(tokens, ends[:-1]), strict=True)
+
+    def test_megatron_core_reads_them(self, split: Path) -> None:
+        indexed_dataset = pytest.importorskip(
+            "megatron.core.datasets.indexed_dataset", reason="megatron-core is not here"
+        )
+
+        dataset = indexed_dataset.IndexedDataset(str(split / "tokens"))
+
+        ours = [tokens for _, tokens in self.documents(split)]
+        assert len(dataset) == len(ours)
+        assert dataset.document_indices.tolist() == list(range(len(ours) + 1))
+        assert all(np.array_equal(dataset[number], tokens) for number, tokens in enumerate(ours))
+
+    def test_ids_equal_tiktokens_document_by_document(
+        self, split: Path, texts: dict[tuple[str, int], Document]
+    ) -> None:
+        tiktoken = load_encoder(VOCABULARY_SHA256).oracle
+
+        for row, tokens in self.documents(split):
+            document = texts[str(row["source_shard"]), int(str(row["row"]))]
+            assert document.doc_id == row["doc_id"]
+            assert tokens.tolist() == [*tiktoken.encode_ordinary(document.text), END_OF_TEXT]
+
+    def test_each_document_names_the_row_of_the_hub_file_it_came_from(
+        self, split: Path, texts: dict[tuple[str, int], Document], demo_root: Path
+    ) -> None:
+        hub = demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
+        files = {path.relative_to(hub).as_posix(): pq.read_table(path).to_pylist() for path in hub.glob("data/*/*")}
+
+        for row, _ in self.documents(split):
+            document = texts[str(row["source_shard"]), int(str(row["row"]))]
+            source = files[document.meta["source_file"]][document.meta["source_row"]]
+            assert source["id"] == document.doc_id
+            assert source["text"].replace("\0", "") == document.text
+
+    def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(self, demo_root: Path) -> None:
+        folder = demo_root / "megatron" / "healing_text_v1"
+
+        manifest = read_manifest(folder)
+
+        assert manifest is not None
+        members = {entry.get("member"): entry["digest"] for entry in manifest.identity.inputs}
+        for name in SPLITS:
+            split = read_manifest(folder / name)
+            assert split is not None and members[name] == split.digest
+        selection = read_manifest(demo_root / "selections" / "healing_text_v1")
+        assert selection is not None and members[None] == selection.digest
+        assert manifest.identity.tokenizer == {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
+        assert manifest.identity.decisions["token_budget"] == 250_000
+        assert manifest.identity.decisions["tokens_reached"] == sum(manifest.identity.counts["tokens"].values())
+        assert "git_sha" in manifest.provenance
+        assert len(json.loads((folder / "manifest.json").read_text())["identity"]["recipe_sha256"]) == 64
+
+
+def test_no_secret_is_written_anywhere(
+    corpusmill: Callable[..., subprocess.CompletedProcess[str]], hub: LoopbackHub, tmp_path: Path, recipe_in: RecipeIn
+) -> None:
+    secret, root = "hf_thisisasecrettoken", tmp_path / "data"
+
+    result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": secret})
+
+    assert result.returncode == 0
+    assert secret not in result.stdout + result.stderr
+    assert not [path for path in root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]

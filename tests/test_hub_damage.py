@@ -1,0 +1,185 @@
+"""Damaged bytes, listings and answers of a hub: found out where something tells, forgotten, and asked for again."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, Reading, open_hub, read
+from fault_cases import undisturbed as read_undisturbed
+from healing_build import DATASET, FILE, write_pages
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_faults import Fault, FaultKind
+from resources.loopback_http import Answer, Ask, Origin, json_answer
+from resources.loopback_hub import LoopbackHub
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    with open_hub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
+    """By place, where nothing goes wrong."""
+    return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(autouse=True)
+def a_hub_without_faults(hub: LoopbackHub) -> None:
+    hub.inject()
+
+
+def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
+    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    hub.inject(Fault(FaultKind.WRONG_BYTES, GET))
+
+    damaged = read(hub, EVERYTHING, tmp_path / "cache", tmp_path / "data")
+    hub.inject()
+    healed = read(hub, EVERYTHING, tmp_path / "cache", tmp_path / "data")
+
+    assert damaged.error is not None
+    assert damaged.error.what.startswith("downloaded bytes don't hash to sha256:")
+    assert healed.result == undisturbed["whole file GET"].result
+
+
+def test_a_footer_that_came_damaged_is_not_kept(
+    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
+    tail = content[-65_536:-30_000] + b"\xff" * 29_992 + content[-8:]
+    folder = tmp_path / "cache/maker--pages/bytes" / f"sha256-{hashlib.sha256(content).hexdigest()}"
+    folder.mkdir(parents=True)
+    kept = folder / f"{len(content) - 65_536}-{len(content)}.{hashlib.sha256(tail).hexdigest()}"
+    kept.write_bytes(tail)
+
+    damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+    hub.inject()
+    healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+
+    assert damaged.error is not None
+    assert damaged.error.what.startswith("its footer can't be read (")
+    assert healed.result == undisturbed["row group GET"].result
+
+
+def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_again(
+    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    commit = hub.commits()[DATASET]
+    listing = tmp_path / f"cache/maker--pages/listings/{commit}.json"
+    read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+    sha256 = hashlib.sha256((hub.folder / "datasets" / DATASET / FILE).read_bytes()).hexdigest()
+    listing.write_text(listing.read_text().replace(sha256, "0" * 64))
+
+    damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "again")
+    hub.inject()
+    healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "again")
+
+    size = (hub.folder / "datasets" / DATASET / FILE).stat().st_size
+    assert str(damaged.error) == (
+        f"maker/pages@{commit}: the cached listing has {FILE} with sha256:{'0' * 64} of {size} bytes, "
+        "the hub's has not; run again: the listing is asked for anew"
+    )
+    assert healed.result == undisturbed["row group GET"].result
+
+
+def test_a_damaged_page_is_noticed_by_its_checksum_where_it_has_one(tmp_path: Path) -> None:
+    write_pages(tmp_path / "hub", write_page_checksum=True)
+
+    with LoopbackHub(tmp_path / "hub", faults=[Fault(FaultKind.WRONG_BYTES, GET, 1, 1)]) as damaging:
+        damaged = read(damaging, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+
+    assert damaged.error is not None
+    assert damaged.error.what.startswith("row group 0 can't be read (")
+    assert "CRC" in damaged.error.what
+    assert damaged.error.where.endswith(":data/pages.parquet")
+
+
+def test_a_damaged_page_without_checksum_goes_unnoticed_unless_the_file_is_read_whole(
+    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    """The limit that docs/operations.md states: a part of a file has no hash to be held against."""
+    hub.inject(Fault(FaultKind.WRONG_BYTES, GET, 1, 1))
+
+    damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+
+    assert damaged.result is not None
+    assert damaged.result != undisturbed["row group GET"].result
+
+
+class ProxiedHub(LoopbackHub):
+    """A hub behind something that answers first."""
+
+    first: list[Answer]
+
+    def answer(self, origin: Origin, ask: Ask) -> Answer:
+        return self.first.pop(0) if self.first else super().answer(origin, ask)
+
+
+@pytest.fixture
+def proxied(hub: LoopbackHub) -> Iterator[ProxiedHub]:
+    """The files of `hub`."""
+    proxied = ProxiedHub(hub.folder)
+    proxied.first = []
+    with proxied:
+        yield proxied
+
+
+def page(body: bytes) -> Answer:
+    return Answer(200, {"Content-Type": "application/json"}, body, 0, len(body))
+
+
+NO_LISTINGS = [
+    b"<html>Log in to the network</html>",
+    b'{"error": "busy"}',
+    b'[{"type": "file"}]',
+    b'[{"type": "file", "path": "a", "oid": "0", "size": "1"}]',
+    b"\xff",
+    b"[7]",
+    b"",
+]
+
+
+@pytest.mark.parametrize("body", NO_LISTINGS)
+def test_an_answer_that_is_no_listing_is_asked_for_again(
+    proxied: ProxiedHub, undisturbed: dict[str, Reading], tmp_path: Path, body: bytes
+) -> None:
+    proxied.first = [page(body)]
+
+    reading = read(proxied, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+
+    assert reading.result == undisturbed["row group GET"].result
+
+
+@pytest.mark.parametrize("body", [*NO_LISTINGS, b'{"id": "maker/pages", "sha": "main"}'])
+def test_an_answer_that_stays_unreadable_is_one_line(proxied: ProxiedHub, tmp_path: Path, body: bytes) -> None:
+    files = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01)
+    commit = proxied.commits()[DATASET]
+
+    proxied.first = [page(body)] * 2
+    with pytest.raises(InputError) as of_listing:
+        files.list_files(DATASET, commit)
+    proxied.first = [page(body)] * 2
+    with pytest.raises(InputError) as of_pin:
+        files.resolve(DATASET)
+
+    for error, revision in ((of_listing, commit), (of_pin, "main")):
+        assert error.value.what.startswith(f"the answer for revision {revision} can't be read (")
+        assert error.value.where == f"maker/pages on {proxied.endpoint}"
+        assert error.value.fix == "run the same command later; if it persists, check what answers at HF_ENDPOINT"
+    assert list(tmp_path.rglob("listings/*")) == []
+
+
+@pytest.mark.parametrize("header", ["-1", "nan", "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_a_wait_that_is_no_number_of_seconds_is_the_readers_own(
+    proxied: ProxiedHub, tmp_path: Path, header: str
+) -> None:
+    proxied.first = [json_answer({"error": "busy"}, 429, {"Retry-After": header})]
+
+    commit = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01).resolve(DATASET)
+
+    assert commit == proxied.commits()[DATASET]

@@ -1,0 +1,199 @@
+"""A snapshot and a pin survive their network: every fault at every place of `fault_cases`, by the real client.
+
+What passes by itself (a busy hub, a cut connection) changes no byte, and no byte that arrived travels twice. What does
+not pass is one line that says what to do, and once it is over the same command goes on. benchmarks/faults.py prints the
+same cases as a table.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fault_cases import (
+    CASES,
+    PASSING,
+    TRIES,
+    TWO_ROW_GROUPS,
+    FaultCase,
+    Place,
+    Reading,
+    open_hub,
+    read,
+    strike,
+)
+from fault_cases import undisturbed as read_undisturbed
+from healing_build import DATASET, FILE
+
+from resources.loopback_faults import ALWAYS, FaultKind
+from resources.loopback_hub import LoopbackHub
+
+WAITED_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    with open_hub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
+    """By place, where nothing goes wrong."""
+    return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_the_requests_of_an_undisturbed_snapshot_are_those_of_the_places(
+    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    reading = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+
+    assert [(request.method, request.origin, request.status) for request in hub.requests] == [
+        ("GET", "hub", 200),  # listing
+        ("HEAD", "hub", 302),  # footer
+        ("GET", "storage", 206),
+        ("HEAD", "hub", 302),  # first row group
+        ("GET", "storage", 206),
+        ("HEAD", "hub", 302),  # second row group
+        ("GET", "storage", 206),
+    ]
+    assert 65_536 < reading.file_bytes < file_size(hub) / 2
+    assert undisturbed["whole file GET"].file_bytes == file_size(hub)
+
+
+def file_size(hub: LoopbackHub) -> int:
+    return (hub.folder / "datasets" / DATASET / FILE).stat().st_size
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind in PASSING and case.count == 1], ids=str)
+def test_what_passes_by_itself_changes_no_byte_and_nothing_that_arrived_travels_twice(
+    case: FaultCase, hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    wanted = undisturbed[case.place.name]
+
+    started = time.monotonic()
+    struck, again = strike(case, hub, tmp_path)
+    waited_s = time.monotonic() - started
+
+    assert struck.result == again.result == wanted.result
+    assert struck.file_bytes == wanted.file_bytes
+    assert struck.requests == wanted.requests + case.place.more_requests
+    assert waited_s >= WAITED_S.get(case.kind, 0.0)
+    assert again.requests == (1 if case.place.name == "pin" else 0)
+
+
+LASTING = [
+    pytest.param(case, id=str(case), marks=[pytest.mark.slow] if case.kind in WAITED_S else [])
+    for case in CASES
+    if case.kind in PASSING and case.count is ALWAYS
+]
+
+
+@pytest.mark.parametrize("case", LASTING)
+def test_what_does_not_pass_is_given_up_after_four_tries_and_the_same_command_goes_on_later(
+    case: FaultCase, hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    wanted = undisturbed[case.place.name]
+
+    struck, healed = strike(case, hub, tmp_path)
+
+    assert struck.error is not None
+    assert LAST_WORDS[case.kind] in str(struck.error)
+    assert struck.requests == requests_before(case.place) + TRIES * case.place.more_requests
+    assert healed.result == wanted.result
+    assert struck.file_bytes + healed.file_bytes == wanted.file_bytes
+
+
+LAST_WORDS = {
+    FaultKind.BUSY: f"HTTP 503 after {TRIES} tries; run the same command later: it goes on",
+    FaultKind.RETRY_AFTER: f"rate limited, after {TRIES} tries; run the same command later: it goes on",
+    FaultKind.RATE_LIMIT: f"rate limited, after {TRIES} tries; run the same command later: it goes on",
+    FaultKind.CUT: "can't be reached (RemoteProtocolError: Server disconnected without sending a response.); "
+    "check the network and HF_ENDPOINT, then run the same command again",
+    FaultKind.CUT_BODY: "can't be reached (RemoteProtocolError: peer closed connection without sending complete ",
+}
+
+
+def requests_before(place: Place) -> int:
+    """Listing, then a HEAD and a GET for the footer."""
+    match place.name.split():
+        case ["pin" | "listing"]:
+            return 0
+        case ["footer", _]:
+            return 1
+    return 3
+
+
+ON_DATASET = "maker/pages on {endpoint}: "
+ON_FILE = "maker/pages@{commit}:data/pages.parquet: "
+NOT_SHOWN = (
+    ON_DATASET + "there is no such dataset, or it is private (HTTP {kind}); "
+    "check its name; if it is private, set HF_TOKEN to a token that may read it"
+)
+NOT_ALLOWED = ON_DATASET + "the token may not read it (HTTP 403); set HF_TOKEN to a token with read access"
+NOT_STORED = (
+    ON_FILE + "the storage that the hub names refuses the bytes (HTTP {kind}); "
+    "run the same command later: it goes on; if it persists, pin a new commit"
+)
+OTHER_FILE = (
+    ON_FILE + "the hub has {other_sha256} of {other_size} bytes, the listing says sha256:{sha256} of {size} bytes; "
+    "the file changed under its name: pin a new commit"
+)
+OTHER_RANGE = (
+    ON_FILE + "the hub sends `bytes {range}/{other_size}` for `bytes {range}/{size}`; "
+    "the file changed under its name: pin a new commit"
+)
+OTHER_BYTES = (
+    ON_FILE + "downloaded bytes don't hash to sha256:{sha256}, which the listing says; "
+    "run again; if it persists, the hub's copy is damaged"
+)
+
+
+def line_of(case: FaultCase) -> str | None:
+    """What is said of a fault that stays; None where nothing stays, or nothing tells (tests/test_hub_damage.py)."""
+    match case.kind:
+        case FaultKind.UNAUTHORIZED | FaultKind.NOT_FOUND:
+            return NOT_STORED if case.place.is_storage else NOT_SHOWN
+        case FaultKind.FORBIDDEN:
+            return NOT_STORED if case.place.is_storage else NOT_ALLOWED
+        case FaultKind.CHANGED:
+            return OTHER_RANGE if case.place.is_storage else OTHER_FILE
+        case FaultKind.WRONG_BYTES if case.place.name == "whole file GET":
+            return OTHER_BYTES
+    return None
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if line_of(case)], ids=str)
+def test_what_stays_is_one_line_and_once_it_is_over_the_same_command_goes_on(
+    case: FaultCase, hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path
+) -> None:
+    struck, healed = strike(case, hub, tmp_path)
+
+    content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
+    sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+    assert str(struck.error) == str(line_of(case)).format(
+        endpoint=hub.endpoint,
+        commit=hub.commits()[DATASET],
+        kind=case.kind,
+        sha256=sha256,
+        size=size,
+        other_sha256=sha256[::-1],
+        other_size=size + 1,
+        range=RANGES[case.place.name](content) if case.place.is_storage else "",
+    )
+    assert healed.result == undisturbed[case.place.name].result
+
+
+def first_row_group(content: bytes) -> str:
+    group = pq.read_metadata(pa.BufferReader(content)).row_group(0)
+    return f"4-{4 + sum(group.column(column).total_compressed_size for column in range(2)) - 1}"
+
+
+RANGES = {
+    "footer GET": lambda content: f"{len(content) - 65_536}-{len(content) - 1}",
+    "row group GET": first_row_group,
+    "whole file GET": lambda content: f"0-{len(content) - 65_536 - 1}",
+}

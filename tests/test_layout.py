@@ -1,0 +1,190 @@
+"""The layout, enforced by reading the source: which way imports point, where heavy libraries live, what loads when."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+PACKAGES = ("pipeline_assets", "resources", "modal_jobs")
+SOURCES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
+SYSTEMS = {"healing", "stage2_mixture", "stage_a", "parallel_text", "nemotron", "nemotron_scoring"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PROJECT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer(module: str) -> str:
+    """Which row of the table of import rules a module belongs to."""
+    match module.split("."):
+        case ["pipeline_assets", "corpus", "spine", *_]:
+            return "spine"
+        case ["pipeline_assets", "corpus", *_]:
+            return "corpus"
+        case ["pipeline_assets", top, *_]:
+            return "system" if top in SYSTEMS else top
+        case ["pipeline_assets"]:
+            return "package"
+    return module.split(".")[0]
+
+
+MAY_IMPORT = {
+    "package": set(),
+    "spine": {"spine"},
+    "corpus": {"spine", "corpus"},
+    "resources": {"spine", "corpus", "resources"},
+    "modal_jobs": {"spine", "corpus"},
+    "partitions": set(),
+    "checks": {"resources", "corpus", "spine"},
+    "system": {"partitions", "checks", "resources", "corpus", "spine"},
+    "schedules": {"system", "partitions"},
+    "definitions": {"system", "partitions", "checks", "schedules", "resources", "corpus", "spine"},
+    "launch": {"definitions", "resources", "corpus", "spine"},
+    "demo_pages": {"spine"},
+    "demo_corpus": {"demo_pages", "spine"},
+    "demo": {"demo_corpus", "corpus", "spine"},
+    "ui": {"demo", "launch", "corpus", "spine"},
+    "commands": {"commands", "corpus", "spine"},
+    "cli": {"commands", "corpus", "spine"},
+}
+# Inside a function, the command that needs them may reach the layers that run assets.
+MAY_IMPORT_INSIDE = {
+    "commands": {"launch", "ui", "demo", "resources"},
+    "demo": {"launch", "resources"},
+    "ui": {"resources"},
+}
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
+    """(module, whether at module level, line) of every import; `if TYPE_CHECKING` imports are left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) not in inside, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            base = node.module or ""
+            for alias in node.names:
+                deeper = PROJECT.joinpath(*base.split("."), f"{alias.name}.py")
+                folder = PROJECT.joinpath(*base.split("."), alias.name)
+                name = f"{base}.{alias.name}" if deeper.exists() or folder.is_dir() else base
+                yield name, id(node) not in inside, node.lineno
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PROJECT).as_posix())
+def test_imports_point_one_way(path: Path) -> None:
+    module = module_name(path)
+    here = layer(module)
+
+    for name, is_top, line in imports(path):
+        if name.split(".")[0] not in PACKAGES:
+            continue
+        allowed = MAY_IMPORT[here] | (set() if is_top else MAY_IMPORT_INSIDE.get(here, set()))
+        there = layer(name)
+        assert there in allowed, f"{module}:{line} imports {name}, a {there}; a {here} may import {sorted(allowed)}"
+        assert not (here == there == "system" and name != module), f"{module}:{line}: a system imports another"
+
+
+HOMES = {
+    "dagster": lambda module: layer(module) not in ("spine", "corpus", "cli", "commands", "demo", "ui", "modal_jobs"),
+    "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
+    "torch": lambda module: module.startswith(
+        ("pipeline_assets.corpus.batching", "pipeline_assets.corpus.scoring.nll", "modal_jobs")
+    ),
+    "transformers": lambda module: module.startswith(("pipeline_assets.corpus.scoring", "modal_jobs")),
+    "datasets": lambda module: module == "pipeline_assets.corpus.readers.hub_stream",
+    "datasketch": lambda module: False,
+    "ray": lambda module: module == "pipeline_assets.corpus.spine.engine",
+}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PROJECT).as_posix())
+def test_heavy_libraries_stay_in_their_home(path: Path) -> None:
+    module = module_name(path)
+
+    for name, _, line in imports(path):
+        library = name.split(".")[0]
+        if library in HOMES:
+            assert HOMES[library](module), f"{module}:{line} imports {library}, which has another home"
+
+
+def test_kernels_import_each_other_without_cycles() -> None:
+    edges = {
+        module_name(path): {name for name, is_top, _ in imports(path) if is_top and name.startswith("pipeline_assets")}
+        for path in SOURCES
+    }
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, f"a cycle: {' → '.join([*above, module])}"
+        if module not in done:
+            for other in edges.get(module, set()):
+                visit(other, (*above, module))
+            done.add(module)
+
+    for module in edges:
+        visit(module, ())
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in result.stdout.split()}
+
+
+def test_loading_the_definitions_loads_no_heavy_library() -> None:
+    loaded = loaded_by("import pipeline_assets.definitions")
+
+    assert (
+        loaded & {"torch", "transformers", "datasets", "modal", "ray", "datasketch", "tiktoken", "gigatoken"} == set()
+    )
+
+
+def test_the_command_line_starts_without_dagster_or_the_hub_client() -> None:
+    loaded = loaded_by("import pipeline_assets.cli")
+
+    assert loaded & {"dagster", "huggingface_hub", "pyarrow", "numpy", "torch", "pydantic"} == set()
+
+
+def test_a_kernel_loads_no_dagster() -> None:
+    loaded = loaded_by("import pipeline_assets.corpus.recipes.healing")
+
+    assert loaded & {"dagster", "torch", "datasets", "huggingface_hub"} == set()
+
+
+def test_annotations_are_evaluated_because_dagster_reads_them() -> None:
+    offenders = [
+        path.name for path in SOURCES if "from __future__ import annotations" in path.read_text(encoding="utf-8")
+    ]
+
+    assert offenders == []
+
+
+def test_no_folder_hides_a_package_of_the_same_name() -> None:
+    assert not (PROJECT / "docker" / "__init__.py").exists()
+    assert list((PROJECT / "tests").rglob("__init__.py")) == []
+
+
+def test_the_definitions_file_only_wires() -> None:
+    lines = (PROJECT / "pipeline_assets" / "definitions.py").read_text(encoding="utf-8").splitlines()
+
+    assert len(lines) <= 60

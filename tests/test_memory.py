@@ -1,0 +1,68 @@
+"""Peak memory doesn't grow with the corpus: builds of one size and of four times that, in processes of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.planning.outcome import outcomes
+from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from resources.loopback_hub import LoopbackHub
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from growth import link_files, write_files
+
+PROJECT = Path(__file__).parents[1]
+MB_AT_ONCE = 100
+
+
+@pytest.fixture(scope="module")
+def hubs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The demo corpus again and again under new ids and words: about 100 MB, and four times that."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_files(folder / "files", 4 * MB_AT_ONCE)
+    files = sorted((folder / "files").glob("*.parquet"))
+    hubs = {scale: folder / f"hub{scale}" for scale in (1, 4)}
+    for scale, hub in hubs.items():
+        assert link_files(files, hub, scale * MB_AT_ONCE) == pytest.approx(scale * MB_AT_ONCE, rel=0.1)
+    return hubs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
+    hubs: dict[int, Path], tmp_path: Path, workers: int
+) -> None:
+    peaks, planned = {}, {}
+
+    for scale, hub in hubs.items():
+        root = tmp_path / f"data{scale}"
+        root.mkdir()
+        with LoopbackHub(hub) as running:
+            subprocess.run(
+                [sys.executable, "benchmarks/growth.py", "--build", root, running.endpoint, str(workers)],
+                cwd=PROJECT,
+                env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin"},
+                capture_output=True,
+                check=True,
+            )
+        peaks[scale] = json.loads((root / "peaks.json").read_text())
+        planned[scale] = [
+            (one.planned.bounds, one.real)
+            for manifest in sealed_manifests(root)[0].values()
+            for one in outcomes(manifest)
+            if one.figure == "peak_memory_bytes"
+        ]
+
+    (parent_mb, worker_mb), (parent_mb_of_4, worker_mb_of_4) = peaks[1], peaks[4]
+    if workers:
+        assert worker_mb_of_4 <= 1.10 * worker_mb, peaks
+    else:
+        assert parent_mb_of_4 <= 1.10 * parent_mb, peaks
+    assert parent_mb_of_4 + workers * worker_mb_of_4 < 600 + 300 * workers
+    for outcomes_of_scale in planned.values():
+        assert len(outcomes_of_scale) >= 3  # the snapshot and both splits
+        assert all(low <= real <= high for (low, _, high), real in outcomes_of_scale), planned

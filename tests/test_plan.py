@@ -1,0 +1,171 @@
+"""`corpusmill plan` as a user types it: before a build, after it, and with wrong input."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.demo import DATASET
+from resources.loopback_hub import LoopbackHub
+
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
+
+
+@pytest.fixture
+def fresh(demo_root: Path, tmp_path: Path) -> Path:
+    """A data root that holds the demo's recipe and nothing else."""
+    shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
+    return tmp_path / "data"
+
+
+class TestBeforeABuild:
+    """Everything is told from the listing and footers, and nothing else is fetched."""
+
+    def test_it_tells_what_will_be_fetched_held_and_taken(
+        self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
+    ) -> None:
+        result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--mbit", 8, env={"HF_ENDPOINT": hub.endpoint})
+
+        lines = [line.strip() for line in result.stdout.splitlines()]
+        sent = sum(request.bytes_sent for request in hub.requests)
+        files = list((hub.folder / "datasets" / DATASET / "data").rglob("*.parquet"))
+        rest = sum(path.stat().st_size - 65_536 for path in files)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
+        assert lines[1] == f"planning fetched {sent / 1e3:,.1f} kB: listing and footers, which stay in the cache"
+        assert sent < rest + len(files) * 65_536
+        assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
+            ["missing", line] for line in self.folders(fresh)
+        ]
+        assert "in all, with 2 workers" in lines
+        assert "reads 8 of 8 files, 28 row groups of the 32 in files looked at, 1,037 rows" in lines
+        assert [line.split() for line in lines[-4:]] == [
+            ["CC-MAIN-2013-20", "7", "row", "groups", "259", "rows", "25.0", "%"],
+            ["CC-MAIN-2019-30", "8", "row", "groups", "311", "rows", "30.0", "%"],
+            ["CC-MAIN-2021-04", "6", "row", "groups", "209", "rows", "20.2", "%"],
+            ["CC-MAIN-2023-50", "7", "row", "groups", "258", "rows", "24.9", "%"],
+        ]
+
+    @staticmethod
+    def folders(root: Path) -> list[str]:
+        recipe = (root / "recipes" / "healing_text_v1.yaml").read_text()
+        commit = next(line.split()[-1] for line in recipe.splitlines() if "revision:" in line)
+        splits = [f"megatron/healing_text_v1/{split}" for split in ("train", "valid")]
+        return [
+            f"corpora/fineweb_edu/{commit}",
+            "selections/healing_text_v1",
+            *splits,
+            "megatron/healing_text_v1",
+        ]
+
+    def test_as_json_every_estimate_has_bounds_and_a_basis(
+        self, corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: LoopbackHub
+    ) -> None:
+        (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
+
+        result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": hub.endpoint})
+
+        report = json.loads(result.stdout)
+        figures = [figure for artifact in report["artifacts"] for figure in artifact["planned"].values()]
+        assert (report["bytes_to_fetch"], report["bytes_fetched_to_plan"], len(hub.requests)) == (0, 0, 0)
+        assert len(figures) > 20
+        assert all(figure["low"] <= figure["likely"] <= figure["high"] and figure["basis"] for figure in figures)
+        assert [room["verdict"] for room in report["room"]] == ["fits", "fits"]
+        assert report["seconds"]["basis"] == "calibrated now"
+        assert report["warnings"] == []
+
+    def test_a_corpus_too_small_for_its_budget_is_a_no(
+        self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
+    ) -> None:
+        path = fresh / "recipes" / "healing_text_v1.yaml"
+        path.write_text(path.read_text().replace("token_budget: 250000", "token_budget: 999000000"))
+
+        result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
+
+        warnings = [line for line in result.stdout.splitlines() if line.startswith("WARNING")]
+        assert result.returncode == 1
+        assert [line.split(":")[0] for line in warnings] == ["WARNING train", "WARNING valid"]
+        assert warnings[0].endswith(
+            "of 899,100,000 tokens: short; the dataset has no more: lower `megatron.token_budget`"
+        )
+
+
+class TestAfterABuild:
+    """What is built costs nothing, and shows what was planned of it."""
+
+    def test_planned_stands_beside_real(self, corpusmill: Corpusmill, demo_root: Path) -> None:
+        result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
+
+        lines = result.stdout.splitlines()
+        rows = {line.strip().split("  ")[0]: line.split() for line in reversed(lines) if line.startswith("  ")}
+        assert (result.returncode, result.stderr) == (0, "")
+        assert sum(line.startswith("current  ") for line in lines) == 5
+        assert lines[3].split() == ["planned", "real"]
+        assert rows["to fetch"][-4:] == ["535,879", "bytes", "as", "planned"]
+        assert rows["rows read"][-3:] == ["1,037", "as", "planned"]
+        assert sum("tokens" in line and "planned +" in line for line in lines) == 2
+        assert "in all" not in result.stdout
+
+    def test_nothing_is_written(self, corpusmill: Corpusmill, demo_root: Path) -> None:
+        before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")}
+
+        corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
+
+        assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")} == before
+
+    def test_a_changed_recipe_needs_replace_and_says_so(
+        self, corpusmill: Corpusmill, root: Path, hub: LoopbackHub
+    ) -> None:
+        path = root / "recipes" / "healing_text_v1.yaml"
+        path.write_text(path.read_text().replace("int_score >= 3", "int_score >= 2"))
+
+        result = corpusmill("plan", "healing_text_v1", "--data", root, env={"HF_ENDPOINT": hub.endpoint})
+
+        lines = [line.strip() for line in result.stdout.splitlines()]
+        [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]
+        assert lines[stale].endswith("(the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 2']))")
+        assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        (("fineweb_edu\n", "fineweb_edu\n  sead: 1\n"), 2, "unknown key `snapshot.sead`; did you mean `seed`?"),
+        (("data/*/*.parquet", "data/*.arrow"), 2, "no file matches data/*.arrow; correct `files`; there are README.md"),
+        (("id: id", "id: key"), 1, "there is no column `key`; it has text, id, dump"),
+    ],
+    ids=["key", "files", "column"],
+)
+def test_a_wrong_recipe_is_one_line(
+    corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub, change: tuple[str, str], status: int, words: str
+) -> None:
+    path = fresh / "recipes" / "healing_text_v1.yaml"
+    path.write_text(path.read_text().replace(*change))
+
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
+
+    complaint, *rest = result.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (status, "")
+    assert words in complaint
+    assert rest == ([] if status == 2 else [f"to go on: corpusmill plan healing_text_v1 --data {fresh}"])
+
+
+def test_a_hub_that_is_down_says_how_to_go_on(corpusmill: Corpusmill, fresh: Path) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env=NOWHERE)
+
+    assert result.returncode == 1
+    assert f"{DATASET} can't be reached" in result.stderr.splitlines()[0]
+    assert result.stderr.splitlines()[1] == f"to go on: corpusmill plan healing_text_v1 --data {fresh}"
+
+
+def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
+    result = corpusmill("plan", "--help")
+
+    lines = result.stdout.strip().splitlines()
+    assert result.returncode == 0
+    assert len(lines) <= 40
+    assert lines[-1].strip().startswith("Example: corpusmill plan ")

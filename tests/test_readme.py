@@ -1,0 +1,88 @@
+"""What the README and the docs tell a user to type, typed."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from resources.corpus_store import CorpusStore
+from resources.loopback_hub import LoopbackHub
+
+PROJECT = Path(__file__).parents[1]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def blocks(page: Path, language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def typed_commands(page: Path) -> list[list[str]]:
+    """Every `corpusmill …` line of a page's code blocks, without its comment."""
+    lines = [line for block in blocks(page) for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines if "corpusmill " in line.split("#")[0]]
+    return [words[1:] for words in commands if words[0].endswith("corpusmill")]
+
+
+def test_the_commands_for_real_data_run_on_a_hub(
+    corpusmill: Corpusmill, demo_root: Path, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
+    commands = [words for words in typed_commands(PROJECT / "README.md") if words[0] != "ui"]
+    assert [words[0] for words in commands] == ["pin", "plan", "run", "verify"]
+
+    for words in commands:
+        result = corpusmill(*words, cwd=tmp_path, env={"HF_ENDPOINT": hub.endpoint})
+
+        assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_in_prose_exists(page: Path, corpusmill: Corpusmill) -> None:
+    spoken = set(re.findall(r"`corpusmill ((?:hub |tokenizer |manifests )?[a-z]+)", page.read_text(encoding="utf-8")))
+
+    for words in spoken:
+        assert corpusmill(*words.split(), "--help").returncode == 0, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_launchpad_example_is_valid_config() -> None:
+    example = yaml.safe_load(blocks(PROJECT / "docs" / "operations.md", "yaml")[0])
+
+    store = CorpusStore(data_root="data", **example["resources"]["store"]["config"])
+
+    assert store.healing_recipe == "healing_text_v1"
+
+
+def test_the_make_targets_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^make ([a-z-]+)", (PROJECT / "README.md").read_text(), re.MULTILINE))
+
+    for target in targets:
+        subprocess.run(["make", "-n", target], cwd=PROJECT, check=True, capture_output=True)
+    assert targets == {"demo", "ui", "test"}
+
+
+def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
+    pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
+    code = next(block for block in blocks(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)
+
+    result = subprocess.run(
+        [sys.executable, "-c", code.replace('"data/', f'"{demo_root}/') + "\nprint(len(train))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.stdout.strip() == "556", result.stderr

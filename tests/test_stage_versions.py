@@ -1,0 +1,100 @@
+"""Golden digests: what a stage makes of a fixed input may not change without a new version of the stage."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
+from pipeline_assets.corpus.spine.canonical_json import sha256_of
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.text_selection import SELECTION_STAGE
+from resources.loopback_hub import LoopbackHub
+
+PROJECT = Path(__file__).parents[1]
+GOLDEN = PROJECT / "tests" / "golden" / "stages.json"
+DATASET = "makers/pages"
+
+
+def pages(count: int) -> pa.Table:
+    """Pages that hold what pages hold: accents, emoji, NUL, an empty text, an id that comes twice, a low score."""
+    texts = [
+        f"Page {number}. " + "Der naïve Bär 🐻 says “hello” — 日本語 <|endoftext|>\n" * (number % 7 + 1)
+        for number in range(count)
+    ]
+    texts[33], texts[35] = "nul\0l inside", ""
+    ids = [f"<urn:uuid:{number:08d}>" for number in range(count)]
+    ids[37] = ids[31]
+    columns = {
+        "text": texts,
+        "id": ids,
+        "url": [f"https://example.org/{number}" for number in range(count)],
+        "language": ["de" if number % 13 == 0 else "en" for number in range(count)],
+        "score": [2.0 + number % 40 / 16 for number in range(count)],
+        "int_score": [round(2.0 + number % 40 / 16) for number in range(count)],
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Every artifact of the healing recipe over four small files."""
+    root = tmp_path_factory.mktemp("golden")
+    table = pages(400)
+    for number in range(4):
+        path = root / "hub" / "datasets" / DATASET / "data" / f"CC-MAIN-{number}" / "train.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(table.slice(number * 100, 100), path, row_group_size=30)
+    recipe = yaml.safe_load((PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml").read_text())
+    recipe["snapshot"] |= {
+        "dataset": DATASET,
+        "amount": {"documents": 380},
+        "shard_text_bytes": 20_000,
+        "max_reject_fraction": "0.01",
+    }
+    recipe["megatron"]["token_budget"] = 30_000
+    with LoopbackHub(root / "hub") as hub:
+        recipe["snapshot"]["revision"] = hub.commits()[DATASET]
+        wanted = HealingRecipe.model_validate(recipe)
+        settings = RunSettings(EngineSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
+        made = [KINDS[target.kind].build(target, root, False, settings).manifest for target in wanted.targets()]
+    return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
+
+
+def golden_of(manifest: Manifest) -> str:
+    """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out."""
+    identity = manifest.identity
+    decisions = {name: value for name, value in identity.decisions.items()}
+    files = [[file.path, file.rows, file.content_sha256] for file in identity.files]
+    return sha256_of([decisions, identity.counts, files])
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("snapshot", SNAPSHOT_STAGE.version),
+        ("text_selection", SELECTION_STAGE.version),
+        ("train", SPLIT_STAGE.version),
+        ("valid", SPLIT_STAGE.version),
+        ("megatron_dataset", DATASET_STAGE.version),
+    ],
+)
+def test_a_stage_makes_the_content_of_its_version(
+    name: str, version: int, manifests: dict[str, Manifest], record_property: Callable[[str, object], None]
+) -> None:
+    found = golden_of(manifests[name])
+
+    record_property(f"{name}/{version}", found)
+    assert found == json.loads(GOLDEN.read_text())[f"{name}/{version}"], (
+        f"the content of {name} changed: raise the stage's version, and write its line in {GOLDEN.name}: {found}"
+    )

@@ -1,0 +1,191 @@
+"""`corpusmill status` as a user types it, on the demo's artifacts and on variants of them."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from demo_variants import V1, snapshot_of, write_recipe
+
+from pipeline_assets.corpus.spine.lock import locked
+
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_size)
+        for path in sorted(root.rglob("*"))
+    }
+
+
+class TestStatus:
+    """One line an artifact, a reason where there is one, and nothing touched."""
+
+    def test_a_root_where_all_is_current_is_a_yes(self, corpusmill: Corpusmill, demo_root: Path) -> None:
+        result = corpusmill("status", "--data", demo_root)
+
+        lines = result.stdout.splitlines()
+        assert (result.returncode, result.stderr) == (0, "")
+        assert lines[0] == f"healing_text_v1  {demo_root}/recipes/healing_text_v1.yaml"
+        assert [line.split()[:4] for line in lines[1:]] == [
+            ["current", f"corpora/fineweb_edu/{snapshot_of(demo_root).name}", "860", "documents"],
+            ["current", "selections/healing_text_v1", "860", "documents"],
+            ["current", "megatron/healing_text_v1/train", "556", "documents"],
+            ["current", "megatron/healing_text_v1/valid", "52", "documents"],
+            ["current", "megatron/healing_text_v1", "608", "documents"],
+        ]
+        assert len({line.index(" documents") for line in lines[1:]}) == 1
+
+    def test_a_root_without_anything_is_missing_all_and_no_complaint(
+        self, corpusmill: Corpusmill, tmp_path: Path
+    ) -> None:
+        result = corpusmill("status", "--data", tmp_path / "nowhere", "--json")
+
+        [recipe] = json.loads(result.stdout)["recipes"]
+        assert result.returncode == 0
+        assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
+        assert not (tmp_path / "nowhere").exists()
+
+    def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(self, corpusmill: Corpusmill, root: Path) -> None:
+        write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
+
+        result = corpusmill("status", "healing_text_v1", "--data", root)
+
+        lines = [line.strip() for line in result.stdout.splitlines()]
+        assert result.returncode == 1
+        assert [line.split()[0] for line in lines[1::2]] == ["stale"] * 5
+        assert lines[2] == "the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 4'])"
+        assert lines[4] == f"healing/fineweb_edu_snapshot fineweb_edu_{snapshot_of(root).name} is stale"
+
+    def test_a_file_that_is_gone_is_damage_and_named(self, corpusmill: Corpusmill, root: Path) -> None:
+        (root / V1 / "valid" / "tokens.bin").unlink()
+
+        result = corpusmill("status", "--data", root)
+
+        assert result.returncode == 1
+        assert f"\n    {root / V1}/valid/tokens.bin: the file is missing\n" in result.stdout
+        assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
+        assert "  stale    megatron/healing_text_v1 " in result.stdout
+
+    def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        snapshot = snapshot_of(root)
+        shutil.rmtree(root / "corpora" / "fineweb_edu" / snapshot.name)
+        receipts = snapshot.with_name(f"{snapshot.name}.building.1") / ".receipts" / "convert"
+        receipts.mkdir(parents=True)
+        (receipts.parents[1] / ".plan.json").write_text("{}")
+        (receipts / "00000.json").write_text("{}")
+        (receipts / "00001.json").write_text("{}")
+
+        result = corpusmill("status", "healing_text_v1", "--data", root)
+
+        lines = result.stdout.splitlines()
+        assert result.returncode == 1
+        assert lines[1].startswith(f"  interrupted  corpora/fineweb_edu/{snapshot.name}")
+        assert lines[2].startswith("    left ")
+        assert lines[2].endswith(
+            " s ago; finished: 2 shards of convert, for another recipe or other inputs: it will start again; "
+            f"to go on: corpusmill run healing_text_v1 --data {root}"
+        )
+
+    def test_what_goes_on_in_the_place_of_a_stale_artifact_has_to_replace_it(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
+        folder = root / V1 / "train.building.2"
+        (folder / ".receipts").mkdir(parents=True)
+        (folder / ".plan.json").write_text("{}")
+
+        result = corpusmill("status", path, "--data", root, "--json")
+
+        row = json.loads(result.stdout)["recipes"][0]["artifacts"][2]
+        assert (row["state"], row["sealed"]) == ("interrupted", "stale")
+        assert row["go_on"] == f"corpusmill run {path} --replace --data {root}"
+
+    def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        shutil.copytree(root / V1 / "valid", root / V1 / "valid.old.1")
+
+        result = corpusmill("status", "--data", root)
+
+        assert result.returncode == 0
+        assert "\n    a crash left valid.old.1 beside it, which nothing needs: remove it\n" in result.stdout
+
+    def test_a_build_at_work_names_its_builder(self, corpusmill: Corpusmill, root: Path) -> None:
+        place = root / V1 / "train"
+        place.rename(place.with_name("train.building.1"))
+
+        with locked(place):
+            result = corpusmill("status", "healing_text_v1", "--data", root, "--json")
+
+        [recipe] = json.loads(result.stdout)["recipes"]
+        row = recipe["artifacts"][2]
+        assert (row["state"], row["sealed"], row["go_on"]) == ("building", "missing", None)
+        assert row["builder"]["pid"] == os.getpid()
+
+    def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(self, corpusmill: Corpusmill, root: Path) -> None:
+        shutil.copytree(root / "selections" / "healing_text_v1", root / "selections" / "forgotten")
+
+        shown = corpusmill("status", "--data", root)
+        told = corpusmill("status", "--data", root, "--json")
+
+        [other] = json.loads(told.stdout)["unasked"]
+        assert shown.returncode == told.returncode == 0
+        assert other["folder"] == str(root / "selections" / "forgotten")
+        assert shown.stdout.splitlines()[-3] == "no recipe asks for these"
+        assert shown.stdout.splitlines()[-2].split()[:2] == ["sealed", "selections/forgotten"]
+        assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
+
+    def test_a_recipe_that_cannot_be_read_is_one_line_of_many(self, corpusmill: Corpusmill, root: Path) -> None:
+        (root / "recipes" / "broken.yaml").write_text("system: weather\n")
+
+        result = corpusmill("status", "--data", root)
+
+        assert result.returncode == 1
+        assert result.stdout.splitlines()[:2] == [
+            f"broken  {root}/recipes/broken.yaml",
+            f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of healing",
+        ]
+        assert result.stdout.count("\n  current ") == 5
+
+    def test_a_recipe_asked_for_that_is_not_there_is_wrong_use(self, corpusmill: Corpusmill, root: Path) -> None:
+        result = corpusmill("status", "healing_text_v9", "--data", root)
+
+        assert result.returncode == 2
+        [line] = result.stderr.splitlines()
+        assert "there is no such recipe" in line
+
+    def test_every_recipe_of_the_root_has_its_artifacts(self, corpusmill: Corpusmill, two_sets: Path) -> None:
+        result = corpusmill("status", "--data", two_sets, "--json")
+
+        recipes = json.loads(result.stdout)["recipes"]
+        assert result.returncode == 0
+        assert [(one["recipe"], len(one["artifacts"])) for one in recipes] == [
+            ("healing_text_v1", 5),
+            ("healing_text_v2", 5),
+        ]
+
+    def test_looking_changes_nothing_not_even_after_a_crash(self, corpusmill: Corpusmill, root: Path) -> None:
+        """A seal cut short is left to the next build: the demo's valid split was moved aside, its new one not there."""
+        (root / V1 / "valid").rename(root / V1 / "valid.old.2")
+        before = everything_in(root)
+
+        result = corpusmill("status", "--data", root)
+
+        assert result.returncode == 1
+        assert "all shards are finished, its seal was cut short" in result.stdout
+        assert everything_in(root) == before
+
+
+def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
+    result = corpusmill("status", "--help")
+
+    lines = result.stdout.strip().splitlines()
+    assert result.returncode == 0
+    assert len(lines) <= 40
+    assert lines[-1].strip().startswith("Example: corpusmill status ")

@@ -1,0 +1,191 @@
+"""`corpusmill trace` and `peek` as a user types them."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def train(demo_root: Path) -> Path:
+    return demo_root / "megatron" / "healing_text_v1" / "train"
+
+
+@pytest.fixture(scope="module")
+def commit(demo_root: Path) -> str:
+    return next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")).name
+
+
+def refused(result: subprocess.CompletedProcess[str], status: int) -> str:
+    """The one line that a wrong command leaves."""
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.strip().removeprefix("corpusmill: ")
+
+
+def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
+    for word in ("trace", "peek"):
+        lines = corpusmill(word, "--help").stdout.strip().splitlines()
+
+        assert len(lines) <= 40
+        assert lines[-1].strip().startswith(f"Example: corpusmill {word} ")
+
+
+def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path, commit: str) -> None:
+    page = (PROJECT / "docs" / "trace.md").read_text()
+    blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) == 7
+
+    for line in lines:
+        typed = line.replace("data/demo", str(demo_root)).replace("<commit>", commit)
+        result = corpusmill(*shlex.split(typed, comments=True)[1:])
+
+        assert result.returncode == 0, result.stderr
+        assert result.stdout
+
+
+@pytest.mark.parametrize("position", [0, 1234, 200_000])
+def test_a_token_is_traced_to_a_row_and_the_row_back_to_the_token(
+    corpusmill: Corpusmill, train: Path, demo_root: Path, position: int
+) -> None:
+    there = json.loads(corpusmill("trace", train, "--token", position, "--json").stdout)
+    back = corpusmill("trace", "--source", there["source"]["name"], "--data", demo_root, "--json")
+
+    row = pq.read_table(train / "documents.parquet").slice(there["sequence"], 1).to_pylist()[0]
+    source = pq.read_table(demo_root / "hub" / "datasets" / there["source"]["dataset"] / there["source"]["path"])
+    text = source["text"][there["source"]["row"]].as_py().encode()
+    own = bytes.fromhex(there["token"]["hex"])
+    assert (there["doc_id"], there["shard"], there["shard_row"]) == (row["doc_id"], row["source_shard"], row["row"])
+    assert there["license_tag"] == "psf-2.0"
+    assert there["token"]["position"] == position
+    assert own and text[there["token"]["byte_offset"] :].startswith(own)
+    [fate] = json.loads(back.stdout)["snapshots"]
+    [found] = [split for split in fate["splits"] if split["split"] == str(train)]
+    assert (fate["outcome"], found["outcome"], found["sequence"]) == ("document", "in_split", there["sequence"])
+    assert found["first_token"] <= position <= found["last_token"]
+
+
+def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, commit: str) -> None:
+    last = json.loads(corpusmill("trace", train, "--row", 0, "--json").stdout)["tokens"] - 1
+
+    lines = corpusmill("trace", train, "--token", last).stdout.splitlines()
+
+    assert lines[0].startswith(f"token     {last:,}: id 199999, the end of text that closes the document, after byte ")
+    assert lines[1] == f"sequence  0: {last + 1:,} tokens, 0 to {last:,} of tokens.bin"
+    assert [line.split()[0] for line in lines[2:5]] == ["document", "shard", "source"]
+    assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{commit}:data/")
+    assert lines[6] == "licence   psf-2.0"
+    assert lines[7].endswith("»<|endoftext|>«")
+
+
+def test_a_document_is_traced_by_its_id(corpusmill: Corpusmill, train: Path) -> None:
+    doc_id = pq.read_table(train / "documents.parquet")["doc_id"][3].as_py()
+
+    by_id = corpusmill("trace", train, "--doc-id", doc_id)
+
+    assert by_id.returncode == 0
+    assert by_id.stdout == corpusmill("trace", train, "--row", 3).stdout
+    assert f"document  {doc_id}\n" in by_id.stdout
+
+
+def test_rows_that_became_no_document_are_told(corpusmill: Corpusmill, demo_root: Path, commit: str) -> None:
+    dataset = demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
+    answers = {}
+    for path in sorted(dataset.rglob("*.parquet")):
+        table = pq.read_table(path, columns=["text", "int_score"]).slice(0, 50).to_pylist()
+        manifest = json.loads((demo_root / "corpora" / "fineweb_edu" / commit / "manifest.json").read_text())
+        name = f"HuggingFaceFW/fineweb-edu@{commit}:{path.relative_to(dataset).as_posix()}"
+        [entry] = [entry for entry in manifest["identity"]["inputs"] if entry["name"] == name]
+        if 0 in [group["number"] for group in entry["row_groups"]]:
+            answers |= {f"{name}#{row}": "dropped" for row, values in enumerate(table) if values["int_score"] < 3}
+    source = min(answers)
+
+    result = corpusmill("trace", "--source", source, env={"CORPUSMILL_DATA": str(demo_root)})
+
+    assert result.stdout.splitlines() == [
+        source,
+        f"snapshot  {demo_root}/corpora/fineweb_edu/{commit}",
+        "          dropped: by `int_score >= 3`",
+    ]
+
+
+def test_a_peek_shows_the_sequence_and_cuts_what_is_long(corpusmill: Corpusmill, train: Path) -> None:
+    lengths = pq.read_table(train / "documents.parquet", columns=["tokens"])["tokens"].to_numpy()
+    longest = int(np.argmax(lengths))
+
+    short = corpusmill("peek", train, "--row", int(np.argmin(lengths)))
+    long = corpusmill("peek", train, "--row", longest)
+    whole = json.loads(corpusmill("peek", train, "--row", longest, "--json").stdout)
+
+    assert short.stdout.endswith("<|endoftext|>\n")
+    assert whole["text"].endswith("<|endoftext|>")
+    assert whole["tokens"] == lengths[longest]
+    assert long.stdout.splitlines()[0] == (
+        f"row {longest:,}: {whole['doc_id']}, {lengths[longest]:,} tokens from {whole['first_token']:,} on"
+    )
+    assert long.stdout.endswith(f"\n… {len(whole['text']) - 2000:,} more characters; --json gives all\n")
+
+
+def test_a_split_that_was_moved_is_traced_with_its_data_root(
+    corpusmill: Corpusmill, train: Path, demo_root: Path, tmp_path: Path
+) -> None:
+    moved = tmp_path / "train"
+    shutil.copytree(train, moved)
+
+    without = corpusmill("trace", moved, "--token", 5)
+    given = corpusmill("trace", moved, "--token", 5, "--data", demo_root)
+    wrong = corpusmill("trace", train, "--token", 5, "--data", tmp_path)
+    environment = corpusmill("trace", train, "--token", 5, env={"CORPUSMILL_DATA": str(tmp_path)})
+
+    digest = json.loads((train / "manifest.json").read_text())["identity"]["inputs"][0]["digest"]
+    assert refused(without, 2) == (f"{moved}: it is below no folder megatron/; say with --data where its upstream lies")
+    assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
+    assert refused(wrong, 1) == (
+        f"{tmp_path}: no artifact with digest {digest} is below corpora, selections, megatron; "
+        "give the data root that has it with --data, or build it again from its recipe"
+    )
+
+
+def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: Path, tmp_path: Path) -> None:
+    tokens = len(np.memmap(train / "tokens.bin", np.int32, "r"))
+    dataset = train.parent
+    cases = [
+        ([], "trace: nothing to trace; give the folder of a split and --token, --doc-id or --row, or --source alone"),
+        ([train], f"{train}: nothing to trace; give exactly one of --token, --doc-id, --row"),
+        (
+            [train, "--token", 1, "--row", 0],
+            f"{train}: several things to trace; give exactly one of --token, --doc-id, --row",
+        ),
+        (
+            [train, "--source", "x"],
+            "--source: a source row is looked up in the data root; give it alone or with --data",
+        ),
+        (
+            ["--source", "x"],
+            "x: this is no row of a hub file; "
+            "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0",
+        ),
+        ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
+        ([train, "--token", -1], f"{train}: there is no token -1; give 0 to {tokens - 1:,}"),
+        ([dataset, "--row", 0], f"{dataset}: this is a dataset of splits; give one of {train}, {dataset}/valid"),
+    ]
+
+    for words, line in cases:
+        assert refused(corpusmill("trace", *words), 2) == line
+    assert refused(corpusmill("peek", train, "--row", 1, "--token", 2), 2) == (
+        f"{train}: two places to look at; give --row or --token"
+    )
+    assert refused(corpusmill("peek", tmp_path), 1) == (
+        f"{tmp_path}: nothing is sealed here (no manifest.json); build it, or wait for its build to end"
+    )

@@ -1,0 +1,328 @@
+"""`corpusmill verify` as a user types it: the whole chain, a sample, an interruption, a report."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.spine.journal import Journal
+
+PROJECT = Path(__file__).parents[1]
+SET = Path("megatron", "healing_text_v1")
+TRAIN = SET / "train"
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+# The command, stopped by a signal before its n-th note, the first of which only begins the journal.
+STOPPED = """
+import itertools, os
+from pipeline_assets.corpus.spine import durable
+notes = itertools.count()
+def stop(step, path):
+    if path.suffix == ".jsonl" and step == "append" and next(notes) == {note}:
+        os.kill(os.getpid(), {signal})
+durable.failpoint = stop
+from pipeline_assets.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def chain(demo_root: Path, tmp_path: Path) -> Path:
+    """A copy of the demo's data root, hub cache and all, that a test may change."""
+    root = tmp_path / "data"
+    shutil.copytree(demo_root, root, ignore=shutil.ignore_patterns("dagster", "hub"))
+    for path in root.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+    return root
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Where a user's programs keep what they can do without."""
+    return tmp_path / "cache"
+
+
+def stopped(number: signal.Signals, note: int, cache: Path, *words: object) -> Typed:
+    command = [sys.executable, "-c", STOPPED.format(signal=int(number), note=note), "verify", *map(str, words)]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(PROJECT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def only_line(result: Typed, status: int) -> str:
+    """The one line that a wrong command leaves."""
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.strip().removeprefix("corpusmill: ")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_the_chain_is_walked_down_to_the_hub(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("verify", demo_root / SET, "--upstream")
+
+    lines = result.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [line.split()[:2] for line in lines[:5]] == [
+        ["intact", "healing/megatron_dataset"],
+        ["intact", "healing/megatron_split"],
+        ["intact", "healing/megatron_split"],
+        ["intact", "healing/healing_text_manifest"],
+        ["intact", "healing/fineweb_edu_snapshot"],
+    ]
+    assert lines[5].startswith("hub cache: of 8 files read, 4 are here whole, 4 in part (")
+    assert lines[5].endswith(" bytes, all hashed); not here: 0 files")
+    assert lines[6].startswith("intact: 16 of 16 files, ")
+    assert lines[7] == json.loads((demo_root / SET / "manifest.json").read_text())["digest"]
+
+
+def test_a_split_elsewhere_has_its_upstream_in_the_data_root_that_is_given(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    moved = tmp_path / "train"
+    shutil.copytree(demo_root / TRAIN, moved)
+
+    without = corpusmill("verify", moved, "--upstream")
+    given = corpusmill("verify", moved, "--upstream", "--data", demo_root)
+
+    assert only_line(without, 2) == f"{moved}: it lies in no data root; say with --data where its upstream lies"
+    assert given.returncode == 0
+    assert "intact: 12 of 12 files, " in given.stdout
+
+
+def test_what_is_wrong_anywhere_in_the_chain_is_said_with_its_place(corpusmill: Corpusmill, chain: Path) -> None:
+    shard = next(chain.glob("corpora/fineweb_edu/*/shards/00002.jsonl.zst"))
+    cached = sorted(chain.glob("hub_cache/*/bytes/*/*"))[0]
+    for path in (shard, cached, chain / TRAIN / "manifest.json"):
+        flip(path)
+    shutil.rmtree(chain / "selections" / "healing_text_v1")
+
+    result = corpusmill("verify", chain / SET, "--upstream")
+
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(f"{chain / TRAIN}/manifest.json: ")
+    assert lines[1].startswith(f"{chain / SET}: made from healing/healing_text_manifest sha256:")
+    assert lines[-2].startswith("DAMAGED: ")
+    # Without the selection nothing says which snapshot it was.
+    assert "fineweb_edu_snapshot" not in result.stdout
+
+    rest = corpusmill("verify", shard.parents[1], "--upstream")
+
+    assert rest.returncode == 1
+    assert f"{shard}: sha256 is " in rest.stdout
+    assert "; delete it; it is fetched again when it is needed" in rest.stdout
+
+
+def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Corpusmill, chain: Path) -> None:
+    shutil.rmtree(next(chain.glob("corpora/fineweb_edu/[!.]*")))
+
+    result = corpusmill("verify", chain / SET, "--upstream")
+
+    lines = result.stdout.splitlines()
+    assert result.returncode == 1
+    assert lines[0].startswith(f"{chain}/selections/healing_text_v1: made from healing/fineweb_edu_snapshot sha256:")
+    assert lines[0].endswith(f", which is not below corpora, selections, megatron of {chain}")
+    assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
+    assert lines[-2].startswith("INCOMPLETE: 8 of 8 files, ")
+    assert lines[-2].endswith(" bytes as sealed; 1 upstream artifacts are missing, and what they were made from")
+
+
+def test_what_is_not_in_the_cache_is_said_and_is_no_damage(corpusmill: Corpusmill, chain: Path) -> None:
+    shutil.rmtree(chain / "hub_cache")
+
+    result = corpusmill("verify", chain / SET, "--upstream")
+
+    assert result.returncode == 0
+    assert "hub cache: of 8 files read, 0 are here whole, 0 in part (0 bytes, all hashed); not here: 8 files" in (
+        result.stdout
+    )
+
+
+def test_a_sample_says_how_much_it_is_and_proves_documents(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "20%")
+    again = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "0.2")
+    other = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "20%", "--seed", "spring")
+
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0
+    assert again.stdout == result.stdout != other.stdout
+    assert any(
+        line.startswith("documents of healing_text_v1/train: ")
+        and " of 556 (" in line
+        and line.endswith(" %) encoded again, from 3 of 5 shards: as they should be")
+        for line in lines
+    )
+    assert any(" %) held against their rows of the hub's files, from 4 of 7 shards: as they" in line for line in lines)
+    assert any(line.startswith("not read: ") and line.endswith("; --json lists them") for line in lines)
+    assert lines[-2].startswith("intact of a sample (")
+    assert not any(line.startswith("intact:") for line in lines)
+
+
+def test_a_sample_too_small_for_any_file_says_which_is_large_enough(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    words = corpusmill("verify", next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")), "--sample", "0.001%")
+
+    assert words.returncode == 0
+    assert "no file is as small as 0.001% of them: --sample 0.1% reads one" in words.stdout
+    assert "intact of a sample (0.0 % of bytes): 0 of 8 files" in words.stdout
+
+
+def test_damage_that_a_sample_finds_is_damage(corpusmill: Corpusmill, chain: Path) -> None:
+    tokens = chain / TRAIN / "tokens.bin"
+    tokens.write_bytes(bytes(tokens.stat().st_size))
+
+    result = corpusmill("verify", chain / TRAIN, "--upstream", "--sample", "20%")
+
+    assert result.returncode == 1
+    assert f"{chain / TRAIN}: document " in result.stdout
+    assert "DAMAGED of a sample (" in result.stdout
+
+
+def test_the_report_is_what_json_prints(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+
+    result = corpusmill("verify", demo_root / SET, "--upstream", "--report", report, "--json")
+
+    printed = json.loads(result.stdout)
+    assert (result.returncode, printed) == (0, json.loads(report.read_text()))
+    assert (printed["schema"], printed["verdict"]) == ("corpusmill/verification/1", "intact")
+    assert (printed["files"], printed["files_as_sealed"], printed["findings"]) == (16, 16, [])
+    assert printed["read_before"] == {"files": 0, "bytes": 0, "documents": 0, "since_utc": None}
+    assert {"corpusmill", "host", "platform", "python", "libraries", "git_sha"} == set(printed["program"])
+
+
+@pytest.mark.parametrize("files", [1, 7, 18])
+def test_killed_in_the_middle_the_same_command_goes_on_and_the_next_one_reads_everything(
+    corpusmill: Corpusmill, demo_root: Path, cache: Path, files: int
+) -> None:
+    words = (demo_root / SET, "--upstream")
+    whole = 16 + 13  # of the artifacts, and of the hub: four files whole, nine spans
+
+    killed = stopped(signal.SIGKILL, files + 1, cache, *words)
+    resumed = json.loads(corpusmill("verify", *words, "--json", env={"XDG_CACHE_HOME": str(cache)}).stdout)
+    after = json.loads(corpusmill("verify", *words, "--json", env={"XDG_CACHE_HOME": str(cache)}).stdout)
+
+    states = [file["state"] for part in (*resumed["artifacts"], resumed["hub"]) for file in part["files"]]
+    assert killed.returncode == -signal.SIGKILL
+    assert resumed["verdict"] == after["verdict"] == "intact"
+    assert (len(states), states.count("read_before")) == (whole, files)
+    assert resumed["read_before"]["files"] == files
+    assert after["read_before"] == {"files": 0, "bytes": 0, "documents": 0, "since_utc": None}
+    assert list((cache / "corpusmill" / "verify").iterdir()) == []
+
+
+def test_killed_among_the_documents_the_same_command_goes_on(
+    corpusmill: Corpusmill, demo_root: Path, cache: Path
+) -> None:
+    words = (demo_root / SET, "--upstream", "--sample", "100%", "--workers", "1")
+
+    stopped(signal.SIGKILL, 1 + 16 + 13 + 2, cache, *words)
+    result = corpusmill("verify", *words, env={"XDG_CACHE_HOME": str(cache)})
+
+    assert result.returncode == 0
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("of this, ")]
+    assert " bytes (29 whole files) and 217 documents were read before an interruption, the first " in line
+    assert line.endswith(" s ago; --fresh reads all again")
+
+
+def test_fresh_starts_over(corpusmill: Corpusmill, demo_root: Path, cache: Path) -> None:
+    stopped(signal.SIGKILL, 8, cache, demo_root / SET)
+
+    result = corpusmill("verify", demo_root / SET, "--fresh", env={"XDG_CACHE_HOME": str(cache)})
+
+    assert result.returncode == 0
+    assert result.stdout.startswith("intact: 8 of 8 files, ")
+
+
+def test_another_question_does_not_go_on_from_there_nor_spoil_it(
+    corpusmill: Corpusmill, demo_root: Path, cache: Path
+) -> None:
+    stopped(signal.SIGKILL, 8, cache, demo_root / SET, "--upstream")
+
+    other = corpusmill("verify", demo_root / SET, env={"XDG_CACHE_HOME": str(cache)})
+    same = corpusmill("verify", demo_root / SET, "--upstream", env={"XDG_CACHE_HOME": str(cache)})
+
+    assert "before an interruption" not in other.stdout
+    assert " bytes (7 whole files) were read before an interruption" in same.stdout
+
+
+def test_ctrl_c_says_how_to_go_on(demo_root: Path, cache: Path, tmp_path: Path) -> None:
+    report = tmp_path / "a report.json"
+
+    result = stopped(
+        signal.SIGINT, 5, cache, demo_root / SET, "--upstream", "--sample", "60%", "--report", report, "--json"
+    )
+
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == (
+        f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --data {demo_root} "
+        f"--sample 60% --seed 0 --report '{report}' --json\n"
+    )
+    assert not report.exists()
+
+
+def test_a_second_process_on_the_same_question_is_told_that_it_keeps_no_progress(
+    corpusmill: Corpusmill, demo_root: Path, cache: Path
+) -> None:
+    stopped(signal.SIGKILL, 2, cache, demo_root / SET)
+    [path] = (cache / "corpusmill" / "verify").iterdir()
+
+    with Journal(path):
+        result = corpusmill("verify", demo_root / SET, env={"XDG_CACHE_HOME": str(cache)})
+
+    assert result.returncode == 0
+    assert result.stderr.endswith("another process verifies this: if this one is stopped, it starts over\n")
+
+
+def test_where_no_progress_can_be_kept_it_is_said(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = corpusmill("verify", demo_root / SET, env={"XDG_CACHE_HOME": str(tmp_path / "file")})
+
+    assert result.returncode == 0
+    assert "progress can't be kept (" in result.stderr
+
+
+def test_nothing_is_written_to_the_data_root(corpusmill: Corpusmill, demo_root: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")}
+
+    corpusmill("verify", demo_root / SET, "--upstream", "--sample", "50%")
+
+    assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")} == before
+
+
+def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
+    folder, nowhere = demo_root / SET, tmp_path / "nowhere"
+    cases = [
+        (["--sample", "5"], "--sample: '5' has no percent sign; write 5% for percent, or a fraction such as 0.05"),
+        (["--sample", "lots"], "--sample: 'lots' is no share; write one above 0 and up to 100 %: 5% or 0.05"),
+        (["--seed", "spring"], "--seed: a seed alone draws nothing; give --sample too"),
+        (["--upstream", "--data", nowhere], f"{nowhere}: there is no such folder; give the data root with --data"),
+        (["--report", tmp_path], f"{tmp_path}: this is a folder; give a file in a folder that is there"),
+        (
+            ["--report", nowhere / "report.json"],
+            f"{nowhere}/report.json: there is no folder {nowhere}; give a file in a folder that is there",
+        ),
+        (
+            ["--report", folder / "train" / "report.json"],
+            f"{folder}/train/report.json: it lies in a sealed artifact, which nothing is added to; give another place",
+        ),
+    ]
+
+    for words, line in cases:
+        assert only_line(corpusmill("verify", folder, *words), 2) == line
+    assert only_line(corpusmill("verify", nowhere), 1) == (
+        f"{nowhere}: there is no such folder; give the folder of a finished artifact"
+    )
