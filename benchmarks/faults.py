@@ -1,0 +1,109 @@
+"""Every fault of the loopback hub at every place where a snapshot or a pin reads: outcome, requests, bytes on the wire.
+
+    python benchmarks/faults.py                         # about two minutes, most of it waiting as the hub asks
+
+The cases are those of the tests: tests/fault_cases.py.
+"""
+
+import argparse
+import json
+import logging
+import re
+import string
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import machine_line
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from crash_proof import scratch_folder
+from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
+
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_faults import ALWAYS, FaultKind
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What came of one case.
+
+    Attributes:
+        error: what was said, without what differs from run to run; None where the fault was not noticed or passed.
+        is_same: whether what was made is that of an undisturbed run.
+        goes_on: whether the same command makes it once the fault is over.
+        requests: until it was made or given up.
+        bytes_again: of files, on the wire in both runs, more than in an undisturbed one.
+    """
+
+    error: str | None
+    is_same: bool
+    goes_on: bool
+    requests: int
+    bytes_again: int
+
+    @property
+    def outcome(self) -> str:
+        return "error" if self.error else "same" if self.is_same else "unnoticed"
+
+
+def cell_of(struck: Reading, later: Reading, wanted: Reading) -> Cell:
+    again = struck.file_bytes + later.file_bytes - wanted.file_bytes
+    error = None if struck.error is None else without_names(struck.error)
+    return Cell(error, struck.result == wanted.result, later.result == wanted.result, struck.requests, again)
+
+
+def without_names(error: InputError) -> str:
+    line = re.sub(r"[0-9a-f]{64}|\d+-\d+/\d+", "…", f"{error.what}; {error.fix}")
+    line = re.sub(r"HTTP 4\d\d", "HTTP 4xx", line)
+    return re.sub(r"\b\d+ bytes|expected \d+|char \d+", "… bytes", line)
+
+
+def table(cells: dict[FaultCase, Cell], wanted: dict[str, Reading], letters: dict[str, str]) -> str:
+    heads = " | ".join(f"{place.name} ({wanted[place.name].requests})" for place in PLACES)
+    lines = [f"| fault | strikes | {heads} | bytes again |", "|---" * (len(PLACES) + 3) + "|"]
+    for kind in FaultKind:
+        for count in (1, ALWAYS):
+            row = {case.place.name: cell for case, cell in cells.items() if (case.kind, case.count) == (kind, count)}
+            shown = [words(row[place.name], letters) if place.name in row else "" for place in PLACES]
+            again = sum(cell.bytes_again for cell in row.values())
+            lines.append(f"| {kind} | {'always' if count is ALWAYS else 'once'} | {' | '.join(shown)} | {again:,} |")
+    return "\n".join(lines)
+
+
+def words(cell: Cell, letters: dict[str, str]) -> str:
+    outcome = letters[cell.error] if cell.error else "=" if cell.is_same else "≠"
+    return f"{outcome} {cell.requests}"
+
+
+def is_as_promised(case: FaultCase, cell: Cell) -> bool:
+    """What passes changes nothing and costs no byte; what doesn't is one line and goes on; README.md has the limit."""
+    if case.kind in PASSING:
+        return cell.goes_on and cell.bytes_again == 0 and cell.outcome == ("same" if case.count == 1 else "error")
+    return case.kind is FaultKind.WRONG_BYTES or (cell.outcome == "error" and cell.goes_on)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description="Every fault of the loopback hub at every place where bytes are read")
+    logging.disable(logging.WARNING)
+    with scratch_folder() as folder, open_hub(folder / "hub") as hub:
+        wanted = undisturbed(hub, folder / "undisturbed")
+        cells = {
+            case: cell_of(*strike(case, hub, folder / str(number)), wanted[case.place.name])
+            for number, case in enumerate(CASES)
+        }
+    errors = list(dict.fromkeys(cell.error for cell in cells.values() if cell.error))
+    letters = dict(zip(errors, string.ascii_lowercase, strict=False))
+    print(f"{machine_line()}\n\n{table(cells, wanted, letters)}\n")
+    print("\n".join(f"- {letter}: {error}" for error, letter in letters.items()) + "\n")
+    broken = [str(case) for case, cell in cells.items() if not is_as_promised(case, cell)]
+    print("\n".join(broken), file=sys.stderr)
+    outcomes = [cell.outcome for cell in cells.values()]
+    result = {"benchmark": "faults", "cases": len(cells)} | {name: outcomes.count(name) for name in sorted({*outcomes})}
+    print(json.dumps(result | {"not_as_promised": len(broken)}))
+    sys.exit(1 if broken else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The flows that filters.py compares: Document shards in, kept documents and reasons out, in one process.
+
+    python filter_flows.py NAME FOLDER
+
+Each prints how many documents it kept.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters lie with the tests
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl.zst"))
+
+
+def corpusmill(folder: Path, has_filters: bool) -> None:
+    """The real stage with the filters of docs/filters.md, or with none: what reading and writing takes."""
+    from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
+    from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
+    from pipeline_assets.corpus.filters.recipe import FilterRecipe
+    from pipeline_assets.corpus.spine.building import BuildFolder
+    from pipeline_assets.corpus.spine.stage import WHOLE
+
+    recipe = ENGLISH_WEB if has_filters else FilterRecipe()
+    load_filters(recipe)
+    kept = 0
+    with tempfile.TemporaryDirectory() as target:
+        for path in shards(folder):
+            shard = FilterShard(path.name, path.name, path, 0)
+            kept += filter_shard(shard, WHOLE, BuildFolder(Path(target)), recipe, 3).counts["documents"]
+    print(kept)
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    import io
+
+    import zstandard
+
+    with open(path, "rb") as file:
+        yield from io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+
+
+def plain(folder: Path) -> None:
+    """The same rules in plain Python: json, re, str.split, Counter, and zstandard for the files."""
+    import zstandard
+
+    sys.path.insert(0, str(TESTS))
+    from plain_filters import plain_verdict
+
+    from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
+
+    kept = 0
+    for path in shards(folder):
+        with tempfile.TemporaryFile() as output, zstandard.ZstdCompressor(level=3).stream_writer(output) as stream:
+            for line in lines(path):
+                document = json.loads(line)
+                reason, document["text"] = plain_verdict(document["text"], ENGLISH_WEB)
+                if reason is None:
+                    stream.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+                    kept += 1
+    print(kept)
+
+
+def datatrove(folder: Path) -> None:
+    """datatrove's reader, Gopher's two filters, and its writer."""
+    from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter
+    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.pipeline.writers import JsonlWriter
+    from loguru import logger
+
+    logger.disable("datatrove")
+    kept = 0
+    with tempfile.TemporaryDirectory() as target:
+        documents = JsonlReader(str(folder), glob_pattern="*.jsonl.zst", id_key="doc_id", recursive=False).run()
+        for step in (GopherRepetitionFilter(), GopherQualityFilter(), JsonlWriter(target, compression="zstd")):
+            documents = step.run(documents)
+        kept += sum(1 for _ in documents)
+    print(kept)
+
+
+if __name__ == "__main__":
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    match name:
+        case "corpusmill":
+            corpusmill(folder, has_filters=True)
+        case "no filters":
+            corpusmill(folder, has_filters=False)
+        case "plain Python":
+            plain(folder)
+        case "datatrove":
+            datatrove(folder)

@@ -1,0 +1,99 @@
+"""Document shards → kept documents and reasons: the compiled filters against the same in plain Python and datatrove's.
+
+    python benchmarks/filters.py --mb 200 --slow-mb 8 --runs 3
+
+All filters of docs/filters.md, in one process. datatrove does less: Gopher's two filters alone. Verdicts and texts of
+the stage and of plain Python are proven equal. Starting (imports, tables, compiled code from its cache) is measured on
+an empty shard and taken off: a flow that takes a minute and one that takes a second must not be told apart by it.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+from corpus import link_shards, write_shards
+from filter_flows import TESTS, lines, shards
+from measure import Measured, machine_line, measure
+
+from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
+from pipeline_assets.corpus.filters.judge import apply_filters
+from pipeline_assets.corpus.filters.verdict import Candidate
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
+
+FLOWS = {"no filters": "fast", "corpusmill": "fast", "plain Python": "slow", "datatrove": "slow"}
+
+
+def write_sample(source: Path, target: Path, mb: float) -> int:
+    """Every n-th document of some shards, so many that they have about `mb` megabytes; their bytes."""
+    paths = shards(source)
+    step = max(1, round(sum(len(line) for path in paths for line in lines(path)) / 1e6 / mb)) if mb else sys.maxsize
+    sample = [line for number, line in enumerate(chain.from_iterable(map(lines, paths))) if number % step == step - 1]
+    target.mkdir()
+    with JsonlZstWriter(target / "00000.jsonl.zst", 3) as writer:
+        writer.write_lines(b"".join(sample), len(sample))
+    return writer.content_bytes
+
+
+def prove_equal(folder: Path) -> int:
+    """How many documents have the verdict and the text that plain Python comes to.
+
+    Raises:
+        SystemExit: one has another.
+    """
+    sys.path.insert(0, str(TESTS))
+    from plain_filters import plain_verdict
+
+    decoder = msgspec.json.Decoder(DocumentText)
+    documents = [decoder.decode(line) for path in shards(folder) for line in lines(path)]
+    candidates = [Candidate(document.text.encode(), {}) for document in documents]
+    apply_filters(candidates, ENGLISH_WEB)
+    for document, candidate in zip(documents, candidates, strict=True):
+        reason, text = plain_verdict(document.text, ENGLISH_WEB)
+        found = candidate.failure.reason if candidate.failure else None
+        if reason != found or (reason is None and text.encode() != candidate.text):
+            sys.exit(f"{document.doc_id}: {found}, in plain Python {reason}")
+    return len(documents)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Document shards → kept documents and reasons")
+    parser.add_argument("--mb", type=int, default=200, help="megabytes for the fast flows")
+    parser.add_argument("--slow-mb", type=float, default=8, help="megabytes for the slow ones")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    options = parser.parse_args()
+    script = Path(__file__).with_name("filter_flows.py")
+    with tempfile.TemporaryDirectory() as temporary:
+        fast, slow, empty = (Path(temporary, name) for name in ("fast", "slow", "empty"))
+        fast.mkdir()
+        _, size, digest = link_shards(options.shards, fast) if options.shards else write_shards(fast, options.mb)
+        megabytes = {"fast": size / 1e6, "slow": write_sample(fast, slow, options.slow_mb) / 1e6}
+        write_sample(fast, empty, 0)
+        equal = prove_equal(slow)
+        figures: dict[str, Measured] = {}
+        starts: dict[str, float] = {}
+        for name, speed in FLOWS.items():
+            starts[name] = measure(script, [name, str(empty)], options.runs).cpu_s
+            figures[name] = measure(script, [name, str(Path(temporary, speed))], options.runs if speed == "fast" else 1)
+    speeds = {name: megabytes[FLOWS[name]] / (figures[name].cpu_s - starts[name]) for name in FLOWS}
+    print(f"{machine_line()}; one process, median of {options.runs}, input {digest[:12]}; {equal:,} verdicts equal\n")
+    print(
+        "| flow | MB | kept | start, CPU s | CPU s | MB per CPU s | corpusmill to it | peak MiB |" + "\n|" + "---|" * 8
+    )
+    for name, speed in FLOWS.items():
+        row = figures[name]
+        print(
+            f"| {name} | {megabytes[speed]:.0f} | {row.printed} | {starts[name]:.1f} | {row.cpu_s - starts[name]:.1f} "
+            f"| {speeds[name]:.1f} | {speeds['corpusmill'] / speeds[name]:.1f} | {row.peak_mb:.0f} |"
+        )
+    ratios = {name: round(speeds["corpusmill"] / speed, 2) for name, speed in speeds.items() if name != "corpusmill"}
+    print(json.dumps({"benchmark": "filters", "mb": round(megabytes["fast"]), "corpusmill_to": ratios}))
+
+
+if __name__ == "__main__":
+    main()

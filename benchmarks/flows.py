@@ -1,0 +1,183 @@
+"""The flows that are compared: Document shards in, token ids out, each with two worker processes.
+
+Each prints the number of tokens and the sha256 of the ids, so that no flow is compared before its ids are proven equal.
+
+    python flows.py NAME FOLDER WORKERS
+"""
+
+import functools
+import hashlib
+import multiprocessing
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+END_OF_TEXT = 199_999
+VOCABULARY = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens" / "o200k_base.tiktoken"
+
+
+@functools.cache
+def gigatoken_once() -> Any:
+    import gigatoken
+
+    return gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+
+
+def bare_shard(path: Path) -> Path:
+    """zstandard, msgspec, gigatoken, numpy, and nothing else: no durability, no hashes, no table of documents."""
+    import msgspec
+    import numpy as np
+    import zstandard
+
+    class Row(msgspec.Struct):
+        text: str
+
+    tokenizer = gigatoken_once()
+    decoder = msgspec.json.Decoder(Row)
+    target = path.with_suffix(".bare")
+    with open(path, "rb") as file, open(target, "wb") as output:
+        rows = decoder.decode_lines(zstandard.ZstdDecompressor().stream_reader(file).readall())
+        for start in range(0, len(rows), 2000):
+            layout = tokenizer.encode_batch([row.text for row in rows[start : start + 2000]], parallel=False).layout
+            offsets = np.asarray(layout.offsets.data)
+            ids = np.full(int(offsets[-1]) + len(offsets) - 1, END_OF_TEXT, np.int32)
+            is_text = np.ones(len(ids), bool)
+            is_text[offsets[1:] + np.arange(len(offsets) - 1)] = False
+            ids[is_text] = np.asarray(layout.content.data)
+            ids.tofile(output)
+    return target
+
+
+def bare_rows(path: Path) -> Path:
+    """pyarrow, orjson, zstandard, and nothing else: every column of every row as a line of JSON."""
+    import orjson
+    import pyarrow.parquet as pq
+    import zstandard
+
+    target = path.with_suffix(".jsonl.zst")
+    with open(target, "wb") as output, zstandard.ZstdCompressor(level=3).stream_writer(output) as stream:
+        for batch in pq.ParquetFile(path).iter_batches(1024, use_threads=False):
+            stream.write(b"".join(orjson.dumps(row) + b"\n" for row in batch.to_pylist()))
+    return target
+
+
+def snapshot(folder: Path, workers: int) -> None:
+    """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
+    from pipeline_assets.corpus.readers.hub_files import HubFiles
+    from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+    from pipeline_assets.corpus.snapshot.take import SnapshotSettings, take_snapshot
+    from pipeline_assets.corpus.spine.building import open_building
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+
+    recipe = SnapshotRecipe.model_validate_json((folder / "recipe.json").read_bytes(), strict=False)
+    target = folder / "taken" / "snapshot"
+    shutil.rmtree(target.parent, ignore_errors=True)
+    with open_building(target, {}) as building:
+        hub = HubFiles(folder / "cache", endpoint="http://127.0.0.1:9")
+        content = take_snapshot(building, hub, recipe, 1, SnapshotSettings(EngineSettings(workers)))
+    print(content.counts["documents"])
+
+
+def bare_snapshot(folder: Path, workers: int) -> None:
+    paths = sorted(folder.glob("hub/datasets/*/*/data/*/*.parquet"))
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for target in pool.map(bare_rows, paths, chunksize=1):
+            target.unlink()
+
+
+def corpusmill_read(folder: Path) -> None:
+    """Every Document of the shards, read back by the project's reader."""
+    import msgspec
+
+    from pipeline_assets.corpus.document import Document
+    from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+
+    decoder = msgspec.json.Decoder(Document)
+    print(sum(len(decoder.decode_lines(block)) for path in shards(folder) for block in read_line_blocks(path)))
+
+
+def bare_read(folder: Path) -> None:
+    """zstandard and msgspec, a file at a time."""
+    import msgspec
+    import zstandard
+
+    from pipeline_assets.corpus.document import Document
+
+    decoder = msgspec.json.Decoder(Document)
+    count = 0
+    for path in shards(folder):
+        with open(path, "rb") as file:
+            count += len(decoder.decode_lines(zstandard.ZstdDecompressor().stream_reader(file).readall()))
+    print(count)
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl.zst"))
+
+
+def in_a_pool(work: object, folder: Path, workers: int) -> None:
+    paths = shards(folder)
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        targets = pool.map(work, paths, chunksize=1)  # type: ignore[arg-type]
+    report(targets)
+
+
+def corpusmill(folder: Path, workers: int) -> None:
+    """The real stage and merge: .bin, .idx, documents.parquet, hashes, receipts, fsync, the oracle's sample."""
+    from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
+    from pipeline_assets.corpus.megatron_split import SplitSettings, build_split
+    from pipeline_assets.corpus.spine.artifact import Artifact
+    from pipeline_assets.corpus.spine.building import open_building
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.manifest import FileContent
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+    recipe = MegatronRecipe.model_validate(
+        {
+            "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+            "token_budget": 10**12,
+            "valid_fraction": "0",
+        }
+    )
+    listed = [FileContent(path.name, 0, "") for path in shards(folder)]
+    target = folder / "built" / "split"
+    shutil.rmtree(target.parent, ignore_errors=True)
+    corpus = Artifact(folder, None)  # type: ignore[arg-type]
+    with open_building(target, {}) as building:
+        build_split(building, corpus, listed, recipe, "train", SplitSettings(EngineSettings(workers)))
+        print_digest([building.path("tokens.bin")])
+
+
+def report(targets: list[Path]) -> None:
+    print_digest(targets)
+    for target in targets:
+        target.unlink()
+
+
+def print_digest(paths: list[Path]) -> None:
+    """Not part of what is measured as a flow's own work: every flow does it, so that results can be compared."""
+    digest, size = hashlib.sha256(), 0
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+                size += len(block)
+    print(size // 4, digest.hexdigest())
+
+
+if __name__ == "__main__":
+    name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    match name:
+        case "bare":
+            in_a_pool(bare_shard, folder, workers)
+        case "corpusmill":
+            corpusmill(folder, workers)
+        case "bare snapshot":
+            bare_snapshot(folder, workers)
+        case "snapshot":
+            snapshot(folder, workers)
+        case "bare read":
+            bare_read(folder)
+        case "read":
+            corpusmill_read(folder)

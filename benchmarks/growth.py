@@ -1,0 +1,193 @@
+"""1, 4 and 16 times the input through the real build, hub to token files: CPU seconds, wall seconds, peak memory.
+
+    python benchmarks/growth.py --mb 50 --runs 3
+
+The corpus is the demo's, repeated under new ids and words; a hub on loopback serves it from another process. What a
+build costs before it has read much (imports, workers started for each stage, vocabularies) is measured on one file,
+a few shards for each worker, and taken off before seconds are compared: beyond that, time should grow as the input
+does, and memory not at all.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from measure import Measured, machine_line, measure
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from healing_build import build_all
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.systems import read_recipe
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.demo import DATASET
+from pipeline_assets.demo_corpus import write_fineweb_edu
+from resources.loopback_hub import LoopbackHub
+
+RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
+TIMES = (1, 4, 16)
+_FILE_BYTES = 10_000_000
+_SHARD_BYTES = 4 << 20
+
+
+def write_files(folder: Path, text_mb: int) -> None:
+    """The corpus as Parquet files of about 10 MB of text, in which no text or id comes twice."""
+    corpus = write_fineweb_edu(folder / "once")
+    once = pq.ParquetDataset(folder / "once" / "data").read()
+    once = once.filter(pc.greater(pc.utf8_length(once["text"]), 0)).combine_chunks()
+    copies_a_file = -(-_FILE_BYTES // corpus.text_bytes)
+    for number in range(-(-text_mb * 1_000_000 // (copies_a_file * corpus.text_bytes))):
+        copies = range(number * copies_a_file, (number + 1) * copies_a_file)
+        edition = pa.concat_tables([_edition(once, copy) for copy in copies])
+        pq.write_table(edition, folder / f"{number:04d}.parquet", compression="zstd", row_group_size=2000)
+
+
+def link_files(files: Sequence[Path], hub: Path, text_mb: int) -> float:
+    """The first files that hold so much text as the only dataset of a hub; how much they hold."""
+    linked_bytes = 0
+    for file in files:
+        if linked_bytes < text_mb * 1_000_000:
+            path = hub / "datasets" / DATASET / "data" / f"CC-MAIN-{file.stem}" / "train.parquet"
+            path.parent.mkdir(parents=True)
+            os.link(file, path)
+            linked_bytes += _text_bytes(path)
+    return linked_bytes / 1e6
+
+
+def _text_bytes(file: Path) -> int:
+    return int(pc.sum(pc.binary_length(pq.read_table(file, columns=["text"])["text"])).as_py())
+
+
+def _edition(once: pa.Table, copy: int) -> pa.Table:
+    texts = pc.binary_join_element_wise(f"Edition {copy}.", once["text"], f"{copy * 7919}", " ")
+    ids = pc.binary_join_element_wise(once["id"], str(copy), "-")
+    scores = pa.array([4] * once.num_rows, once.schema.field("int_score").type)
+    changed = once
+    for name, column in (("text", texts), ("id", ids), ("int_score", scores)):
+        changed = changed.set_column(once.schema.get_field_index(name), once.schema.field(name), column)
+    return changed
+
+
+def build(root: Path, endpoint: str, workers: int) -> str:
+    """Everything on the hub as a healing set: the digest of it."""
+    files = HubFiles(root / "cache", endpoint)
+    recipe = read_recipe(RECIPE).model_dump(mode="json")
+    amount = {"amount": {"text_bytes": 10**15}, "shard_text_bytes": _SHARD_BYTES}
+    recipe["snapshot"] |= {"revision": files.resolve(DATASET), **amount}
+    recipe["megatron"]["token_budget"] = 10**12
+    artifacts = build_all(HealingRecipe.model_validate(recipe), root, files, EngineSettings(workers))
+    return artifacts[-1].manifest.digest
+
+
+def measured_build(root: Path, endpoint: str, workers: int) -> None:
+    """What is measured: a build from nothing. Prints its digest; the peaks of its processes go into a file."""
+    for folder in root.iterdir():
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+    print(build(root, endpoint, workers))
+    peaks = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    (root / "peaks.json").write_text(json.dumps(peaks))
+
+
+@dataclass(frozen=True)
+class Size:
+    """What an input of one size took.
+
+    Attributes:
+        mb: of text.
+        parent_mb, worker_mb: the largest resident set of the process that builds, and of any that it started.
+    """
+
+    mb: float
+    measured: Measured
+    parent_mb: float
+    worker_mb: float
+
+
+def measure_sizes(folder: Path, mb: int, workers: int, runs: int) -> dict[str, Size]:
+    """Builds of one file, and of 1, 4 and 16 times so many MB; the inputs are the first files of the largest.
+
+    Returns:
+        by name: "start" and "1", "4", "16".
+    """
+    write_files(folder / "all", mb * TIMES[-1])
+    files = sorted((folder / "all").glob("*.parquet"))
+    sizes = {}
+    for name, text_mb in {"start": 1, **{str(times): mb * times for times in TIMES}}.items():
+        hub = folder / name / "hub"
+        linked_mb = link_files(files, hub, text_mb)
+        root = folder / name / "data"
+        root.mkdir()
+        with LoopbackHub(hub) as running:
+            result = measure(Path(__file__), ["--build", str(root), running.endpoint, str(workers)], runs)
+        sizes[name] = Size(linked_mb, result, *json.loads((root / "peaks.json").read_text()))
+        shutil.rmtree(folder / name)
+        print(f"{name}: {linked_mb:.0f} MB, {result.cpu_s:.1f} CPU s", file=sys.stderr, flush=True)
+    return sizes
+
+
+def table(sizes: dict[str, Size]) -> str:
+    lines = [
+        "| input | MB | CPU s | beyond the start | CPU s per MB beyond it, to 1× | wall s | parent peak MiB "
+        "| worker peak MiB |",
+        "|---" * 8 + "|",
+    ]
+    for name, size in sizes.items():
+        cells = [f"{name}×" if name != "start" else name, f"{size.mb:.0f}", f"{size.measured.cpu_s:.2f}"]
+        if name == "start":
+            cells += ["", ""]
+        else:
+            cells += [f"{size.measured.cpu_s - sizes['start'].measured.cpu_s:.2f}", f"{slope(sizes, name):.2f}"]
+        cells += [f"{size.measured.wall_s:.1f}", f"{size.parent_mb:.0f}", f"{size.worker_mb:.0f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def slope(sizes: dict[str, Size], name: str) -> float:
+    """CPU seconds per MB beyond the start, to those of 1×."""
+    start = sizes["start"]
+    per_mb = {
+        other: (sizes[other].measured.cpu_s - start.measured.cpu_s) / (sizes[other].mb - start.mb)
+        for other in (name, str(TIMES[0]))
+    }
+    return per_mb[name] / per_mb[str(TIMES[0])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="1, 4 and 16 times the input through the real build")
+    parser.add_argument("--mb", type=int, default=50, help="megabytes of text of 1×")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--build", nargs=3, metavar=("ROOT", "ENDPOINT", "WORKERS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.build:
+        root, endpoint, workers = options.build
+        measured_build(Path(root), endpoint, int(workers))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = measure_sizes(Path(folder), options.mb, options.workers, options.runs)
+    print(f"{machine_line()}; {options.workers} workers, median of {options.runs}\n\n{table(sizes)}\n")
+    names = [str(times) for times in TIMES]
+    result = {
+        "benchmark": "growth",
+        "mb": [round(sizes[name].mb) for name in names],
+        "cpu_per_mb_to_1x": [round(slope(sizes, name), 3) for name in names],
+        "parent_mib": [round(sizes[name].parent_mb) for name in names],
+        "worker_mib": [round(sizes[name].worker_mb) for name in names],
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Runs a flow as a process of its own: CPU seconds of its whole tree, wall seconds, peak memory, what it printed.
+
+Memory is the proportional set size of the tree, so that pages which processes share count once; it is looked at twenty
+times a second.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+_LOOK_EVERY_S = 0.05
+_CHILD = (
+    "import json, resource, runpy, sys, time\n"
+    "started = time.perf_counter()\n"
+    "sys.argv = sys.argv[1:]\n"
+    "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    "own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+    "cpu = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime\n"
+    "print(json.dumps([cpu, time.perf_counter() - started]))\n"
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians over the runs of one flow."""
+
+    cpu_s: float
+    wall_s: float
+    peak_mb: float
+    printed: str
+
+
+def measure(script: Path, arguments: list[str], runs: int) -> Measured:
+    """A flow run several times; every run must print the same.
+
+    Raises:
+        SystemExit: it failed, or two runs printed different things.
+    """
+    figures, printed = [], set()
+    for _ in range(runs):
+        command = [sys.executable, "-c", _CHILD, str(script), *arguments]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(script.parent)])}
+        status, output, errors, peak_mb = _watched(command, environment)
+        if status != 0:
+            sys.exit(f"{script.name} {' '.join(arguments)}: {errors[-2000:]}")
+        *lines, last = output.splitlines()
+        figures.append([*json.loads(last), peak_mb])
+        printed.add("\n".join(lines))
+    if len(printed) != 1:
+        sys.exit(f"{script.name} {' '.join(arguments)}: two runs, two results")
+    return Measured(*(statistics.median(column) for column in zip(*figures, strict=True)), printed.pop())
+
+
+def _watched(command: list[str], environment: dict[str, str]) -> tuple[int, str, str, float]:
+    """Exit status, stdout, stderr, and the largest memory that was seen, in MiB."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
+        peak_kib = 0
+        while True:
+            try:
+                status = process.wait(_LOOK_EVERY_S)
+                break
+            except subprocess.TimeoutExpired:
+                peak_kib = max(peak_kib, _tree_kib(process.pid))
+        output.seek(0)
+        errors.seek(0)
+        return status, output.read(), errors.read(), peak_kib / 1024
+
+
+def _tree_kib(pid: int) -> int:
+    """Proportional set size of a process and all below it."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has ended
+        return 0
+    own = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return own + sum(_tree_kib(int(child)) for child in children)
+
+
+def machine_line() -> str:
+    """Which machine, in a line."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    model = models[0] if models else platform.processor()
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
+
+
+def table(measured: dict[str, Measured], ceiling: str, mb: float) -> str:
+    """A Markdown table of flows, each against the ceiling."""
+    lines = ["| flow | CPU s | to the ceiling | MB per CPU s | wall s | peak MiB |", "|---" * 6 + "|"]
+    for name, result in measured.items():
+        ratio = result.cpu_s / measured[ceiling].cpu_s
+        lines.append(
+            f"| {name} | {result.cpu_s:.2f} | {ratio:.2f} | {mb / result.cpu_s:.0f} "
+            f"| {result.wall_s:.2f} | {result.peak_mb:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def ratios(measured: dict[str, Measured], ceiling: str) -> dict[str, float]:
+    """CPU seconds of each flow to those of the ceiling."""
+    return {name: round(result.cpu_s / measured[ceiling].cpu_s, 3) for name, result in measured.items()}

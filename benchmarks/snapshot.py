@@ -1,0 +1,77 @@
+"""Parquet → Document shards, and reading them back: CPU seconds against bare loops of the same libraries.
+
+    python benchmarks/snapshot.py --mb 200 --runs 3
+
+The ceilings: pyarrow → orjson → zstandard for writing, zstandard → msgspec for reading. The snapshot also filters,
+checks text, finds repeated ids, hashes, keeps rejects and makes every file durable; its bytes are in the cache already.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from corpus import write_shards
+from measure import machine_line, measure, ratios, table
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.systems import read_recipe
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.demo import DATASET
+from pipeline_assets.demo_corpus import write_fineweb_edu
+from resources.loopback_hub import LoopbackHub
+
+RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
+
+
+def write_hub(folder: Path, text_mb: int) -> None:
+    """The demo corpus under new ids as a hub's Parquet files; fetched into the cache, and the recipe that reads it."""
+    source = folder / "source"
+    corpus = write_fineweb_edu(source)
+    table_of_all = pq.ParquetDataset(source / "data").read()
+    once = {
+        row["id"]: row for row in table_of_all.to_pylist() if row["text"]
+    }  # without the repeats that the demo plants
+    for copy in range(text_mb * 1_000_000 // corpus.text_bytes + 1):
+        rows = [row | {"id": f"{row['id']}-{copy}"} for row in once.values()]
+        path = folder / "hub" / "datasets" / DATASET / "data" / f"CC-MAIN-{copy:04d}" / "train.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(
+            table_of_all.from_pylist(rows, table_of_all.schema), path, compression="zstd", row_group_size=1000
+        )
+    with LoopbackHub(folder / "hub") as hub:
+        changes = {"revision": hub.commits()[DATASET], "amount": {"text_bytes": 10**12}}
+        recipe = SnapshotRecipe.model_validate(read_recipe(RECIPE).snapshot.model_dump() | changes)
+        files = HubFiles(folder / "cache", endpoint=hub.endpoint)
+        fetch_pieces(
+            files, recipe, plan_snapshot(files, recipe, 1, threads=8, log_every_s=60), threads=8, log_every_s=60
+        )
+    (folder / "recipe.json").write_text(recipe.model_dump_json())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Parquet → Document shards and back, against bare loops")
+    parser.add_argument("--mb", type=int, default=200, help="megabytes of text")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    script = Path(__file__).with_name("flows.py")
+    print(f"{machine_line()}; median of {options.runs}, {options.mb} MB of text\n")
+    result: dict[str, float] = {}
+    for write, flows, workers in (
+        (write_hub, ("bare snapshot", "snapshot"), "2"),
+        (write_shards, ("bare read", "read"), "1"),
+    ):
+        with tempfile.TemporaryDirectory() as temporary:
+            write(Path(temporary), options.mb)
+            measured = {name: measure(script, [name, temporary, workers], options.runs) for name in flows}
+        print(table(measured, flows[0], options.mb) + "\n")
+        result |= ratios(measured, flows[0])
+    print(json.dumps({"benchmark": "snapshot", "mb": options.mb, "cpu_to_ceiling": result}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Verifying an artifact: seconds against openssl and sha256sum on the same files, which hash and do nothing else.
+
+    python benchmarks/verify.py --mb 2000 --runs 3
+
+The files lie in the page cache, so that sha256 is what is measured and no disk. The ceiling is openssl, two processes
+with half of the files each: the library is the one that hashlib has, and uses the processor's SHA instructions, which
+coreutils' sha256sum may not. The hashes that each flow found are proven equal.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import machine_line, measure, ratios, table
+
+FLOWS = ("openssl", "sha256sum", "verify, 1 thread", "verify, 2 threads")
+_FILES = 16
+
+
+def seal_files(folder: Path, mb: int) -> None:
+    """An artifact of equal files of random bytes."""
+    from pipeline_assets.corpus.spine.building import OutputFile, open_building
+    from pipeline_assets.corpus.spine.durable import DurableFile
+    from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+
+    block = random.Random(0).randbytes(1_000_000)
+    files = []
+    with open_building(folder, {}) as building:
+        for number in range(_FILES):
+            with DurableFile(building.path(f"{number:02d}.bin")) as file:
+                for _ in range(mb // _FILES):
+                    file.write(block)
+            files.append(OutputFile(f"{number:02d}.bin", 0, file.bytes_written, file.sha256, file.sha256))
+        content = [file.content for file in files]
+        identity = Identity(StageVersion("random", 1), {}, [], None, {}, {}, content)
+        building.seal("bench/random", "random", identity, [file.stored for file in files], {})
+
+
+def by_programs(command: list[str], folder: Path) -> None:
+    """Two processes of a program that prints a line with the hash of each file."""
+    paths = sorted(folder.glob("*.bin"))
+    halves = [paths[: _FILES // 2], paths[_FILES // 2 :]]
+    running = [subprocess.Popen([*command, *map(str, half)], stdout=subprocess.PIPE, text=True) for half in halves]
+    words = [word for process in running for word in process.communicate()[0].split()]
+    print_hashes([word for word in words if len(word) == 64])
+
+
+def by_verify(folder: Path, threads: int) -> None:
+    from pipeline_assets.corpus.spine.journal import Journal
+    from pipeline_assets.corpus.verification.result import Scope
+    from pipeline_assets.corpus.verification.verify import hold, look_at_chain
+
+    found = look_at_chain(folder, Scope(threads=threads))
+    with Journal(folder.with_suffix(".jsonl")) as journal:
+        hold(found, journal)
+        journal.forget()
+    assert found.verdict == "intact"
+    print_hashes([str(reading.actual) for reading in found.readings])
+
+
+def print_hashes(hashes: list[str]) -> None:
+    print(len(hashes), hashlib.sha256(" ".join(hashes).encode()).hexdigest())
+
+
+def run_flow(name: str, folder: Path) -> None:
+    match name:
+        case "openssl":
+            by_programs(["openssl", "dgst", "-sha256"], folder)
+        case "sha256sum":
+            by_programs(["sha256sum"], folder)
+        case _:
+            by_verify(folder, int(name.split()[1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Verifying an artifact, against programs that only hash")
+    parser.add_argument("--mb", type=int, default=2000, help="megabytes in all")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    names = [name for name in FLOWS if name.startswith("verify") or shutil.which(name)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "random"
+        seal_files(folder, options.mb)
+        measured = {name: measure(Path(__file__), ["flow", name, str(folder)], options.runs) for name in names}
+    printed = {name: result.printed for name, result in measured.items()}
+    if len(set(printed.values())) != 1:
+        sys.exit(f"the flows' hashes differ: {printed}")
+    print(f"{machine_line()}; median of {options.runs}, {options.mb} MB in {_FILES} files, in the page cache")
+    print(f"hashes equal: {printed[names[0]]}\n\n{table(measured, names[0], options.mb)}")
+    speeds = {name: round(options.mb / result.wall_s) for name, result in measured.items()}
+    result = {"benchmark": "verify", "mb": options.mb, "cpu_to_ceiling": ratios(measured, names[0])}
+    print(json.dumps(result | {"mb_per_s": speeds}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["flow"]:
+        run_flow(sys.argv[2], Path(sys.argv[3]))
+    else:
+        main()
