@@ -11,7 +11,7 @@ ui: $(BIN)/.demo
 
 test: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
 test-slow: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m slow

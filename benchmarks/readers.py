@@ -54,8 +54,8 @@ def bare_doc(path: Path) -> Iterator[str]:
 
 
 def local(path: Path) -> Iterator[str]:
+    from pipeline_assets.corpus.readers.column_map import LicensedColumns
     from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local, read_piece
-    from pipeline_assets.corpus.readers.local_rows import LocalColumns
     from pipeline_assets.corpus.readers.source_files import list_files
 
     recipe = LocalRecipe(
@@ -63,7 +63,7 @@ def local(path: Path) -> Iterator[str]:
         source="demo",
         domain="web",
         license_tag="psf-2.0",
-        columns=LocalColumns(text="text", id="id", created_at=None, license=None),
+        columns=LicensedColumns(text="text", id="id", created_at=None, license=None),
         text_unit=None,
     )
     for piece in plan_local(list_files(path.parent, recipe.files), recipe, SHARD_BYTES):

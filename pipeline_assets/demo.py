@@ -9,8 +9,8 @@ import yaml
 
 from pipeline_assets.corpus.preview import preview_split
 from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.audit import files_match_manifest
@@ -65,7 +65,7 @@ def run_demo(root: Path, workers: int, recipes: Path) -> None:
         commit = hub.commits()[DATASET]
         typer.echo(f"hub on loopback: {DATASET} at {commit}")
         path = write_recipe(root, recipes / f"{RECIPE_NAME}.yaml", commit)
-        recipe = read_recipe(path)
+        recipe = HealingRecipe.read(path)
         has_built = False
         for outcome in run_targets(recipe, path, root, None, {"workers": workers, "replace": True}):
             has_built |= not outcome.was_current

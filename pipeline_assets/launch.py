@@ -11,13 +11,14 @@ import dagster as dg
 import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
+from pipeline_assets.partitions import STAGE_A_SOURCES
 from resources.corpus_store import RECIPE_TAG
 
 _HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
@@ -56,7 +57,7 @@ def instance_home(root: Path) -> Path:
 
 
 def run_targets(
-    recipe: HealingRecipe, recipe_path: Path, root: Path, partition: str | None, store: Mapping[str, Any]
+    recipe: Recipe, recipe_path: Path, root: Path, partition: str | None, store: Mapping[str, Any]
 ) -> Iterator[Outcome]:
     """Each target of the recipe, upstream first; those that are current are not run.
 
@@ -75,6 +76,7 @@ def run_targets(
     }
     with _instance(root) as instance:
         _report_dead_runs(instance)
+        _add_partitions(recipe, instance)
         for target in recipe.targets():
             if target.partition is not None and partition is not None and target.partition != partition:
                 continue
@@ -90,6 +92,13 @@ def _instance(root: Path) -> dg.DagsterInstance:
     no_capture = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
     reference = InstanceRef.from_dir(str(instance_home(root)), overrides={"compute_logs": no_capture})
     return dg.DagsterInstance.from_ref(reference)
+
+
+def _add_partitions(recipe: Recipe, instance: dg.DagsterInstance) -> None:
+    """Partitions that are made as recipes name them."""
+    if recipe.system == "stage_a":
+        names = {target.partition for target in recipe.targets() if target.partition is not None}
+        instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), sorted(names))
 
 
 def _report_dead_runs(instance: dg.DagsterInstance) -> None:

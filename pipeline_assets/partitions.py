@@ -3,3 +3,4 @@
 import dagster as dg
 
 MEGATRON_SPLITS = dg.StaticPartitionsDefinition(["train", "valid"])
+STAGE_A_SOURCES = dg.DynamicPartitionsDefinition(name="stage_a_source")

@@ -3,11 +3,21 @@
 import json
 from pathlib import Path
 
+import dagster as dg
+import pytest
+
 from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.definitions import defs
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
+
+
+def partitions_of(definition: dg.PartitionsDefinition | None) -> list[str] | str | None:
+    """Keys, or the name of a set of them that recipes fill."""
+    if isinstance(definition, dg.DynamicPartitionsDefinition):
+        return f"dynamic: {definition.name}"
+    return list(definition.get_partition_keys()) if definition is not None else None
 
 
 def snapshot() -> dict[str, object]:
@@ -18,7 +28,7 @@ def snapshot() -> dict[str, object]:
         assets[key.to_user_string()] = {
             "group": node.group_name,
             "depends_on": sorted(parent.to_user_string() for parent in node.parent_keys),
-            "partitions": node.partitions_def.get_partition_keys() if node.partitions_def else None,
+            "partitions": partitions_of(node.partitions_def),
             "kinds": sorted(node.kinds),
             "code_version": node.code_version,
             "checks": {
@@ -29,9 +39,14 @@ def snapshot() -> dict[str, object]:
         }
     jobs = {
         name: sorted(key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys)
-        for name in ["healing"]
+        for name in ["healing", "stage_a"]
     }
-    return {"assets": assets, "jobs": jobs, "resources": sorted(defs.resources or {})}
+    return {
+        "assets": assets,
+        "jobs": jobs,
+        "sensors": sorted(sensor.name for sensor in defs.sensors or []),
+        "resources": sorted(defs.resources or {}),
+    }
 
 
 def test_the_definitions_are_those_of_the_snapshot() -> None:
@@ -42,16 +57,20 @@ def test_the_definitions_are_those_of_the_snapshot() -> None:
     )
 
 
-def test_every_artifact_of_a_recipe_is_an_asset_with_that_key_and_partition() -> None:
-    recipe = read_recipe(PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml")
+@pytest.mark.parametrize("name", ["healing_text_v1", "stage_a_v1"])
+def test_every_artifact_of_a_recipe_is_an_asset_with_that_key_and_partition(name: str) -> None:
+    recipe = read_recipe(PROJECT / "manifests" / "recipes" / f"{name}.yaml")
     graph = defs.resolve_asset_graph()
 
     targets = recipe.targets()
 
     for target in targets:
         key = next(key for key in graph.get_all_asset_keys() if key.to_user_string() == target.kind)
-        partitions = graph.get(key).partitions_def
-        assert target.partition is None if partitions is None else target.partition in partitions.get_partition_keys()
+        partitions = partitions_of(graph.get(key).partitions_def)
+        if isinstance(partitions, list):
+            assert target.partition in partitions
+        else:
+            assert (target.partition is None) == (partitions is None)
         assert graph.get(key).code_version == str(target.stage.version)
         parents = {parent.to_user_string() for parent in graph.get(key).parent_keys}
         assert {other.kind for other in target.upstream} == parents

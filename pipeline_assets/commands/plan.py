@@ -45,7 +45,7 @@ def plan(
     for its budget.
     """
     from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
-    from pipeline_assets.corpus.recipes.planners import PLANNERS
+    from pipeline_assets.corpus.recipes.planners import plan_recipe
     from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
     from pipeline_assets.corpus.spine.inventory import holdings
     from resources.corpus_store import CorpusStore
@@ -60,8 +60,8 @@ def plan(
     with going_on(f"corpusmill plan {recipe} --data {data}"), writing_below(data):
         is_work_left = any(holding.sealed != "current" for holding in held)
         record = functools.cache(lambda: _record(store, mbit, is_work_left))
-        settings = PlanSettings(record, store.engine, store.fetch_threads)
-        planned = PLANNERS[wanted.system](wanted, held, hub, settings)
+        settings = PlanSettings(record, store.engine, store.fetch_threads, store.root)
+        planned = plan_recipe(wanted, held, hub, settings)
     rooms = planned.rooms(store.root, hub.cache)
     if as_json:
         report = {"recipe": recipe, "path": str(path), "data": str(data), "workers": workers}

@@ -1,9 +1,13 @@
 """Document: the row that every text reader yields and every text stage reads."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+DeriveId = Callable[[str], str]
+"""The id of a text whose source has none; picklable."""
 
 
 class Document(msgspec.Struct, frozen=True):

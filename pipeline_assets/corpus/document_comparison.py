@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.document_shards.publish import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, DOCUMENTS, SPLIT_STAGE, TOKENS
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
-from pipeline_assets.corpus.snapshot.unique import SHARDS
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 
 EXAMPLES = 5

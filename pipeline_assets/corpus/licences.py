@@ -5,12 +5,14 @@ value that the table doesn't hold is `unknown`, with the value as evidence.
 """
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 UNKNOWN = "unknown"
@@ -72,19 +74,31 @@ class LicenceTable:
         """
         tag = self.tag_of(value)
         if tag is None:
-            nearest = difflib.get_close_matches(_normal(value), self._by_tag, n=1, cutoff=0.5)
-            fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(self._by_tag))}"
-            raise UsageError(f"there is no licence {value!r}", where, f"{fix} A new one is added to licences.json")
+            raise UsageError(f"there is no licence {value!r}", where, self.advice(value))
         return tag
 
-    def of_row(self, column: str, value: object, otherwise: Licensed) -> Licensed:
-        """The licence that a row's own column says; what the source says where that is empty."""
-        if value is None or value == "":
-            return otherwise
-        tag = self.tag_of(value) if isinstance(value, str) else None
-        if tag is None:
-            return Licensed(UNKNOWN, f"row: {column} is {str(value)[:80]!r}")
-        return Licensed(tag, f"row: {column}")
+    def advice(self, value: str) -> str:
+        """The nearest tag of a licence that isn't there, or all of them."""
+        nearest = difflib.get_close_matches(_normal(value), self._by_tag, n=1, cutoff=0.5)
+        fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(self._by_tag))}"
+        return f"{fix} A new one is added to licences.json"
+
+    def licensed(self, value: str, evidence: str) -> Licensed:
+        """The tag of a licence that a source or its row says; a value that the table doesn't have is evidence of
+        nothing.
+        """
+        tag = self.tag_of(value)
+        return Licensed(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else Licensed(tag, evidence)
+
+    def fingerprint(self) -> str:
+        """Of the spellings and their tags: what the tags of documents depend on."""
+        return sha256_of(self._by_spelling)
+
+
+@functools.cache
+def licence_table() -> LicenceTable:
+    """The project's table, manifests/licences.json."""
+    return read_licences(Path(__file__).parents[2] / "manifests" / "licences.json")
 
 
 def read_licences(path: Path) -> LicenceTable:

@@ -5,11 +5,12 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.corpus_report import REPORT_JSON
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.publish import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
-from pipeline_assets.corpus.snapshot.unique import SHARDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
@@ -27,6 +28,21 @@ def preview_documents(corpus: Artifact) -> Rows:
     return [
         {"doc_id": document.doc_id, "characters": f"{len(document.text):,}", "text": _beginning(document.text)}
         for document in documents
+    ]
+
+
+def preview_inputs(raw: Artifact) -> Rows:
+    """The first files of a raw source."""
+    files = raw.manifest.identity.inputs[:_SHOWN_ROWS]
+    return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
+
+
+def preview_report(report: Artifact) -> Rows:
+    """What each source holds."""
+    sources = msgspec.json.decode(report.path(REPORT_JSON).read_bytes())["sources"]
+    return [
+        {"source": name, **{key: f"{counts[key]:,}" for key in ("documents", "tokens", "utf8_bytes")}}
+        for name, counts in sources.items()
     ]
 
 

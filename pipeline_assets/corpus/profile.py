@@ -1,6 +1,7 @@
 """What a corpus holds, as numbers: documents, bytes, tokens and lengths by source, domain and licence.
 
-The stage `profile` counts one Document shard; counts of shards add up, in any order, to those of the corpus.
+The stage `profile` counts one Document shard; counts of shards add up, in any order, to those of the corpus. It notes
+the documents' ids too, so that those of several sources can be compared.
 """
 
 import functools
@@ -13,13 +14,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
 LENGTH_BINS = 32
+IDS = f"{WORK}/ids"
 _BLOCK_BYTES = 4 << 20
 
 
@@ -27,6 +31,7 @@ class _Row(msgspec.Struct, frozen=True):
     """The fields of a Document that are counted."""
 
     text: str
+    doc_id: str
     source: str
     domain: str
     license_tag: str
@@ -83,19 +88,24 @@ class ProfileShard:
 
 
 def profile_shard(shard: ProfileShard, window: Window, folder: BuildFolder, tokenizer_sha256: str) -> Receipt:
-    """The counts of a shard, in its receipt's notes; writes no file.
+    """The counts of a shard, in its receipt's notes; its file is the ids, as `doc_ids` reads them.
 
     Raises:
         InputError: a line that is no Document.
     """
     groups: dict[Group, Counts] = {}
+    ids: list[str] = []
     rows = 0
     for block in read_line_blocks(shard.file, _BLOCK_BYTES):
-        for group, texts in _by_group(_rows(block, rows, shard.file, window)).items():
+        documents = _rows(block, rows, shard.file, window)
+        ids += [document.doc_id for document in documents]
+        for group, texts in _by_group(documents).items():
             groups[group] = groups.get(group, EMPTY) + _count(texts, _encoder(tokenizer_sha256))
         rows += block.count(b"\n")
-    documents = sum(counts.documents for counts in groups.values())
-    return Receipt([], {"rows": rows, "documents": documents}, {"groups": to_json(groups)})
+    name = f"{IDS}/{shard.name}"
+    size, sha256 = doc_ids.write_ids(folder.path(name), ids)
+    file = OutputFile(name, len(ids), size, sha256, sha256)
+    return Receipt([file], {"rows": rows, "documents": len(ids)}, {"groups": to_json(groups)})
 
 
 def merged(profiles: Iterable[Profile]) -> dict[Group, Counts]:

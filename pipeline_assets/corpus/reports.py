@@ -36,7 +36,8 @@ class SourceLedger:
 
     Attributes:
         dropped, rejected: rows by reason.
-        examples: of what was dropped, by reason.
+        merged: rows that became a part of another row's document.
+        examples: of what was dropped or rejected, by reason.
     """
 
     source: str
@@ -45,6 +46,7 @@ class SourceLedger:
     documents_out: int
     dropped: Mapping[str, int]
     rejected: Mapping[str, int]
+    merged: int = 0
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
 
 
@@ -120,6 +122,7 @@ def _histogram(source: str, counts: Counts) -> str:
 
 def _ledger(ledger: SourceLedger) -> str:
     rows = [["in", f"{ledger.rows_in:,}"], ["out", f"{ledger.documents_out:,}"]]
+    rows += [["merged into other documents", f"{ledger.merged:,}"]] if ledger.merged else []
     rows += [[f"dropped: {_text(reason)}", f"{count:,}"] for reason, count in ledger.dropped.items()]
     rows += [[f"rejected: {_text(reason)}", f"{count:,}"] for reason, count in ledger.rejected.items()]
     examples = [

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import pydantic
 
+from pipeline_assets.corpus.document_shards.publish import SHARDS
 from pipeline_assets.corpus.sampling.split import RULE
-from pipeline_assets.corpus.snapshot.unique import SHARDS
 from pipeline_assets.corpus.spine.artifact import Artifact, file_sha256
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion

@@ -3,18 +3,19 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from pipeline_assets.corpus.licences import LicenceTable, Licensed, attribution_text, read_licences
+from pipeline_assets.corpus.licences import Licence, LicenceTable, Licensed, attribution_text, read_licences
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 PROJECT = Path(__file__).parents[2]
-FROM_RECIPE = Licensed("odc-by", "recipe")
+TABLE = PROJECT / "manifests" / "licences.json"
 
 
 @pytest.fixture(scope="module")
 def table() -> LicenceTable:
-    return read_licences(PROJECT / "manifests" / "licences.json")
+    return read_licences(TABLE)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +38,23 @@ def test_the_usual_spellings_of_a_licence_are_one_tag(table: LicenceTable, writt
 @pytest.mark.parametrize("written", ["cc-by-sa", "gpl", "free", "CC BY-SA 5.0"])
 def test_a_licence_without_its_version_is_not_guessed(table: LicenceTable, written: str) -> None:
     assert table.tag_of(written) is None
-    assert table.of_row("license", written, FROM_RECIPE) == Licensed("unknown", f"row: license is {written!r}")
+    assert table.licensed(written, "row: license") == Licensed("unknown", f"row: license is {written!r}")
 
 
-def test_a_row_speaks_for_itself_and_its_source_for_rows_that_are_silent(table: LicenceTable) -> None:
-    assert table.of_row("license", "MIT", FROM_RECIPE) == Licensed("mit", "row: license")
-    assert table.of_row("license", None, FROM_RECIPE) == FROM_RECIPE
-    assert table.of_row("license", "", FROM_RECIPE) == FROM_RECIPE
-    assert table.of_row("license", 7, FROM_RECIPE) == Licensed("unknown", "row: license is '7'")
+def test_a_known_licence_keeps_what_it_rests_on(table: LicenceTable) -> None:
+    assert table.licensed("MIT", "row: license") == Licensed("mit", "row: license")
+    assert table.licensed("CC BY-SA 4.0", "row: ContentLicense") == Licensed("cc-by-sa-4.0", "row: ContentLicense")
+
+
+def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
+    renamed = [{**licence, "name": licence["name"].upper()} for licence in json.loads(TABLE.read_bytes())]
+    respelled = [{**licence, "aliases": [*licence["aliases"], f"my {licence['tag']}"]} for licence in renamed]
+
+    def fingerprint(licences: list[dict[str, object]]) -> str:
+        return LicenceTable([msgspec.convert(licence, Licence) for licence in licences]).fingerprint()
+
+    assert fingerprint(renamed) == table.fingerprint()
+    assert fingerprint(respelled) != table.fingerprint()
 
 
 def test_a_recipe_that_names_no_known_licence_hears_the_nearest(table: LicenceTable) -> None:

@@ -26,6 +26,7 @@ FILTER_STAGE = StageVersion("filter", 1)
 FILTERED = "shards"
 DROPPED = f"{WORK}/dropped"
 REJECTS = f"{WORK}/rejects"
+REFUSED_LICENCE = "refused_licence"
 _BLOCK_BYTES = 1 << 20
 
 
@@ -44,6 +45,7 @@ class _Line(msgspec.Struct, frozen=True):
 
     text: str
     doc_id: str
+    license_tag: str
     meta: msgspec.Raw
 
 
@@ -73,7 +75,12 @@ class _Row(NamedTuple):
 
 
 def filter_shard(
-    shard: FilterShard, window: Window, folder: BuildFolder, recipe: FilterRecipe, zstd_level: int
+    shard: FilterShard,
+    window: Window,
+    folder: BuildFolder,
+    recipe: FilterRecipe,
+    zstd_level: int,
+    refused_licences: frozenset[str] = frozenset(),
 ) -> Receipt:
     """The shard's documents that no filter drops, in order; a document that nothing changes keeps its bytes.
 
@@ -83,6 +90,8 @@ def filter_shard(
     and `masked/ip`, `removed_lines/<reason>`, `removed/citation`, `rejected/<reason>`; what is removed or masked is
     counted in kept documents.
 
+    Args:
+        refused_licences: tags whose documents are dropped before any filter is asked, `refused_licence`.
     Raises:
         InputError: a line that is no Document.
         UsageError: a rule over a column that a document doesn't have, or can't be compared.
@@ -101,7 +110,8 @@ def filter_shard(
             first_row += len(lines)
             counts["rows"] += len(rows)
             rejects += [Reject(shard.path, row.number, KILLED_WORKER) for row in rows if row.document is None]
-            _filter_rows([row for row in rows if row.document is not None], shard, recipe, kept, dropped, counts)
+            read = [row for row in rows if row.document is not None]
+            _filter_rows(read, shard, recipe, refused_licences, kept, dropped, counts)
     for reject in rejects:
         counts[f"rejected/{reject.reason}"] += 1
     rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
@@ -143,6 +153,7 @@ def _filter_rows(
     rows: Sequence[_Row],
     shard: FilterShard,
     recipe: FilterRecipe,
+    refused_licences: frozenset[str],
     kept: JsonlZstWriter,
     dropped: JsonlZstWriter,
     counts: Counter[str],
@@ -153,7 +164,10 @@ def _filter_rows(
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]
-    apply_filters(candidates, recipe)
+    for document, candidate in zip(documents, candidates, strict=True):
+        if document.license_tag in refused_licences:
+            candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
+    apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[bytes] = []
     for row, document, text, candidate in zip(rows, documents, texts, candidates, strict=True):

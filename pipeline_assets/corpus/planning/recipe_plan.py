@@ -23,11 +23,13 @@ class PlanSettings:
 
     Attributes:
         record: what earlier builds showed; asked once the hub has answered, since the machine may have to be measured.
+        root: the data root, below which sources of files lie.
     """
 
     record: Callable[[], TrackRecord]
     engine: EngineSettings
     fetch_threads: int = 8
+    root: Path = Path()
 
 
 @dataclass(frozen=True)

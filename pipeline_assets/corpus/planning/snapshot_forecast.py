@@ -5,6 +5,7 @@ footers tell.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline_assets.corpus.document_shards.publish import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
 from pipeline_assets.corpus.planning.memory import snapshot_memory
@@ -15,7 +16,6 @@ from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.sampling.row_groups import Piece
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.snapshot.unique import SHARDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
 
 # Bytes of Document lines in zstd, level 3, to bytes of the row groups in Parquet: 1.4 MB of FineWeb and FineWeb-Edu,
@@ -127,7 +127,7 @@ def _shard(
 ) -> ShardForecast:
     documents, texts, stored = [], [], []
     for piece in pieces:
-        rules = recipe.filters(plan.tails[piece.group.file.path].columns)
+        rules = recipe.row_rules(plan.tails[piece.group.file.path].columns)
         kept = _kept(passing_rows(piece.group, piece.rows, rules), piece.rows, share)
         documents.append(kept)
         of_rows = kept.over(exactly(max(piece.rows, 1), kept.basis))

@@ -9,15 +9,17 @@
 Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.json_rows import json_rows
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.local_rows import LocalColumns, RowMap, SourceLabels
+from pipeline_assets.corpus.readers.local_rows import RowMap, SourceLabels, local_doc_id
 from pipeline_assets.corpus.readers.plain_text import paragraphs, whole_text
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
@@ -35,7 +37,7 @@ _FORMATS: dict[str, Format] = {
     ".txt": "text",
 }
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
-_TEXT_COLUMNS = LocalColumns(text="text", id=None, created_at=None, license=None)
+_TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
 class LocalRecipe(SourceLabels):
@@ -48,7 +50,7 @@ class LocalRecipe(SourceLabels):
     """
 
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-    columns: LocalColumns | None
+    columns: LicensedColumns | None
     text_unit: Literal["file", "paragraph"] | None
 
 
@@ -73,7 +75,7 @@ def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Document | Reject]
     name = piece.file.name
     columns = _TEXT_COLUMNS if _format(piece.file) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
-    document = RowMap(columns, recipe, name).document
+    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source)).document
     for place, row in _rows(piece, recipe):
         yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else document(row, place)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
-from pipeline_assets.corpus.readers.local_rows import LocalColumns
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError
@@ -36,7 +36,7 @@ class RowGroupRun:
     bytes: int
 
 
-def row_group_runs(file: SourceFile, columns: LocalColumns, run_bytes: int) -> list[RowGroupRun]:
+def row_group_runs(file: SourceFile, columns: LicensedColumns, run_bytes: int) -> list[RowGroupRun]:
     """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
 
     Raises:
@@ -90,7 +90,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
         yield faults.get(number) or dict(zip(names, values, strict=True))
 
 
-def _check_columns(schema: pa.Schema, columns: LocalColumns, file: SourceFile) -> None:
+def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile) -> None:
     for field, name in columns:
         if name is not None and not _has_column(schema, name):
             what = f"there is no column `{name}`; it has {', '.join(_paths(schema))}"

@@ -3,32 +3,14 @@
 import datetime
 from typing import Any
 
-from pipeline_assets.corpus.document import Document, derived_doc_id
+from pipeline_assets.corpus.document import DeriveId, Document, derived_doc_id
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.row_faults import Fault, text_fault
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.rejects import Reject
 
 _DATES = (str, int, float, datetime.datetime, datetime.date)
 _Found = tuple[dict[str, Any], str]
-
-
-class LocalColumns(RecipePart):
-    """Which column is which field of a Document; None where the source has none.
-
-    A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
-    columns of text, id and date leave `meta`, all others stay there.
-
-    Attributes:
-        id: text or whole numbers; a row without one gets a derived id.
-        created_at: kept as text, as it came.
-        license: the row's licence, lower-cased; a row without one has the recipe's, and one that is no text (a list,
-            say) is `unknown`. The column stays in `meta` as it came.
-    """
-
-    text: str
-    id: str | None
-    created_at: str | None
-    license: str | None
 
 
 class SourceLabels(RecipePart):
@@ -46,11 +28,11 @@ class SourceLabels(RecipePart):
 class RowMap:
     """Makes Documents of the rows of a file."""
 
-    def __init__(self, columns: LocalColumns, labels: SourceLabels, file_name: str) -> None:
+    def __init__(self, columns: LicensedColumns, labels: SourceLabels, file_name: str, derive_id: DeriveId) -> None:
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._license_column = columns.license
         self._source, self._domain, self._license_tag = labels.source, labels.domain, labels.license_tag
-        self._file_name = file_name
+        self._file_name, self._derive_id = file_name, derive_id
 
     def document(self, row: dict[str, Any], place: int) -> Document | Reject:
         """The row as a Document, which takes it over as its `meta`.
@@ -76,7 +58,7 @@ class RowMap:
             text=text,
             source=self._source,
             domain=self._domain,
-            doc_id=doc_id or local_doc_id(self._source, text),
+            doc_id=doc_id or self._derive_id(text),
             license_tag=license_tag,
             created_at=None if created_at is None else str(created_at),
             meta=row,

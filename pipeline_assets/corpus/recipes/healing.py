@@ -71,6 +71,10 @@ class HealingRecipe(Recipe):
             export_as=f"{self.name}_megatron.json",
         )
 
+    def revisions(self) -> list[tuple[str, str]]:
+        """Dataset and commit of everything that is read from a hub."""
+        return [(self.snapshot.dataset, self.snapshot.revision)]
+
     def targets(self) -> list[Target]:
         """Every artifact, upstream first."""
         splits = [self.megatron_split(split) for split in SPLITS]

@@ -9,8 +9,8 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.target import Content, Outside, Target
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,10 @@ def _nothing(target: Target) -> Sequence[Target]:
     return ()
 
 
+def _nowhere(manifest: Manifest) -> Outside | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of artifact.
@@ -62,12 +66,14 @@ class Kind:
         stage: the rule that makes it, at the version that this program has.
         build: makes one from its target alone, so that a target read from a manifest will do.
         reads: artifacts whose files it reads, beside the manifests of those that it is made from.
+        outside: where the files of this machine lie that a sealed one was made from; None where there are none.
     """
 
     name: str
     stage: StageVersion
     build: Build
     reads: Callable[[Target], Sequence[Target]] = _nothing
+    outside: Callable[[Manifest], Outside | None] = _nowhere
 
 
 def by_files(make: Make) -> Build:

@@ -16,16 +16,20 @@ def pin_recipe(path: Path, dataset: str, commit: str) -> str:
     Raises:
         UsageError: the recipe reads another dataset.
     """
-    recipe = read_recipe(path)
-    if recipe.snapshot.dataset != dataset:
-        fix = f"give a recipe of {dataset}, or pin {recipe.snapshot.dataset}"
-        raise UsageError(f"this recipe reads {recipe.snapshot.dataset}, not {dataset}", path, fix)
-    before = recipe.snapshot.revision
+    revisions = read_recipe(path).revisions()
+    commits = {revision for name, revision in revisions if name == dataset}
+    if not commits:
+        read = ", ".join(sorted({name for name, _ in revisions})) or "no hub dataset"
+        raise UsageError(f"this recipe reads {read}, not {dataset}", path, f"give a recipe of {dataset}, or pin {read}")
+    if len(commits) > 1:
+        what = f"it reads {dataset} at {len(commits)} commits"
+        raise UsageError(what, path, "pin by hand, or give its sources one commit")
+    [before] = commits
     if before != commit:
         text = path.read_text(encoding="utf-8")
-        line = re.compile(rf"^(\s*revision:\s*[\"']?){before}\b", re.MULTILINE)
+        line = re.compile(rf"^(\s*(?:-\s*)?revision:\s*[\"']?){before}\b", re.MULTILINE)
         pinned, changes = line.subn(rf"\g<1>{commit}", text)
-        if changes != 1:
+        if changes != len([name for name, _ in revisions if name == dataset]):
             raise UsageError(
                 f"{changes} lines read `revision: {before}`", path, "write the revision on a line of its own"
             )

@@ -2,17 +2,19 @@
 
 from pathlib import Path
 
-from pipeline_assets.corpus.recipes import healing_kinds
+from pipeline_assets.corpus.recipes import healing_kinds, stage_a_kinds
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import read_yaml
 
-RECIPES: dict[str, type[HealingRecipe]] = {"healing": HealingRecipe}
-KINDS: dict[str, Kind] = {kind.name: kind for kind in healing_kinds.KINDS}
+AnyRecipe = HealingRecipe | StageARecipe
+RECIPES: dict[str, type[HealingRecipe] | type[StageARecipe]] = {"healing": HealingRecipe, "stage_a": StageARecipe}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (*healing_kinds.KINDS, *stage_a_kinds.KINDS)}
 
 
-def read_recipe(path: Path) -> HealingRecipe:
+def read_recipe(path: Path) -> AnyRecipe:
     """The recipe in a file, of the class that its `system` names.
 
     Raises:

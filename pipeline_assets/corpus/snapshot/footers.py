@@ -85,7 +85,7 @@ class FooterReader:
         footer = read_footer(self._hub, recipe.dataset, recipe.revision, file)
         names = footer.metadata.schema.to_arrow_schema().names
         _check_columns(names, recipe, where)
-        filtered = [rule.column for rule in recipe.filters(names)]
+        filtered = [rule.column for rule in recipe.row_rules(names)]
         groups = row_groups(footer, file, recipe.columns.text, where, filtered)
         return Tail(footer.spans, footer.metadata.num_row_groups, tuple(names)), groups
 

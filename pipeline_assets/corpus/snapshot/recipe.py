@@ -7,34 +7,24 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.readers.column_map import ColumnMap
 from pipeline_assets.corpus.sampling.row_groups import Amount, Decimal
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RecipePart
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
-class ColumnMap(RecipePart):
-    """Which source column is which field of a Document; None where the source has none."""
-
-    text: str
-    id: str | None
-    created_at: str | None
-
-
-class SnapshotRecipe(RecipePart):
+class HubRows(RecipePart):
     """One dataset, split and commit, and which of its rows become Documents.
 
     Attributes:
-        name: of the folder, `corpora/<name>/<commit>`: two samples of one commit need two names. Changes no byte.
         files: patterns of paths in the dataset, as fnmatch reads them.
         rules: comparisons that a row must pass, `int_score >= 3`.
         language: value of the column `language` that is kept where that column exists; None keeps every language.
         seed: of the draw of row groups.
-        shard_text_bytes: a shard is closed by the row group that brings it to this size.
         max_reject_fraction: more bad rows than this stop the build.
     """
 
-    name: str = pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     dataset: str = pydantic.Field(pattern=r"^[\w.-]+/[\w.-]+$")
     config: str
     revision: str
@@ -48,7 +38,6 @@ class SnapshotRecipe(RecipePart):
     language: str | None
     amount: Amount
     seed: str
-    shard_text_bytes: int = pydantic.Field(gt=0)
     max_reject_fraction: Decimal = "0.001"
 
     @pydantic.field_validator("revision")
@@ -71,11 +60,23 @@ class SnapshotRecipe(RecipePart):
         """The rules, read."""
         return [ColumnRule.parse(rule) for rule in self.rules]
 
-    def filters(self, columns: Collection[str]) -> list[ColumnRule]:
+    def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
         """What a row of these columns must pass: the rules, then the language where there is a column of it."""
         has_language = self.language is not None and "language" in columns
         language = [ColumnRule("language", "language", "==", self.language or "")] if has_language else []
         return [*self.parsed_rules(), *language]
+
+
+class SnapshotRecipe(HubRows):
+    """Rows of a hub dataset as Document shards.
+
+    Attributes:
+        name: of the folder, `corpora/<name>/<commit>`: two samples of one commit need two names. Changes no byte.
+        shard_text_bytes: a shard is closed by the row group that brings it to this size.
+    """
+
+    name: str = pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    shard_text_bytes: int = pydantic.Field(gt=0)
 
     def content_for(self, token_budget: int) -> Mapping[str, Any]:
         """What the snapshot's bytes depend on; the token budget only where the amount is a multiple of it."""

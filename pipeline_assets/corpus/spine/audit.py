@@ -26,13 +26,15 @@ def files_match_manifest(artifact: Artifact) -> Verdict:
 
 
 def ledger_adds_up(artifact: Artifact) -> Verdict:
-    """Rows in = rows out + dropped + rejected, each with its reason; rejects are in the file of rejects."""
+    """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
     ledger = artifact.manifest.identity.counts["ledger"]
     dropped, rejected = sum(ledger["dropped"].values()), sum(ledger["rejected"].values())
     kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
-    words = f"{ledger['in']:,} in = {ledger['out']:,} out + {dropped:,} dropped + {rejected:,} rejected"
+    merged = ledger.get("merged", 0)
+    joined = f" + {merged:,} merged" if merged else ""
+    words = f"{ledger['in']:,} in = {ledger['out']:,} out{joined} + {dropped:,} dropped + {rejected:,} rejected"
     numbers = {"in": ledger["in"], "out": ledger["out"], "dropped": dropped, "rejected": rejected}
-    holds = ledger["in"] == ledger["out"] + dropped + rejected and rejected == kept_aside
+    holds = ledger["in"] == ledger["out"] + merged + dropped + rejected and rejected == kept_aside
     return Verdict(holds, words if holds else f"not so: {words}; {kept_aside:,} rows in the file of rejects", numbers)
 
 

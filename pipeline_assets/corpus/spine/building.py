@@ -163,7 +163,10 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:
 
 
 def seal_in_place(target: Path, kind: str, name: str, identity: Identity, provenance: Mapping[str, Any]) -> Artifact:
-    """An artifact whose content is its members, folders that already lie in `target`: only its manifest is written."""
+    """An artifact whose content is its members, folders that lie in `target`, or files from elsewhere: its manifest is
+    all that is written.
+    """
+    durable.make_folder(target)
     with locked(target, highest_number(target)) as lock:
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())

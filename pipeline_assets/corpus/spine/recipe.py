@@ -52,6 +52,10 @@ class Recipe(RecipePart):
         """Every artifact that the recipe names, upstream first."""
         raise NotImplementedError
 
+    def revisions(self) -> Sequence[tuple[str, str]]:
+        """Dataset and commit of everything that is read from a hub."""
+        raise NotImplementedError
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """The recipe in a YAML file.

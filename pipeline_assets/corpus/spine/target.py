@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
@@ -14,6 +14,13 @@ from pipeline_assets.corpus.spine.sealing import recover
 from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
 
 State = Literal["missing", "current", "stale", "damaged"]
+
+
+class Outside(Protocol):
+    """Files outside of the data root that an artifact is made from."""
+
+    def changed(self, root: Path, manifest: Manifest) -> str | None:
+        """What of them is not as it was when the manifest was sealed, in words; None if all is."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,9 @@ class Target:
         upstream: artifacts that it is made from, in order.
         tokenizer: {family, sha256} or None.
         partition: key of its partition, None where it has none.
-        export_as: name of the copy of its manifest that is kept in git; None where none is.
+        export_as: name of the copy of its manifest that is kept; None where none is.
+        outside: files of this machine that it is made from; None where there are none.
+        is_given: whether it lies there already, made by another recipe: no matter how, it is as asked.
     """
 
     kind: str
@@ -43,6 +52,8 @@ class Target:
     partition: str | None = None
     named_by: str = "name"
     export_as: str | None = None
+    outside: Outside | None = None
+    is_given: bool = False
 
     @property
     def role(self) -> str:
@@ -68,12 +79,16 @@ class Target:
     def stale_because(self, root: Path, manifest: Manifest) -> str | None:
         """Why a sealed manifest is not what this target asks for; None if it is."""
         identity = manifest.identity
+        if self.is_given:
+            return None
         if identity.recipe != self.recipe:
             return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe))})"
         if identity.stage != self.stage:
             return f"it was made by {_words(identity.stage)}, the program has {_words(self.stage)}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
+        if self.outside is not None and (changed := self.outside.changed(root, manifest)) is not None:
+            return changed
         for target in self.upstream:
             try:
                 upstream = read_manifest(root / target.folder)
@@ -134,10 +149,16 @@ class Target:
             provenance = {**stopwatch.provenance(run_settings), **usage, **content.provenance}
             return building.seal(self.kind, self.name, identity, stored, provenance)
 
-    def seal_members(self, root: Path, content: "Content", run_settings: Mapping[str, Any]) -> Artifact:
-        """The artifact whose content is its upstream artifacts, folders inside it: only its manifest is written.
+    def seal_members(
+        self, root: Path, content: "Content", run_settings: Mapping[str, Any], since: Stopwatch | None = None
+    ) -> Artifact:
+        """The artifact whose content is its upstream artifacts, folders inside it, or files from elsewhere: only its
+        manifest is written.
 
-        It follows its members: one that names others is replaced without being asked, since nothing else is in it.
+        It follows them: one that names others is replaced without being asked, since nothing else is in it.
+
+        Args:
+            since: when the work on it began; None where looking at its members was all.
         """
         inputs = [
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
@@ -145,7 +166,7 @@ class Target:
         ]
         if self.state(root)[0] == "current":
             return open_artifact(root / self.folder)
-        provenance = Stopwatch().provenance(run_settings)
+        provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
         return seal_in_place(root / self.folder, self.kind, self.name, self._identity(content, inputs), provenance)
 
     def _refuse_to_overwrite(self, root: Path, replace: bool) -> None:
@@ -163,7 +184,7 @@ class Target:
         return Identity(
             stage=self.stage,
             recipe=self.recipe,
-            inputs=[*inputs, *content.hub_files],
+            inputs=[*inputs, *content.outside],
             tokenizer=self.tokenizer,
             decisions=content.decisions,
             counts=content.counts,
@@ -178,7 +199,7 @@ class Content:
     Attributes:
         files: with their content hashes, in manifest order.
         counts, decisions: as in the manifest's identity.
-        hub_files: inputs read from a hub, as in the manifest's identity.
+        outside: inputs that are files from elsewhere, of a hub or of this machine, as in the manifest's identity.
         labels: files that carry a time or a path; not part of the digest.
         provenance: what the build has to say that changes no byte.
     """
@@ -186,7 +207,7 @@ class Content:
     files: Sequence[OutputFile]
     counts: Mapping[str, Any]
     decisions: Mapping[str, Any]
-    hub_files: Sequence[Mapping[str, Any]] = ()
+    outside: Sequence[Mapping[str, Any]] = ()
     labels: Sequence[OutputFile] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

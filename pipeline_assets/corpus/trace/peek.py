@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trace.snapshot_rows import read_document, shard_rows
+from pipeline_assets.corpus.trace.snapshot_rows import read_document
 from pipeline_assets.corpus.trace.split_sequences import (
     check_range,
     decode_ids,

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.snapshot.unique import SHARDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
@@ -56,11 +56,6 @@ def read_document(shard: Path, row: int) -> Document:
                 raise InputError(f"row {row} is no Document ({error})", shard, "verify the snapshot") from None
         first_row += rows
     raise InputError(f"it has {first_row:,} rows, none is row {row:,}", shard, "run `corpusmill verify` on its folder")
-
-
-def shard_rows(snapshot: Artifact) -> dict[str, int]:
-    """Documents by shard, in manifest order."""
-    return {file.path: file.rows for file in snapshot.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
 
 
 def documents_of(snapshot: Artifact, path: str) -> Iterator[tuple[DocumentLine, int]]:

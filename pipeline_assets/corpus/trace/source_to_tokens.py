@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.megatron_split import REJECTS, SPLIT_STAGE
 from pipeline_assets.corpus.sampling.split import split_rule
-from pipeline_assets.corpus.snapshot.take import REJECTS_FILE, SNAPSHOT_STAGE
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import sealed_manifests

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.local_rows import LocalColumns
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
-TEXT = LocalColumns(text="text", id=None, created_at=None, license=None)
+TEXT = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
 def stored(table: pa.Table, rows_per_group: int = 2) -> bytes:
@@ -79,8 +79,8 @@ def test_bytes_that_are_no_utf8_make_a_fault_of_their_row_alone(source: Source) 
     ]
 
 
-def columns(**names: str) -> LocalColumns:
-    return LocalColumns(**{"text": "text", "id": None, "created_at": None, "license": None} | names)  # type: ignore[arg-type]
+def columns(**names: str) -> LicensedColumns:
+    return LicensedColumns(**{"text": "text", "id": None, "created_at": None, "license": None} | names)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["meta.url", "meta", "text"])

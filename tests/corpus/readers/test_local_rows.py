@@ -1,12 +1,14 @@
 """Columns → fields of a Document: nested names, ids, dates, licences, and what is left in `meta`."""
 
 import datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pipeline_assets.corpus.document import Document, derived_doc_id
-from pipeline_assets.corpus.readers.local_rows import LocalColumns, RowMap, SourceLabels
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.local_rows import RowMap, SourceLabels, local_doc_id
 from pipeline_assets.corpus.spine.rejects import Reject
 
 LABELS = SourceLabels(source="notes", domain="books", license_tag="cc0-1.0")
@@ -15,7 +17,7 @@ LABELS = SourceLabels(source="notes", domain="books", license_tag="cc0-1.0")
 def read(row: dict[str, Any], **columns: str | None) -> Document | Reject:
     """The row, at place 7 of `a.jsonl`; columns that aren't given are none, the text is in `text`."""
     named = {"text": "text", "id": None, "created_at": None, "license": None} | columns
-    return RowMap(LocalColumns(**named), LABELS, "a.jsonl").document(row, 7)  # type: ignore[arg-type]
+    return RowMap(LicensedColumns(**named), LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).document(row, 7)  # type: ignore[arg-type]
 
 
 def document(row: dict[str, Any], **columns: str | None) -> Document:

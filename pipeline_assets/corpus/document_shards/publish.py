@@ -1,23 +1,28 @@
 """The stage that publishes a converted shard: as it is, or without the documents whose id came before."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.document import Document, derived_doc_id
+from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document_shards.shard_writer import REJECTS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
-from pipeline_assets.corpus.snapshot.convert import REJECTS
-from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
 
 SHARDS = "shards"
+REJECTS_FILE = f"rejects{SUFFIX}"
 DUPLICATE_ID = "duplicate_doc_id"
 _decoder = msgspec.json.Decoder(Document)
+_reject_decoder = msgspec.json.Decoder(Reject)
 _encoder = msgspec.json.Encoder()
 
 
@@ -35,8 +40,52 @@ class ConvertedShard:
         return self.converted.files[0].rows
 
 
+def publish(
+    building: Building, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
+) -> list[Receipt]:
+    """Receipts of the final shards, every doc_id once.
+
+    Args:
+        converted: receipts of `ShardWriter` by shard, in manifest order.
+    """
+    receipts = list(converted.values())
+    repeats = doc_ids.repeated_ids([building.path(receipt.files[1].path) for receipt in receipts])
+    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=zstd_level)
+    shards = [
+        ConvertedShard(name, building.path(receipt.files[0].path), receipt, doc_ids.rows_of(repeats, number))
+        for number, (name, receipt) in enumerate(converted.items())
+    ]
+    # A shard without repeats is only linked: starting workers would cost more than the work.
+    return list(run_stage("publish", work, shards, building, engine if repeats else replace(engine, workers=0)))
+
+
+def gather_rejects(
+    building: Building, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
+) -> OutputFile:
+    """All rejects in one file: shard by shard, rows in source order, then repeated ids."""
+    with JsonlZstWriter(building.path(REJECTS_FILE), zstd_level) as writer:
+        for receipts in zip(converted, published, strict=True):
+            for reject in read_rejects(building, receipts):
+                writer.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
+    return writer.output(REJECTS_FILE)
+
+
+def read_rejects(building: Building, receipts: Sequence[Receipt]) -> Iterator[Reject]:
+    """The rejects that receipts name, in their order."""
+    for receipt in receipts:
+        for file in receipt.files:
+            if file.path.startswith(REJECTS):
+                for block in read_line_blocks(building.path(file.path)):
+                    yield from _reject_decoder.decode_lines(block)
+
+
+def shard_rows(corpus: Artifact) -> dict[str, int]:
+    """Documents by shard, in manifest order."""
+    return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
+
+
 def publish_shard(
-    shard: ConvertedShard, window: Window, folder: BuildFolder, recipe: SnapshotRecipe, zstd_level: int
+    shard: ConvertedShard, window: Window, folder: BuildFolder, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
     """The shard under its final name. A repeated source id is rejected, a repeated derived id is numbered `#2`, `#3`.
 
@@ -56,7 +105,7 @@ def publish_shard(
             lines = block.splitlines(keepends=True)
             kept = []
             for row, line in window.of(lines, first_row):
-                verdict = _publish_line(line, row, shard, window, recipe)
+                verdict = _publish_line(line, row, shard, window, derive_id)
                 if isinstance(verdict, Reject):
                     rejects.append(verdict)
                     counts["bytes"] -= len(_decoder.decode(line).text.encode("utf-8")) if row not in window.fatal else 0
@@ -72,16 +121,14 @@ def publish_shard(
     return Receipt([writer.output(name), write_rows(folder.path(rejects_name), rejects_name, rows, zstd_level)], counts)
 
 
-def _publish_line(
-    line: bytes, row: int, shard: ConvertedShard, window: Window, recipe: SnapshotRecipe
-) -> bytes | Reject:
+def _publish_line(line: bytes, row: int, shard: ConvertedShard, window: Window, derive_id: DeriveId) -> bytes | Reject:
     """The line as it is published, or why it isn't."""
     if row in window.fatal:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
     if row not in shard.repeats:
         return line
     document = _decoder.decode(line)
-    if document.doc_id == derived_doc_id(recipe.dataset, recipe.config, recipe.split, document.text):
+    if document.doc_id == derive_id(document.text):
         numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{shard.repeats[row]}")
         return _encoder.encode(numbered) + b"\n"
     return Reject(document.meta["source_file"], document.meta["source_row"], DUPLICATE_ID, document.doc_id)

@@ -1,0 +1,237 @@
+"""The report on a corpus of several sources: what they hold, what became of their rows, whom to name.
+
+Files: `report.json`, the numbers; `report.html`, the same as one page with plots; `ATTRIBUTION`, for the licences that
+ask for it. It is also where ids of all sources meet: one id in two sources ends the build.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
+from pipeline_assets.corpus.filters.filter_corpus import DroppedLine, read_dropped
+from pipeline_assets.corpus.filters.verdict import Measurement
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.licences import LicenceTable, attribution_text
+from pipeline_assets.corpus.profile import (
+    Counts,
+    Profile,
+    ProfileShard,
+    by,
+    from_json,
+    load_tokenizer,
+    merged,
+    profile_shard,
+    to_json,
+)
+from pipeline_assets.corpus.reports import Example, Report, SourceLedger
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.target import Content
+
+REPORT_STAGE = StageVersion("report", 1)
+REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
+_EXAMPLES = 3  # of each reason of a source, the first ones
+_EXAMPLE_CHARACTERS = 400
+_document_decoder = msgspec.json.Decoder(Document)
+_reject_decoder = msgspec.json.Decoder(Reject)
+
+
+@dataclass(frozen=True)
+class SourceSteps:
+    """One source: its Documents, and those that its filters kept; None where nothing was filtered."""
+
+    source: str
+    normalized: Artifact
+    filtered: Artifact | None
+
+    @property
+    def corpus(self) -> Artifact:
+        """What came out."""
+        return self.filtered or self.normalized
+
+
+def report_on(
+    building: Building,
+    sources: Sequence[SourceSteps],
+    tokenizer_sha256: str,
+    licences: LicenceTable,
+    engine: EngineSettings,
+) -> Content:
+    """The three files, in the building folder.
+
+    Raises:
+        InputError: two sources have one doc_id, or a shard can't be read.
+    """
+    places = [(steps, path, rows) for steps in sources for path, rows in shard_rows(steps.corpus).items()]
+    shards = [
+        ProfileShard(f"{number:05d}", steps.corpus.path(path), rows)
+        for number, (steps, path, rows) in enumerate(places)
+    ]
+    work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
+    warm_up = functools.partial(load_tokenizer, tokenizer_sha256)
+    receipts = list(run_stage("profile", work, shards, building, engine, warm_up))
+    _refuse_shared_ids(building, receipts, [(steps, path) for steps, path, _ in places])
+    profile = merged(from_json(receipt.notes["groups"]) for receipt in receipts)
+    ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
+    tags = {
+        source: sorted({group.license_tag for group in profile if group.source == source})
+        for source in by(profile, "source")
+    }
+    attribution = attribution_text(licences, tags)
+    report = Report(f"Stage A: {len(sources)} sources", profile, ledgers, attribution)
+    files = [
+        _write(building, REPORT_JSON, json.dumps(_as_json(profile, ledgers, licences), indent=1, ensure_ascii=False)),
+        _write(building, REPORT_HTML, report.to_html()),
+        _write(building, ATTRIBUTION, attribution),
+    ]
+    totals = merged([profile]).values()
+    counts = total_counts(receipts)
+    tokens = sum(one.tokens for one in totals)
+    size = sum(one.utf8_bytes for one in totals)
+    return Content(files, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
+
+
+def _refuse_shared_ids(
+    building: Building, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
+) -> None:
+    """
+    Raises:
+        InputError: an id is in two sources; inside one there are none, normalising saw to it.
+    """
+    repeats = doc_ids.repeated_ids([building.path(receipt.files[0].path) for receipt in receipts])
+    if not repeats:
+        return
+    shard, rows = min(repeats.items())
+    row = min(rows)
+    steps, path = places[shard]
+    doc_id = next(document.doc_id for number, document in _documents(steps.corpus, path) if number == row)
+    first = next(
+        other.source
+        for other, other_path in places
+        if any(document.doc_id == doc_id for _, document in _documents(other.corpus, other_path))
+    )
+    count = sum(map(len, repeats.values()))
+    more = f", and {count - 1:,} more ids are in two sources" if count > 1 else ""
+    what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
+    fix = "leave one of the sources out, or take another column for `columns.id`"
+    raise InputError(what, steps.corpus.folder, fix)
+
+
+def _documents(corpus: Artifact, shard: str) -> Iterator[tuple[int, Document]]:
+    row = 0
+    for block in read_line_blocks(corpus.path(shard)):
+        for document in _document_decoder.decode_lines(block):
+            yield row, document
+            row += 1
+
+
+def _ledgers(steps: SourceSteps) -> Iterator[SourceLedger]:
+    yield _ledger(steps.source, "normalized", steps.normalized, _reject_examples(steps.normalized))
+    if steps.filtered is not None:
+        yield _ledger(steps.source, "filtered", steps.filtered, _dropped_examples(steps))
+
+
+def _ledger(source: str, step: str, artifact: Artifact, examples: Mapping[str, Sequence[Example]]) -> SourceLedger:
+    ledger = artifact.manifest.identity.counts["ledger"]
+    return SourceLedger(
+        source=source,
+        step=step,
+        rows_in=ledger["in"],
+        documents_out=ledger["out"],
+        dropped=ledger["dropped"],
+        rejected=ledger["rejected"],
+        merged=ledger.get("merged", 0),
+        examples=examples,
+    )
+
+
+def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
+    found: dict[str, list[Example]] = {}
+    wanted = len(normalized.manifest.identity.counts["ledger"]["rejected"])
+    for block in read_line_blocks(normalized.path(REJECTS_FILE)):
+        for reject in _reject_decoder.decode_lines(block):
+            examples = found.setdefault(reject.reason, [])
+            if len(examples) < _EXAMPLES:
+                examples.append(Example(f"{reject.file} row {reject.row}", reject.detail, ""))
+        if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
+            break
+    return found
+
+
+def _dropped_examples(steps: SourceSteps) -> dict[str, list[Example]]:
+    """The first documents of each reason, with the beginning of their text."""
+    assert steps.filtered is not None
+    chosen: dict[str, list[DroppedLine]] = {}
+    for line in read_dropped(steps.filtered):
+        examples = chosen.setdefault(line.reason, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(line)
+    wanted: dict[str, set[int]] = {}
+    for line in (line for lines in chosen.values() for line in lines):
+        wanted.setdefault(line.shard, set()).add(line.row)
+    texts = {
+        (shard, row): document.text[:_EXAMPLE_CHARACTERS]
+        for shard, rows in wanted.items()
+        for row, document in _first_rows(steps.normalized, shard, max(rows))
+        if row in rows
+    }
+    return {
+        reason: [Example(line.doc_id, _measured(line), texts[line.shard, line.row]) for line in lines]
+        for reason, lines in sorted(chosen.items())
+    }
+
+
+def _first_rows(corpus: Artifact, shard: str, last: int) -> Iterator[tuple[int, Document]]:
+    for row, document in _documents(corpus, shard):
+        yield row, document
+        if row >= last:
+            return
+
+
+def _measured(line: DroppedLine) -> str:
+    return str(Measurement(line.reason, line.value, line.threshold, is_failed=True))
+
+
+def _as_json(profile: Profile, ledgers: Sequence[SourceLedger], licences: LicenceTable) -> dict[str, Any]:
+    """Numbers under their names; licences with what they ask for."""
+    return {
+        "schema": "corpusmill/report/1",
+        "totals": _counts(merged([profile]).values()),
+        "sources": _by(profile, "source"),
+        "domains": _by(profile, "domain"),
+        "licences": {
+            tag: counts | {"licence": msgspec.to_builtins(licences[tag])}
+            for tag, counts in _by(profile, "license_tag").items()
+        },
+        "groups": to_json(profile),
+        "ledgers": [asdict(ledger) for ledger in ledgers],
+    }
+
+
+def _by(profile: Profile, field: str) -> dict[str, Any]:
+    return {name: _counts([counts]) | {"lengths": list(counts.lengths)} for name, counts in by(profile, field).items()}
+
+
+def _counts(groups: Sequence[Counts] | Any) -> dict[str, int]:
+    parts = list(groups)
+    return {
+        name: sum(getattr(part, name) for part in parts) for name in ("documents", "characters", "utf8_bytes", "tokens")
+    }
+
+
+def _write(building: Building, name: str, text: str) -> OutputFile:
+    with DurableFile(building.path(name)) as file:
+        file.write((text.rstrip("\n") + "\n").encode("utf-8"))
+    return OutputFile(name, 1, file.bytes_written, file.sha256, file.sha256)

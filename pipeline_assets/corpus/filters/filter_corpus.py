@@ -1,0 +1,113 @@
+"""Filters a corpus: Document shards → those that are kept, and a line for each document that is not."""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.document_shards.ledger import ledger
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import Value
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Building, OutputFile, total_counts
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.target import Content
+
+DROPPED_FILE = f"dropped{SUFFIX}"
+_CHANGES = ("masked/", "removed/", "removed_lines/")
+
+
+class DroppedLine(msgspec.Struct, frozen=True):
+    """A document that a filter dropped: which, why, what was measured and beyond which threshold, and its place in the
+    corpus that was filtered.
+    """
+
+    doc_id: str
+    reason: str
+    value: Value
+    threshold: Value
+    shard: str
+    row: int
+
+
+@dataclass(frozen=True)
+class CorpusFilter:
+    """What decides which documents are kept."""
+
+    filters: FilterRecipe
+    refused_licences: frozenset[str]
+
+
+def filter_corpus(
+    building: Building, corpus: Artifact, rules: CorpusFilter, engine: EngineSettings, zstd_level: int
+) -> Content:
+    """The documents of a corpus that no filter drops, shard by shard under the same names.
+
+    Raises:
+        UsageError: a rule over a column that a document doesn't have.
+        InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
+    """
+    shards = [
+        FilterShard(
+            file.path.removeprefix(f"{SHARDS}/").removesuffix(SUFFIX), file.path, corpus.path(file.path), file.rows
+        )
+        for file in corpus.manifest.identity.files
+        if file.path.startswith(f"{SHARDS}/")
+    ]
+    work = functools.partial(
+        filter_shard, recipe=rules.filters, zstd_level=zstd_level, refused_licences=rules.refused_licences
+    )
+    warm_up = functools.partial(load_filters, rules.filters)
+    receipts = list(run_stage("filter", work, shards, building, engine, warm_up))
+    counts = total_counts(receipts)
+    if not counts.get("documents"):
+        raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen the source's `filters` in the recipe")
+    dropped = _gathered(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
+    rejects = _gathered(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
+    return Content(
+        files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
+        counts=_manifest_counts(counts),
+        decisions={},
+    )
+
+
+def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
+    """What was dropped, in the order of the corpus."""
+    for block in read_line_blocks(filtered.path(DROPPED_FILE)):
+        yield from _dropped_decoder.decode_lines(block)
+
+
+_dropped_decoder = msgspec.json.Decoder(DroppedLine)
+
+
+def _gathered(building: Building, parts: Sequence[OutputFile], name: str, zstd_level: int) -> OutputFile:
+    with JsonlZstWriter(building.path(name), zstd_level) as writer:
+        for part in parts:
+            for block in read_line_blocks(building.path(part.path)):
+                writer.write_lines(block, block.count(b"\n"))
+    return writer.output(name)
+
+
+def _manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "ledger": ledger(counts),
+        "documents": counts["documents"],
+        "text_bytes": counts["bytes"],
+        "changed_documents": counts.get("changed", 0),
+        "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGES)},
+    }
+
+
+def _nothing_left(counts: Mapping[str, int]) -> str:
+    prefix = "dropped/"
+    reasons = sorted(
+        ((count, name.removeprefix(prefix)) for name, count in counts.items() if name.startswith(prefix)), reverse=True
+    )
+    words = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5])
+    return f"none of its {counts.get('rows', 0):,} documents is kept ({words or 'it is empty'})"

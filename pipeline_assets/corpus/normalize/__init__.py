@@ -1,0 +1,1 @@
+"""Sources of every kind → Document shards of one schema."""

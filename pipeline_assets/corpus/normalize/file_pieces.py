@@ -1,0 +1,137 @@
+"""The stage `normalize` for files of Wikipedia extractions, JSON lines, Parquet and text: runs of pieces as shards."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.normalize.converted import CONVERT_STAGE, Converted, NormalizeSettings
+from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
+from pipeline_assets.corpus.readers.local import LocalRecipe, Piece, plan_local, read_piece
+from pipeline_assets.corpus.readers.local_rows import local_doc_id
+from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
+from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.stage import Window
+
+Read = Callable[[Piece], Iterator[Document | Reject]]
+
+
+TITLE_ONLY = "title_only"
+
+
+@dataclass(frozen=True)
+class PieceShard:
+    """Consecutive pieces that become one Document shard. `rows` aren't known before they are read."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    rows: int = 0
+
+
+def convert_local(
+    building: Building,
+    files: Sequence[SourceFile],
+    recipe: LocalRecipe,
+    shard_bytes: int,
+    licences: LicenceTable,
+    settings: NormalizeSettings,
+) -> Converted:
+    """Files of JSON lines, Parquet or text.
+
+    Raises:
+        UsageError, InputError: from `plan_local` and `read_piece`.
+    """
+    shards = piece_shards(plan_local(files, recipe, shard_bytes), shard_bytes)
+    derive_id = functools.partial(local_doc_id, recipe.source)
+    read = functools.partial(read_piece, recipe=recipe)
+    work = functools.partial(
+        normalize_pieces, read=read, derive_id=derive_id, licences=licences, zstd_level=settings.zstd_level
+    )
+    receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
+    return Converted({shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}, derive_id, {})
+
+
+def convert_wikipedia(
+    building: Building,
+    files: Sequence[SourceFile],
+    recipe: WikipediaRecipe,
+    shard_bytes: int,
+    licences: LicenceTable,
+    settings: NormalizeSettings,
+) -> Converted:
+    """Files of an extraction. Pages in, counted apart, are articles and rejects out.
+
+    Raises:
+        InputError: from `read_wikipedia`; there is no page, or pages are lost.
+    """
+    pieces = [piece for file in files for piece in byte_ranges(file, shard_bytes)]
+    shards = piece_shards(pieces, shard_bytes)
+    read = functools.partial(_read_pages, recipe=recipe)
+    work = functools.partial(
+        normalize_pages, read=read, derive_id=no_derived_id, licences=licences, zstd_level=settings.zstd_level
+    )
+    receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
+    named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
+    page_ledger(total_counts(named.values())).check(building.target)
+    return Converted(named, no_derived_id, {}, expected_rejects=frozenset({TITLE_ONLY}))
+
+
+def page_ledger(counts: Mapping[str, int]) -> PageLedger:
+    """Pages against what became of them."""
+    rejects = sum(count for name, count in counts.items() if name.startswith("rejected/"))
+    return PageLedger(counts.get("pages", 0), counts.get("documents", 0), rejects)
+
+
+def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
+    assert isinstance(piece, ByteRange)
+    return read_wikipedia(piece, recipe)
+
+
+def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
+    """Runs of pieces, each closed by the one that brings it to `shard_bytes`."""
+    groups = grouped_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
+    return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
+
+
+def normalize_pieces(
+    shard: PieceShard,
+    window: Window,
+    folder: BuildFolder,
+    read: Read,
+    derive_id: DeriveId,
+    licences: LicenceTable,
+    zstd_level: int,
+) -> Receipt:
+    """One shard of files. Counts: as `ShardWriter`, and `rows` read.
+
+    Args:
+        window: has no part in this: rows aren't known before they are read.
+    Raises:
+        InputError: from the reader.
+    """
+    with ShardWriter(folder, shard.name, zstd_level) as writer:
+        for piece in shard.pieces:
+            writer.count("rows", write_outcomes(read(piece), writer, derive_id, licences))
+    return writer.receipt()
+
+
+def normalize_pages(
+    shard: PieceShard,
+    window: Window,
+    folder: BuildFolder,
+    read: Read,
+    derive_id: DeriveId,
+    licences: LicenceTable,
+    zstd_level: int,
+) -> Receipt:
+    """The same for a Wikipedia extraction; counts `pages` too, by their first lines alone."""
+    receipt = normalize_pieces(shard, window, folder, read, derive_id, licences, zstd_level)
+    pages = count_pages(piece for piece in shard.pieces if isinstance(piece, ByteRange))
+    return Receipt(receipt.files, {**receipt.counts, "pages": pages})

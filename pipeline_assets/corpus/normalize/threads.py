@@ -1,0 +1,79 @@
+"""The stage `normalize` for buckets of Stack Exchange posts."""
+
+import functools
+from collections.abc import Iterator
+
+from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.normalize.converted import CONVERT_STAGE, Converted, NormalizeSettings
+from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_buckets
+from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, ThreadRules, read_threads
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.stage import Window
+
+
+def normalize_bucket(
+    bucket: Bucket,
+    window: Window,
+    folder: BuildFolder,
+    site: Site,
+    rules: ThreadRules,
+    derive_id: DeriveId,
+    licences: LicenceTable,
+    zstd_level: int,
+) -> Receipt:
+    """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
+    with ShardWriter(folder, bucket.name, zstd_level) as writer:
+        outcomes = _counting_answers(read_threads(bucket, site, rules, window), writer)
+        writer.count("rows", write_outcomes(outcomes, writer, derive_id, licences))
+        writer.count("rows", writer.counts.get("merged", 0))
+    return writer.receipt()
+
+
+def convert_site(
+    building: Building,
+    file: SourceFile,
+    site: Site,
+    rules: ThreadRules,
+    bucket_bytes: int,
+    licences: LicenceTable,
+    settings: NormalizeSettings,
+) -> Converted:
+    """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time.
+
+    Raises:
+        InputError: from the passes, or posts are lost on the way.
+    """
+    spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings.engine))
+    buckets = plan_buckets(building, spilled, "threads", bucket_bytes)
+    work = functools.partial(
+        normalize_bucket,
+        site=site,
+        rules=rules,
+        derive_id=no_derived_id,
+        licences=licences,
+        zstd_level=settings.zstd_level,
+    )
+    receipts = run_stage(CONVERT_STAGE, work, buckets, building, settings.engine)
+    named = {bucket.name: receipt for bucket, receipt in zip(buckets, receipts, strict=True)}
+    before, after = total_counts(spilled), total_counts(named.values())
+    if before["spilled"] != after.get("rows", 0):
+        what = f"{before['spilled']:,} posts were read, {after.get('rows', 0):,} came out"
+        raise InputError(what, file.path, "report the file: the reader is wrong")
+    others = {name: count for name, count in before.items() if name.startswith("dropped/")}
+    uncounted = others | {"rows": before["rows"] - before["spilled"]}
+    return Converted(named, no_derived_id, {}, uncounted=uncounted)
+
+
+def _counting_answers(outcomes: Iterator[Outcome], writer: ShardWriter) -> Iterator[Outcome]:
+    for outcome in outcomes:
+        if isinstance(outcome, Document):
+            writer.count("merged", len(outcome.meta["answers"]))
+        yield outcome

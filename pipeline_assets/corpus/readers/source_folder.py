@@ -1,0 +1,93 @@
+"""The folder of a source on this machine: which of its files are read, and whether they are still those."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.readers.source_files import SourceFile, list_files
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Manifest
+
+_FOLDER, _MODIFIED = "folder", "modified_ns"
+
+
+@dataclass(frozen=True)
+class SourceFolder:
+    """Files below a folder. Where it lies changes no digest: the manifest has names, sizes and hashes.
+
+    Attributes:
+        path: absolute, or below the data root.
+        patterns: see `list_files`.
+    """
+
+    path: Path
+    patterns: tuple[str, ...]
+
+    def below(self, root: Path) -> "SourceFolder":
+        """The folder, its path absolute."""
+        return SourceFolder((root / self.path).absolute(), self.patterns)
+
+    def files(self) -> list[SourceFile]:
+        """What the patterns match, sorted by name.
+
+        Raises:
+            UsageError: from `list_files`.
+        """
+        return list_files(self.path, self.patterns)
+
+    def changed(self, root: Path, manifest: Manifest) -> str | None:
+        """What is not as it was when the manifest was sealed, by names, sizes and times of change; None if all is.
+
+        A folder that is gone has not changed: what was read of it stays.
+        """
+        here = self.below(root)
+        if not here.path.is_dir():
+            return None
+        try:
+            listing = here.files()
+        except InputError as error:
+            return error.what
+        listed = {entry["name"]: entry["bytes"] for entry in manifest.identity.inputs}
+        names = {file.name: file.bytes for file in listing}
+        different = sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name))
+        if not different and manifest.provenance.get(_MODIFIED) != modified_ns(listing):
+            return f"files in {here.path} were written again"
+        return f"{len(different)} files in {here.path} changed, the first is {different[0]}" if different else None
+
+
+def modified_ns(files: Sequence[SourceFile]) -> list[int]:
+    """When each file was last changed."""
+    return [file.path.stat().st_mtime_ns for file in files]
+
+
+def as_provenance(folder: SourceFolder, files: Sequence[SourceFile]) -> dict[str, Any]:
+    """Where the files lie, as `files_of` reads it back."""
+    return {_FOLDER: str(folder.path), _MODIFIED: modified_ns(files)}
+
+
+def folder_of(manifest: Manifest) -> SourceFolder | None:
+    """The folder that a manifest's inputs were read from; None where it names none."""
+    path, patterns = manifest.provenance.get(_FOLDER), manifest.identity.recipe.get("files")
+    return SourceFolder(Path(path), tuple(patterns)) if isinstance(path, str) and patterns else None
+
+
+def files_of(manifest: Manifest) -> list[SourceFile]:
+    """The files that a manifest lists, where they lay when it was sealed.
+
+    Raises:
+        InputError: they are gone, or not as they were.
+    """
+    folder = folder_of(manifest)
+    if folder is None or not folder.path.is_dir():
+        what = "the folder that its files were read from is gone"
+        raise InputError(what, folder.path if folder else manifest.name, "give it back, or correct the source's path")
+    reason = folder.changed(Path(), manifest)
+    if reason is not None:
+        raise InputError(f"{reason} since they were hashed", folder.path, "run the same command again")
+    return list(_listed(folder, manifest))
+
+
+def _listed(folder: SourceFolder, manifest: Manifest) -> Iterator[SourceFile]:
+    for entry in manifest.identity.inputs:
+        yield SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"])

@@ -1,0 +1,176 @@
+"""The stage A recipe: sources of five kinds → one schema → filtered, with a report on all."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.corpus.recipes import stage_a_kinds
+from pipeline_assets.corpus.recipes.stage_a_sources import (
+    HubSource,
+    LocalSource,
+    NormalizedSource,
+    Source,
+    WikipediaSource,
+)
+from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+
+Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
+
+
+class Outputs(RecipePart):
+    """Where artifacts lie, below the data root; changes no byte.
+
+    Attributes:
+        normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
+            sources lies beside it: raw, filtered, report.
+    """
+
+    normalized_dir: str
+
+    @pydantic.field_validator("normalized_dir")
+    @classmethod
+    def _is_an_area(cls, folder: str) -> str:
+        path = Path(folder)
+        if path.is_absolute() or ".." in path.parts or path.parts[0] != "stage_a" or len(path.parts) < 2:
+            raise ValueError("it lies below the data root, in stage_a/: write stage_a/NAME/normalized")
+        return folder
+
+
+class StageARecipe(Recipe):
+    """Everything that decides the bytes of stage A's sources, a section for each.
+
+    Attributes:
+        refuse_licences: tags of which no document is kept.
+        tokenizer: what the report counts tokens with.
+        shard_text_bytes: a shard is closed by the piece of input that brings it to this size.
+        sources: each by its name.
+    """
+
+    system: Literal["stage_a"]
+    outputs: Outputs | None = None
+    refuse_licences: Tags = ()
+    tokenizer: TokenizerRecipe
+    shard_text_bytes: int = pydantic.Field(gt=0)
+    sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False, min_length=1)]
+
+    @pydantic.field_validator("refuse_licences")
+    @classmethod
+    def _are_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted({_known_tag(tag) for tag in tags}))
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_told_apart(self) -> Self:
+        repeated = [name for name, count in Counter(source.source for source in self.sources).items() if count > 1]
+        if repeated:
+            raise ValueError(f"two sources are called {repeated[0]}: give each a name of its own")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _refuses_no_whole_source(self) -> Self:
+        for source in self.sources:
+            tag = source.licence()[0] if isinstance(source, WikipediaSource) else getattr(source, "license_tag", None)
+            if tag is not None and _known_tag(tag) in self.refuse_licences:
+                what = f"source {source.source} is under {tag}, which refuse_licences refuses"
+                raise ValueError(f"{what}: leave one of them out")
+        return self
+
+    def raw(self, source: Source) -> Target | None:
+        """The files that a source is made of; None for one that is normalised already."""
+        if isinstance(source, NormalizedSource):
+            return None
+        if isinstance(source, HubSource):
+            return self._target(stage_a_kinds.RAW, "raw", source, source.rows_content(self.shard_text_bytes), ())
+        content = {"kind": source.kind, "files": list(source.files)}
+        outside = SourceFolder(Path(source.path), source.files)
+        return self._target(stage_a_kinds.RAW, "raw", source, content, (), outside)
+
+    def normalized(self, source: Source) -> Target:
+        """The Documents of a source."""
+        raw = self.raw(source)
+        if raw is None:
+            return self._target(stage_a_kinds.NORMALIZED, "normalized", source, {}, (), None, is_given=True)
+        assert not isinstance(source, NormalizedSource)
+        content = source.rows_content(self.shard_text_bytes)
+        columns = source.columns if isinstance(source, HubSource | LocalSource) else None
+        if columns is not None and columns.license is not None:
+            content["licences"] = licence_table().fingerprint()
+        return self._target(stage_a_kinds.NORMALIZED, "normalized", source, content, (raw,))
+
+    def filtered(self, source: Source) -> Target:
+        """Its Documents that are kept."""
+        content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
+        return self._target(stage_a_kinds.FILTERED, "filtered", source, content, (self.normalized(source),))
+
+    def report(self) -> Target:
+        """What all sources hold, and what became of their rows."""
+        kind = stage_a_kinds.REPORT
+        return Target(
+            kind=kind.name,
+            name=self.name,
+            folder=self._folder() / "report" / self.name,
+            stage=kind.stage,
+            recipe={},
+            upstream=tuple(self.filtered(source) for source in self.sources),
+            tokenizer=self.tokenizer.content(),
+            export_as=f"{self.name}_report.json",
+        )
+
+    def source(self, name: str) -> Source | None:
+        """The source of a name."""
+        return next((source for source in self.sources if source.source == name), None)
+
+    def revisions(self) -> list[tuple[str, str]]:
+        """Dataset and commit of everything that is read from a hub."""
+        return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
+
+    def targets_of(self, source: Source) -> list[Target]:
+        """Every artifact of one source, upstream first."""
+        raw = self.raw(source)
+        return [*([raw, self.normalized(source)] if raw is not None else []), self.filtered(source)]
+
+    def targets(self) -> Sequence[Target]:
+        """Every artifact, upstream first."""
+        return [*(target for source in self.sources for target in self.targets_of(source)), self.report()]
+
+    def _folder(self) -> Path:
+        return Path(self.outputs.normalized_dir).parent if self.outputs else Path("stage_a", self.name)
+
+    def _target(
+        self,
+        kind: stage_a_kinds.Kind,
+        step: str,
+        source: Source,
+        content: dict[str, Any],
+        upstream: tuple[Target, ...],
+        outside: SourceFolder | None = None,
+        is_given: bool = False,
+    ) -> Target:
+        folder = self._folder() / step
+        if step == "normalized" and self.outputs:
+            folder = Path(self.outputs.normalized_dir)
+        return Target(
+            kind=kind.name,
+            name=f"{self.name}/{source.source}",
+            folder=folder / source.source,
+            stage=kind.stage,
+            recipe=content,
+            upstream=upstream,
+            partition=source.source,
+            export_as=f"{self.name}_{source.source}_{step}.json",
+            outside=outside,
+            is_given=is_given,
+        )
+
+
+def _known_tag(tag: str) -> str:
+    known = licence_table().tag_of(tag)
+    if known is None:
+        raise ValueError(f"there is no licence {tag!r}: {licence_table().advice(tag)}")
+    return known

@@ -1,0 +1,128 @@
+"""How the artifacts of stage A are made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
+from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
+from pipeline_assets.corpus.filters.filter_shard import FILTER_STAGE
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converted, NormalizeSettings, finish
+from pipeline_assets.corpus.normalize.file_pieces import convert_local, convert_wikipedia
+from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
+from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
+from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.recipes.stage_a_sources import (
+    HubSource,
+    LocalSource,
+    StackExchangeSource,
+    WikipediaSource,
+    source_of,
+)
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.target import Content, Target
+
+__all__ = ["FILTERED", "KINDS", "NORMALIZED", "RAW", "REPORT", "Kind"]
+
+
+def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
+    """Seals what a source is made of. Nothing but its manifest is written, so it follows its source unasked."""
+    if target.state(root)[0] == "current":
+        return open_artifact(root / target.folder)
+    stopwatch, log_every_s = Stopwatch(), settings.engine.log_every_s
+    if target.outside is None:
+        if settings.hub is None:
+            raise ValueError("this source is read from a hub, and the run settings have none")
+        source, shard_text_bytes = source_of(target.recipe)
+        assert isinstance(source, HubSource)
+        content = raw_of_hub(settings.hub, source.snapshot(shard_text_bytes), settings.fetch_threads, log_every_s)
+    else:
+        assert isinstance(target.outside, SourceFolder)
+        content = raw_of_folder(target.outside.below(root), settings.engine.workers, log_every_s)
+    return target.seal_members(root, content, settings.provenance(), stopwatch)
+
+
+def _make_normalized(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    source, shard_text_bytes = source_of(target.recipe)
+    [raw_target] = target.upstream
+    raw = open_artifact(root / raw_target.folder)
+    own = NormalizeSettings(settings.engine, settings.zstd_level, settings.fetch_threads)
+    converted = _converted(building, raw, source, shard_text_bytes, own, settings)
+    return finish(building, converted, source.max_reject_fraction, own)
+
+
+def _converted(
+    building: Building,
+    raw: Artifact,
+    source: HubSource | WikipediaSource | StackExchangeSource | LocalSource,
+    shard_text_bytes: int,
+    own: NormalizeSettings,
+    settings: RunSettings,
+) -> Converted:
+    licences = licence_table()
+    match source:
+        case HubSource():
+            if settings.hub is None:
+                raise ValueError("this source is read from a hub, and the run settings have none")
+            recipe = source.snapshot(shard_text_bytes)
+            return convert_hub_rows(building, raw, settings.hub, recipe, source.columns, licences, own)
+        case WikipediaSource():
+            return convert_wikipedia(building, files_of(raw.manifest), source, shard_text_bytes, licences, own)
+        case LocalSource():
+            return convert_local(building, files_of(raw.manifest), source, shard_text_bytes, licences, own)
+        case StackExchangeSource():
+            return _convert_site(building, raw, source, shard_text_bytes, own)
+
+
+def _convert_site(
+    building: Building, raw: Artifact, source: StackExchangeSource, shard_text_bytes: int, own: NormalizeSettings
+) -> Converted:
+    # Compiled code is loaded only where it is needed.
+    from pipeline_assets.corpus.normalize.threads import convert_site
+    from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+    from pipeline_assets.corpus.readers.stackexchange.threads import ThreadRules
+
+    files = files_of(raw.manifest)
+    if len(files) != 1:
+        what = f"{len(files)} files match, and a source is one site: {', '.join(file.name for file in files[:3])}"
+        raise UsageError(what, source.path, "write a source for each of them")
+    site = Site(source.host, files[0].name, source.source, source.domain)
+    rules = ThreadRules(source.min_question_score, source.min_answer_score, source.min_answers)
+    return convert_site(building, files[0], site, rules, shard_text_bytes, licence_table(), own)
+
+
+def _make_filtered(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    [normalized] = target.upstream
+    rules = CorpusFilter(
+        FilterRecipe.from_content(target.recipe["filters"]), frozenset(target.recipe["refuse_licences"])
+    )
+    return filter_corpus(building, open_artifact(root / normalized.folder), rules, settings.engine, settings.zstd_level)
+
+
+def _make_report(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    assert target.tokenizer is not None
+    sources = [
+        SourceSteps(
+            filtered.partition or filtered.name,
+            open_artifact(root / filtered.upstream[0].folder),
+            open_artifact(root / filtered.folder),
+        )
+        for filtered in target.upstream
+    ]
+    return report_on(building, sources, target.tokenizer["sha256"], licence_table(), settings.engine)
+
+
+def _normalized_of(target: Target) -> Sequence[Target]:
+    return [*target.upstream, *(normalized for filtered in target.upstream for normalized in filtered.upstream)]
+
+
+RAW = Kind("stage_a/raw", RAW_STAGE, _build_raw, outside=folder_of)
+NORMALIZED = Kind("stage_a/normalized", NORMALIZE_STAGE, by_files(_make_normalized))
+FILTERED = Kind("stage_a/filtered", FILTER_STAGE, by_files(_make_filtered), reads=lambda target: target.upstream)
+REPORT = Kind("stage_a/report", REPORT_STAGE, by_files(_make_report), reads=_normalized_of)
+KINDS = (RAW, NORMALIZED, FILTERED, REPORT)

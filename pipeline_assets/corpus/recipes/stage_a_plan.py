@@ -1,0 +1,133 @@
+"""The plan of a stage A recipe: of hub sources from listing and footers, of files here from their sizes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
+from pipeline_assets.corpus.planning.memory import snapshot_memory
+from pipeline_assets.corpus.planning.rates import at_work
+from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan, TargetPlan
+from pipeline_assets.corpus.planning.snapshot_forecast import forecast_snapshot
+from pipeline_assets.corpus.planning.track_record import TrackRecord
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.stage_a_sources import HubSource, NormalizedSource, Source
+from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.inventory import Holding
+
+Figures = dict[str, Estimate]
+_BASIS = "sizes of the files"
+_TEXT_OF_FILE = (0.2, 0.7, 1.0)  # of plain files: the rest is other columns, markup, rows that go
+_TEXT_OF_PACKED = (0.8, 3.0, 9.0)  # of compressed ones, and Parquet
+_STORED_OF_TEXT = Estimate(0.15, 0.4, 0.8, _BASIS)  # zstd of Document lines, levels 1 to 22
+_KEPT = Estimate(0, 0.8, 1.0, "filters are known by asking them")
+_PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".7z", ".parquet")
+_FILTER_BYTES_PER_S = 60e6  # of text, by one worker, see benchmarks/README.md
+_BYTES_PER_TOKEN = Estimate(2.5, 4.4, 5.5, "languages and kinds of text")
+
+
+def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, settings: PlanSettings) -> RecipePlan:
+    """
+    Args:
+        held: the state of the recipe's artifacts, as `holdings` tells it; what is current costs nothing.
+    Raises:
+        UsageError: a source's folder or files are not there, or nothing is sealed where one is found normalised.
+        InputError: from the hub.
+    """
+    before = hub.traffic.bytes
+    by_role = {holding.target.role: holding for holding in held}
+    figures: dict[str, Figures] = {}
+    texts = []
+    for source in recipe.sources:
+        normalized = recipe.normalized(source)
+        roles = [target.role for target in recipe.targets_of(source)]
+        if all(by_role[role].sealed == "current" for role in roles):
+            manifest = by_role[roles[-1]].manifest
+            assert manifest is not None
+            texts.append(exactly(manifest.identity.counts["text_bytes"], "the sealed source"))
+            continue
+        of_raw, of_normalized, text = _planned(recipe, source, by_role, hub, settings)
+        if (raw := recipe.raw(source)) is not None:
+            figures[raw.role] = of_raw
+        figures[normalized.role] = of_normalized
+        figures[recipe.filtered(source).role] = _filtered(text, settings)
+        texts.append(text.times(_KEPT, text.basis))
+    text = total(texts, _BASIS)
+    figures[recipe.report().role] = _reported(text, settings)
+    plans = [
+        TargetPlan(holding, {} if holding.sealed == "current" else figures.get(role, {}))
+        for role, holding in by_role.items()
+    ]
+    return RecipePlan(plans, None, [], hub.traffic.bytes - before)
+
+
+def _planned(
+    recipe: StageARecipe, source: Source, held: Mapping[str, Holding], hub: HubFiles, settings: PlanSettings
+) -> tuple[Figures, Figures, Estimate]:
+    """Figures of the raw and of the normalised source, and how much text it will have."""
+    if isinstance(source, NormalizedSource):
+        raise UsageError(
+            "nothing is sealed there", recipe.normalized(source).folder, "normalise the source first, or give its path"
+        )
+    sealed = held[recipe.normalized(source).role]
+    if sealed.sealed == "current" and sealed.manifest is not None:
+        return {}, {}, exactly(sealed.manifest.identity.counts["text_bytes"], "the sealed source")
+    if isinstance(source, HubSource):
+        snapshot = source.snapshot(recipe.shard_text_bytes)
+        plan = plan_snapshot(hub, snapshot, 0, settings.fetch_threads, settings.engine.log_every_s)
+        missing = bytes_to_fetch(hub, snapshot, plan)
+        figures = forecast_snapshot(plan, snapshot, missing, settings.record()).figures(
+            settings.record(), settings.engine
+        )
+        fetching = {name: figures.pop(name) for name in ("bytes_fetched", "fetch_seconds") if name in figures}
+        return fetching | {"rows": figures["rows"]}, figures, figures["text_bytes"]
+    raw = recipe.raw(source)
+    assert raw is not None and isinstance(raw.outside, SourceFolder)
+    files = raw.outside.below(settings.root).files()
+    return _of_files(files, settings)
+
+
+def _of_files(files: Sequence[SourceFile], settings: PlanSettings) -> tuple[Figures, Figures, Estimate]:
+    size = sum(file.bytes for file in files)
+    record = settings.record()
+    text = total((_text_of(file) for file in files), _BASIS).counted()
+    stored = text.times(_STORED_OF_TEXT).counted()
+    hashing = {"build_seconds": record.rates().seconds(size / record.rates().write)}
+    return hashing, _costs(text, stored, record.rates().convert, settings, record), text
+
+
+def _text_of(file: SourceFile) -> Estimate:
+    is_packed = Path(file.name).suffix in _PACKED
+    return exactly(file.bytes, _BASIS).times(Estimate(*(_TEXT_OF_PACKED if is_packed else _TEXT_OF_FILE), _BASIS))
+
+
+def _filtered(text: Estimate, settings: PlanSettings) -> Figures:
+    kept = text.times(_KEPT, text.basis).counted()
+    return _costs(kept, kept.times(_STORED_OF_TEXT).counted(), _FILTER_BYTES_PER_S, settings, settings.record())
+
+
+def _reported(text: Estimate, settings: PlanSettings) -> Figures:
+    rates = settings.record().rates()
+    seconds = text.likely / (rates.encode * at_work(settings.engine.workers))
+    return {
+        "tokens": text.over(_BYTES_PER_TOKEN, _BYTES_PER_TOKEN.basis).counted(),
+        "build_seconds": rates.seconds(rates.start_s + seconds),
+    }
+
+
+def _costs(
+    text: Estimate, stored: Estimate, bytes_per_s: float, settings: PlanSettings, record: TrackRecord
+) -> Figures:
+    rates = record.rates()
+    seconds = text.likely / (bytes_per_s * at_work(settings.engine.workers))
+    return {
+        "text_bytes": text,
+        "bytes": stored,
+        "peak_disk_bytes": Estimate(stored.low, stored.likely, 2 * stored.high, stored.basis),
+        "peak_memory_bytes": snapshot_memory(settings.engine, round(text.likely), 0),
+        "build_seconds": rates.seconds(rates.start_s + seconds),
+    }

@@ -1,0 +1,117 @@
+"""Stage A: sources of five kinds → Documents of one schema → filtered, and a report on all of them."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from pipeline_assets.checks import check_of
+from pipeline_assets.corpus.normalize.page_audit import pages_add_up
+from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
+from pipeline_assets.corpus.recipes import stage_a_kinds
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.stage_a_sources import Source
+from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.partitions import STAGE_A_SOURCES
+from resources.corpus_store import CorpusStore
+from resources.hub import Hub
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    kinds={"huggingface", "file"},
+    partitions_def=STAGE_A_SOURCES,
+    output_required=False,
+    code_version=str(stage_a_kinds.RAW.stage.version),
+)
+def raw(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) -> Iterator[dg.MaterializeResult]:
+    """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
+
+    Nothing is copied; bytes of a hub are fetched into the cache.
+    """
+    recipe, source = _chosen(context, store)
+    target = recipe.raw(source)
+    if target is None:
+        context.log.info(f"{source.source} is normalised already, in {recipe.normalized(source).folder}")
+        return
+    yield store.build(context, target, preview_inputs, hub.files(store.root))
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    kinds={"jsonl"},
+    deps=[raw],
+    partitions_def=STAGE_A_SOURCES,
+    output_required=False,
+    code_version=str(stage_a_kinds.NORMALIZED.stage.version),
+)
+def normalized(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) -> Iterator[dg.MaterializeResult]:
+    """Documents of a source, in one schema: text, where it came from, its licence and what that rests on.
+
+    Bad rows are kept aside with their reasons; every doc_id is there once.
+    """
+    recipe, source = _chosen(context, store)
+    target = recipe.normalized(source)
+    if target.is_given:
+        context.log.info(f"{source.source} is normalised already, in {target.folder}")
+        return
+    yield store.build(context, target, preview_documents, hub.files(store.root))
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    kinds={"jsonl"},
+    deps=[normalized],
+    partitions_def=STAGE_A_SOURCES,
+    code_version=str(stage_a_kinds.FILTERED.stage.version),
+)
+def filtered(context: dg.AssetExecutionContext, store: CorpusStore) -> dg.MaterializeResult:
+    """The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured."""
+    recipe, source = _chosen(context, store)
+    return store.build(context, recipe.filtered(source), preview_documents)
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    deps=[filtered],
+    output_required=False,
+    code_version=str(stage_a_kinds.REPORT.stage.version),
+)
+def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
+    """What all sources hold by source, domain and licence, what became of their rows, and whom to name.
+
+    Waits until every source of the recipe is filtered.
+    """
+    target = store.recipe(StageARecipe).report()
+    missing = [one.partition or "" for one in target.upstream if one.state(store.root)[0] != "current"]
+    if missing:
+        context.log.info(f"not filtered yet: {', '.join(missing)}")
+        return
+    yield store.build(context, target, preview_report)
+
+
+def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[StageARecipe, Source]:
+    """The recipe, and its source that the partition names."""
+    recipe = store.recipe(StageARecipe)
+    source = recipe.source(context.partition_key) if context.has_partition_key else None
+    if source is None:
+        names = ", ".join(source.source for source in recipe.sources)
+        raise dg.Failure(description=f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
+    return recipe, source
+
+
+def _targets(store: CorpusStore) -> list[Target]:
+    return list(store.recipe(StageARecipe).targets())
+
+
+ASSETS = [raw, normalized, filtered, report]
+
+CHECKS = [
+    *(check_of(asset, files_match_manifest, _targets, blocking=True) for asset in (normalized, filtered, report)),
+    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (normalized, filtered)),
+    check_of(normalized, pages_add_up, _targets, blocking=True),
+]
