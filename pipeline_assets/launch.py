@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,19 @@ def instance_home(root: Path) -> Path:
 
 
 def run_targets(
-    recipe: Recipe, recipe_path: Path, root: Path, partition: str | None, store: Mapping[str, Any]
+    recipe: Recipe,
+    recipe_path: Path,
+    root: Path,
+    partition: str | None,
+    store: Mapping[str, Any],
+    kinds: Collection[str] | None = None,
 ) -> Iterator[Outcome]:
     """Each target of the recipe, upstream first; those that are current are not run.
 
     Args:
         partition: only this partition of partitioned assets, and what it is made from.
         store: config of the store, as in the UI's launchpad.
+        kinds: only artifacts of these; None for all.
     Raises:
         InputError: as an asset raised it.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the run is marked as canceled.
@@ -79,6 +85,8 @@ def run_targets(
         _add_partitions(recipe, instance)
         for target in recipe.targets():
             if target.partition is not None and partition is not None and target.partition != partition:
+                continue
+            if kinds is not None and target.kind not in kinds:
                 continue
             if target.state(root)[0] == "current":
                 yield Outcome(target, read_manifest(root / target.folder), was_current=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from pipeline_assets.checks import check_of
+from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
 from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
 from pipeline_assets.corpus.recipes import stage_a_kinds
@@ -57,7 +58,9 @@ def normalized(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) 
     if target.is_given:
         context.log.info(f"{source.source} is normalised already, in {target.folder}")
         return
-    yield store.build(context, target, preview_documents, hub.files(store.root))
+    result = store.build(context, target, preview_documents, hub.files(store.root))
+    write_group_manifest(store.open(target))
+    yield result
 
 
 @dg.asset(

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 CARD = "README.md"
+_FIX = "name the files in the recipe instead of a config"
 _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_(\w+))?$")
 
 
@@ -61,18 +62,28 @@ def configs_of_card(card: str, where: str) -> list[Config]:
     Raises:
         InputError: its YAML can't be read, or `configs` is no list of names and files.
     """
-    parts = re.split(r"^---[ \t]*$", card.lstrip("\ufeff").replace("\r\n", "\n"), maxsplit=2, flags=re.MULTILINE)
-    if len(parts) < 3 or parts[0].strip():
-        return []
-    fix = "name the files in the recipe instead of a config"
-    try:
-        metadata = yaml.safe_load(parts[1]) or {}
-    except yaml.YAMLError as error:
-        raise InputError(f"the card's YAML can't be read ({' '.join(str(error).split())})", where, fix) from None
+    metadata = metadata_of_card(card.encode("utf-8"), where)
     try:
         return [_config(entry) for entry in metadata.get("configs") or []]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"`configs` is not a list of names and files ({error!r})", where, fix) from None
+        raise InputError(f"`configs` is not a list of names and files ({error!r})", where, _FIX) from None
+
+
+def metadata_of_card(card: bytes, where: str) -> dict[str, Any]:
+    """The YAML at the head of a card; empty where it has none.
+
+    Raises:
+        InputError: it can't be read.
+    """
+    text = card.decode("utf-8", "replace").lstrip("\ufeff").replace("\r\n", "\n")
+    parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
+    if len(parts) < 3 or parts[0].strip():
+        return {}
+    try:
+        metadata = yaml.safe_load(parts[1])
+    except yaml.YAMLError as error:
+        raise InputError(f"the card's YAML can't be read ({' '.join(str(error).split())})", where, _FIX) from None
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def matching(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:

@@ -106,15 +106,16 @@ def _make_filtered(building: Building, target: Target, root: Path, settings: Run
 
 def _make_report(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     assert target.tokenizer is not None
-    sources = [
-        SourceSteps(
-            filtered.partition or filtered.name,
-            open_artifact(root / filtered.upstream[0].folder),
-            open_artifact(root / filtered.folder),
-        )
-        for filtered in target.upstream
-    ]
+    sources = [_steps(source, root) for source in target.upstream]
     return report_on(building, sources, target.tokenizer["sha256"], licence_table(), settings.engine)
+
+
+def _steps(source: Target, root: Path) -> SourceSteps:
+    """A source of a report: filtered, or as it was normalised."""
+    name, artifact = source.partition or source.name, open_artifact(root / source.folder)
+    if source.kind == NORMALIZED.name:
+        return SourceSteps(name, artifact, None)
+    return SourceSteps(name, open_artifact(root / source.upstream[0].folder), artifact)
 
 
 def _normalized_of(target: Target) -> Sequence[Target]:

@@ -1,5 +1,6 @@
 """The sources of a stage A recipe: a section each, by kind."""
 
+import re
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -12,7 +13,14 @@ from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
-SourceName = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+
+def _is_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+        raise ValueError("a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first")
+    return name
+
+
+SourceName = Annotated[str, pydantic.AfterValidator(_is_name)]
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
 

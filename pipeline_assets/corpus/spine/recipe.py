@@ -57,16 +57,25 @@ class Recipe(RecipePart):
         raise NotImplementedError
 
     @classmethod
+    def of(cls, content: Mapping[str, object], where: object) -> Self:
+        """The recipe that a mapping says.
+
+        Raises:
+            UsageError: an unknown key (with the nearest known one), or a value out of range.
+        """
+        try:
+            return cls.model_validate(dict(content))
+        except pydantic.ValidationError as error:
+            raise _explain(error, cls, where) from None
+
+    @classmethod
     def read(cls, path: Path) -> Self:
         """The recipe in a YAML file.
 
         Raises:
             UsageError: no such file, not YAML, an unknown key (with the nearest known one), or a value out of range.
         """
-        try:
-            recipe = cls.model_validate(read_yaml(path))
-        except pydantic.ValidationError as error:
-            raise _explain(error, cls, path) from None
+        recipe = cls.of(read_yaml(path), path)
         if recipe.name != path.stem:
             fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
             raise UsageError(f"the file is {path.stem}, its `name` is {recipe.name}", path, fix)

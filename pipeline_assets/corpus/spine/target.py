@@ -125,7 +125,7 @@ class Target:
         recover(root / self.folder)
         if self.state(root)[0] == "current":
             return open_artifact(root / self.folder)
-        self._refuse_to_overwrite(root, replace)
+        self.refuse_to_overwrite(root, replace)
         folder, inputs = root / self.folder, self.inputs(root)
         stopwatch = Stopwatch()
         plan = {
@@ -139,7 +139,7 @@ class Target:
             if self.state(root)[0] == "current":
                 building.discard()
                 return open_artifact(folder)
-            self._refuse_to_overwrite(root, replace)
+            self.refuse_to_overwrite(root, replace)
             content = make(building)
             if self.inputs(root) != inputs:
                 raise InputError("what it is made from was replaced meanwhile", folder, "run the same command again")
@@ -169,7 +169,12 @@ class Target:
         provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
         return seal_in_place(root / self.folder, self.kind, self.name, self._identity(content, inputs), provenance)
 
-    def _refuse_to_overwrite(self, root: Path, replace: bool) -> None:
+    def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
+        """
+        Raises:
+            UsageError: another artifact is sealed in its place and `replace` is False.
+            DecisionNeeded: a damaged one is.
+        """
         state, reason = self.state(root)
         if replace or state in ("missing", "current"):
             return

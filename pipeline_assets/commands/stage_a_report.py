@@ -1,0 +1,97 @@
+"""stage-a report and why: what sources hold, and what became of a document."""
+
+import glob
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from pipeline_assets.commands.stage_a_settings import LOG_EVERY_S, THREADS, LogEvery, Replace, Threads, Verbose, prepare
+from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root
+from pipeline_assets.corpus.spine.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.document_fate import DocumentFate
+
+app = typer.Typer()
+_SHOWN_CHARACTERS = 300
+
+
+@app.command(
+    "report", epilog="Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report"
+)
+def report(
+    input: Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Folder of the report.")],
+    cpu_threads: Threads = THREADS,
+    log_every: LogEvery = LOG_EVERY_S,
+    verbose: Verbose = False,
+    replace: Replace = False,
+) -> None:
+    """Tell what normalised or filtered sources hold: report.json, report.html, ATTRIBUTION."""
+    from pipeline_assets.corpus.recipes.kind import RunSettings
+    from pipeline_assets.corpus.recipes.stage_a_report import report_target
+    from pipeline_assets.corpus.recipes.systems import KINDS
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+    prepare(log_every, verbose)
+    found = {Path(match).absolute() for text in input for match in glob.glob(text, recursive=True)}
+    folders = sorted(folder for folder in found if (folder / FILE_NAME).is_file())
+    if not folders:
+        raise UsageError("no sealed source matches", ", ".join(input), "give folders that hold a manifest.json")
+    target = report_target(folders, out.name)
+    settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
+    artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
+    counts = artifact.manifest.identity.counts
+    typer.echo(f"{len(folders)} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
+    for file in artifact.manifest.storage:
+        typer.echo(str(out / file.path))
+
+
+@app.command("why", epilog="Example: corpusmill stage-a why wikipedia:en:12 --data out")
+def why(
+    doc_id: Annotated[str, typer.Argument(help="Id of a document.")],
+    data: Root = Path("data"),
+    as_json: AsJson = False,
+) -> None:
+    """Say why a document is in or out. Exit status 1: no source has such an id."""
+    from pipeline_assets.corpus.document_fate import fates_of
+
+    fates = list(fates_of(data, doc_id))
+    if as_json:
+        rows = [asdict(fate) | {"document": msgspec.to_builtins(fate.document)} for fate in fates]
+        typer.echo(json.dumps(rows, indent=1, default=str))
+    elif not fates:
+        typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)
+    else:
+        for fate in fates:
+            for line in _lines(fate):
+                typer.echo(line.translate(IN_ONE_LINE))
+    raise typer.Exit(0 if fates else 1)
+
+
+def _lines(fate: "DocumentFate") -> Iterator[str]:
+    document = fate.document
+    if document is not None:
+        meta = document.meta
+        yield f"{fate.folder}/{fate.shard} row {fate.row}"
+        yield f"  from     {meta.get('source_file')} row {meta.get('source_row')}"
+        yield f"  licence  {document.license_tag} ({meta.get('license_evidence', 'recipe')})"
+        yield f"  text     {len(document.text):,} characters: {document.text[:_SHOWN_CHARACTERS]}"
+    for reject in fate.rejects:
+        yield f"{fate.folder}"
+        yield f"  rejected  {reject}"
+    for filtered in fate.filtered:
+        yield f"{filtered.folder}"
+        yield f"  {filtered.outcome}{f' for {filtered.reason}' if filtered.reason else ''}"
+        for measurement in filtered.measurements:
+            yield f"    {measurement}"
+        for name, count in filtered.changes.items():
+            yield f"    changed: {name} {count:,}"
+    if document is not None and not fate.filtered:
+        yield "  no filtered source was made of it"

@@ -1,0 +1,93 @@
+"""The options that every stage-a command has, and the run that they lead to."""
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.terminal import going_on, log_to_stderr
+
+Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
+OutDir = Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")]
+Threads = Annotated[
+    int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
+]
+LogEvery = Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Log more.")]
+Seed = Annotated[str, typer.Option("--seed", help="Of a sample's draw; nothing else is random.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")]
+THREADS = min(16, os.cpu_count() or 1)
+LOG_EVERY_S = 300
+
+
+def name_of(source: str) -> str:
+    """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
+
+
+def normalize_sources(
+    out_dir: Path,
+    name: str,
+    sources: Callable[[], Sequence[dict[str, Any]]],
+    threads: int,
+    log_every: int,
+    verbose: bool,
+    replace: bool,
+) -> None:
+    """Writes the recipe of the sources and builds them, up to their Documents."""
+    from pipeline_assets.corpus.recipes.stage_a_inputs import write_recipe
+    from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
+
+    prepare(log_every, verbose)
+    with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
+        recipe, path = write_recipe(out_dir, name, sources(), {RAW.name, NORMALIZED.name}, replace=replace)
+        typer.echo(f"recipe {path}", err=True)
+        build_normalized(recipe, path, out_dir, threads, replace)
+
+
+def prepare(log_every: int, verbose: bool) -> None:
+    """Logging as the options say."""
+    os.environ["CORPUSMILL_LOG_EVERY"] = str(log_every)
+    log_to_stderr()
+    if verbose:
+        logging.getLogger("corpusmill").setLevel(logging.DEBUG)
+
+
+def build_normalized(recipe: Any, path: Path, root: Path, threads: int, replace: bool) -> None:
+    """Runs the recipe's sources up to their Documents."""
+    from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
+
+    build(recipe, path, root, threads, replace, {RAW.name, NORMALIZED.name})
+
+
+def build(recipe: Any, path: Path, root: Path, threads: int, replace: bool, kinds: Collection[str]) -> None:
+    """Runs artifacts of these kinds through their assets, and tells which Documents came out."""
+    from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
+    from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED
+    from pipeline_assets.corpus.spine.artifact import open_artifact
+    from pipeline_assets.launch import run_targets
+
+    settings = {"workers": threads, "replace": replace}
+    for outcome in run_targets(recipe, path, root, None, settings, kinds):
+        for check in outcome.checks:
+            if not check.passed:
+                typer.echo(f"check {outcome.target.name}: {check.name}: FAILED: {check.because}", err=True)
+        artifact = open_artifact(root / outcome.target.folder)
+        ledger = artifact.manifest.identity.counts.get("ledger")
+        if ledger is not None:
+            typer.echo(f"{artifact.folder}\n  {artifact.manifest.digest}")
+            typer.echo(f"  {ledger['in']:,} rows in = {ledger['out']:,} documents{_others(ledger)}")
+        if outcome.target.kind == NORMALIZED.name:
+            typer.echo(f"  {write_group_manifest(artifact)}")
+
+
+def _others(ledger: dict[str, Any]) -> str:
+    parts = [f"{ledger['merged']:,} merged"] if ledger.get("merged") else []
+    for fate in ("dropped", "rejected"):
+        parts += [f"{count:,} {fate} ({reason})" for reason, count in ledger[fate].items()]
+    return "".join(f" + {part}" for part in parts)

@@ -1,0 +1,16 @@
+"""The manifest of a group of shards, under the group's name, beside its folder: `<name>.manifest.json`."""
+
+from pathlib import Path
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+
+def write_group_manifest(artifact: Artifact) -> Path:
+    """A copy of the artifact's manifest, to the byte."""
+    path = artifact.folder.with_name(f"{artifact.folder.name}.{FILE_NAME}")
+    data = (artifact.folder / FILE_NAME).read_bytes()
+    if not path.exists() or path.read_bytes() != data:
+        durable.write_durably(path, data)
+    return path

@@ -1,0 +1,158 @@
+"""Stage A recipes from what a command line says: inputs by pattern, hub datasets by name."""
+
+import fnmatch
+import glob
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.readers.hub_configs import CARD, config_named, metadata_of_card, read_configs
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_parquet import read_footer
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+NORMALIZED_DIR = "stage_a/normalized"
+SHARD_TEXT_BYTES = 1 << 26
+_MAGIC = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """A dataset that has a short name, and its config where none is given."""
+
+    dataset: str
+    config: str
+
+
+KNOWN = {
+    "fineweb-edu": KnownDataset("HuggingFaceFW/fineweb-edu", "default"),
+    "fineweb-2": KnownDataset("HuggingFaceFW/fineweb-2", "eng_Latn"),
+}
+
+
+def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
+    """The folder above all inputs, absolute, and each of them relative to it.
+
+    Args:
+        inputs: files, folders, or patterns as a shell reads them.
+        in_folder: the pattern that a folder stands for.
+    Raises:
+        UsageError: an input matches nothing.
+    """
+    patterns = []
+    for text in inputs:
+        path = os.path.abspath(text)
+        if os.path.isdir(path):
+            patterns.append(f"{path}/{in_folder}")
+        elif os.path.exists(path) or glob.glob(path, recursive=True):
+            patterns.append(path)
+        else:
+            raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
+    folder = Path(os.path.commonpath([_fixed(pattern) for pattern in patterns]))
+    return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
+
+
+def _fixed(pattern: str) -> str:
+    """The folder of a pattern before its first wildcard."""
+    path = PurePosixPath(pattern)
+    parts = path.parts[:-1]
+    fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
+    return str(PurePosixPath(*parts[:fixed]))
+
+
+def hub_source(
+    hub: HubFiles, dataset: str, config: str, commit: str, amount: dict[str, int], rules: Sequence[str], seed: str
+) -> dict[str, Any]:
+    """The section of a hub dataset: files by its card, columns by its first footer, licence by its card.
+
+    Raises:
+        UsageError: no such config (names the nearest), or it has no files or no column `text`.
+        InputError: from the hub.
+    """
+    where = f"{dataset}@{commit}"
+    listing = hub.list_files(dataset, commit)
+    configs = read_configs(hub, dataset, commit)
+    patterns = config_named(configs, config, where).patterns("train") if configs else ["*.parquet"]
+    files = [file for file in listing if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in patterns)]
+    if not files:
+        what = f"config {config!r} has no files ({', '.join(patterns) or 'its card names none'})"
+        raise UsageError(what, where, "take another config, or write a recipe with `files`")
+    names = read_footer(hub, dataset, commit, files[0]).metadata.schema.to_arrow_schema().names
+    if "text" not in names:
+        raise UsageError(
+            f"there is no column `text`; it has {', '.join(names)}", where, "write a recipe with `columns`"
+        )
+    card = next((file for file in listing if file.path == CARD), None)
+    said = {} if card is None else metadata_of_card(hub.fetch(dataset, commit, card).local.read_bytes(), where)
+    licence = said.get("license")
+    return {
+        "kind": "hub",
+        "source": _source_name(dataset, config),
+        "dataset": dataset,
+        "config": config,
+        "revision": commit,
+        "split": "train",
+        "files": patterns,
+        "domain": "web",
+        "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
+        "columns": {
+            "text": "text",
+            "id": "id" if "id" in names else None,
+            "created_at": "date" if "date" in names else None,
+            "license": "license" if "license" in names else None,
+        },
+        "rules": list(rules),
+        "language": None,
+        "amount": amount,
+        "seed": seed,
+    }
+
+
+def _source_name(dataset: str, config: str) -> str:
+    name = dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")
+    return name.lower()
+
+
+def write_recipe(
+    root: Path,
+    name: str,
+    sources: Sequence[dict[str, Any]],
+    kinds: Collection[str],
+    refuse_licences: Sequence[str] = (),
+    replace: bool = False,
+) -> tuple[StageARecipe, Path]:
+    """The recipe of these sources, among those of the data root; not written where it can't be built.
+
+    Args:
+        kinds: of artifacts that will be built.
+        replace: whether what another recipe made may be replaced.
+    Raises:
+        UsageError: a section can't be what it is, or another version of a source is sealed in its place.
+    """
+    content = {
+        "system": "stage_a",
+        "name": name,
+        "outputs": {"normalized_dir": NORMALIZED_DIR},
+        "refuse_licences": list(refuse_licences),
+        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "shard_text_bytes": SHARD_TEXT_BYTES,
+        "sources": list(sources),
+    }
+    path = root / "recipes" / f"{name}.yaml"
+    recipe = StageARecipe.of(content, path)
+    for target in recipe.targets():
+        if target.kind in kinds and target.outside is None:
+            target.refuse_to_overwrite(root, replace)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    durable.make_folder(path.parent)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        durable.write_durably(path, text.encode("utf-8"))
+    return recipe, path

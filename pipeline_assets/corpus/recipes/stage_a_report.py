@@ -1,0 +1,54 @@
+"""A report on sources that are sealed somewhere, whatever recipes made them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline_assets.corpus.recipes import stage_a_kinds
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.lineage import locate, root_of
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+_TOKENIZER = {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
+
+
+def report_target(folders: Sequence[Path], name: str) -> Target:
+    """The report on normalised or filtered sources, in a folder of that name.
+
+    Raises:
+        UsageError: something else is sealed in a folder, or two have one name.
+        InputError: a source is damaged, or what a filtered one was made of is gone.
+    """
+    sources = [_given(folder.absolute()) for folder in folders]
+    roles = [source.role for source in sources]
+    for number, role in enumerate(roles):
+        if role in roles[:number]:
+            raise UsageError(f"it is the second of the sources that is {role}", folders[number], "give one of them")
+    for folder, source in zip(folders, sources, strict=True):
+        made_from = [upstream.folder for upstream in source.upstream if upstream.folder in {s.folder for s in sources}]
+        if made_from:
+            raise UsageError(f"it was made from {made_from[0]}, which is given too", folder, "give one of the two")
+    kind = stage_a_kinds.REPORT
+    return Target(kind.name, name, Path(name), kind.stage, {}, tuple(sources), tokenizer=_TOKENIZER)
+
+
+def _given(folder: Path) -> Target:
+    manifest = open_artifact(folder).manifest
+    kinds = {kind.name: kind for kind in (stage_a_kinds.NORMALIZED, stage_a_kinds.FILTERED)}
+    if manifest.kind not in kinds:
+        raise UsageError(f"this is a {manifest.kind}", folder, "give normalised or filtered sources")
+    upstream: tuple[Target, ...] = ()
+    if manifest.kind == stage_a_kinds.FILTERED.name:
+        [made_from] = manifest.identity.upstream
+        upstream = (_given(locate(root_of(folder) or folder.parent, made_from["digest"]).folder.absolute()),)
+    return Target(
+        kind=manifest.kind,
+        name=manifest.name,
+        folder=folder,
+        stage=kinds[manifest.kind].stage,
+        recipe=manifest.identity.recipe,
+        upstream=upstream,
+        partition=folder.name,
+        is_given=True,
+    )
