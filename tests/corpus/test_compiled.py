@@ -11,11 +11,18 @@ PROJECT = Path(__file__).parents[2]
 KERNELS = """\
 from constants import STEP
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, inner
 
 
 @compiled
 def stepped(number: int) -> int:
+    return number + STEP
+"""
+ADDED = """\
+
+
+@inner
+def added(number: int) -> int:
     return number + STEP
 """
 
@@ -63,3 +70,24 @@ def test_with_nowhere_to_cache_code_is_compiled_in_each_process(folder: Path, tm
     (folder / "__pycache__").write_text("")
 
     assert stepped(folder, NUMBA_CACHE_DIR=nowhere, HOME=nowhere, XDG_CACHE_HOME=nowhere) == "2 0"
+
+
+def test_a_function_that_only_compiled_ones_call_is_kept_in_their_code(folder: Path) -> None:
+    (folder / "kernels.py").write_text(KERNELS.replace("number + STEP", "added(number)") + ADDED)
+
+    first, second = stepped(folder), stepped(folder)
+    (folder / "constants.py").write_text("STEP = 2\n")
+
+    assert (first, second, stepped(folder)) == ("2 0", "2 1", "3 0")
+
+
+def test_importing_compiles_nothing() -> None:
+    reader = "pipeline_assets.corpus.readers.stackexchange"
+    code = (
+        f"from {reader}.html_scan import render\nfrom {reader}.row_scan import scan_rows\n"
+        f"from {reader}.posts_scan import read_rows\n"
+        "print(*(len(kernel.signatures) for kernel in (render, scan_rows, read_rows)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+
+    assert told.stdout.split() == ["0", "0", "0"]

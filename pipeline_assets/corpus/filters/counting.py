@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 from pipeline_assets.corpus.filters.code_points import CharacterClasses
-from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, eight_bytes_at_each, scratch_for
+from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
 from pipeline_assets.corpus.filters.thresholds import Limits, first_beyond
 from pipeline_assets.corpus.filters.words import Words, count_characters, find_lines, find_words, room_for
 from pipeline_assets.corpus.spine.errors import InputError

@@ -59,12 +59,6 @@ def scratch_for(longest: int) -> Scratch:
     return Scratch(room[0], room[1], np.empty(words, np.uint64), slots, room[2])
 
 
-def eight_bytes_at_each(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """The eight bytes that begin at each byte but the last seven, as numbers: a view, not a copy."""
-    whole = text[: len(text) // 8 * 8].view(np.uint64)
-    return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=False)
-
-
 @compiled
 def count_repetition(eights: NDArray[np.uint64], words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts what one document repeats, from its words, lines and paragraphs.

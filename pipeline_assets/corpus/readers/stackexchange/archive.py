@@ -5,7 +5,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pipeline_assets.corpus.spine.errors import InputError
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 POSTS = "Posts.xml"
 MOST_EXPANSION = 100
 _MAGIC = b"7z\xbc\xaf\x27\x1c"
-_BLOCK_BYTES = 1 << 20
-_PACKED_BLOCK_BYTES = 1 << 18  # about a block when unpacked
+_SHOWN_BYTES = 60
+_BLOCK_BYTES = 1 << 18  # larger ones leave the cache before they are scanned and copied: a fifth slower
+_PACKED_BLOCK_BYTES = 1 << 18  # a megabyte or so when unpacked
 _DAMAGE = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, LookupError, TypeError)
 _FETCH_AGAIN = "fetch it again"
 
@@ -29,13 +30,17 @@ def is_archive(file: Path) -> bool:
     """Whether a file is a 7z archive, by its first bytes.
 
     Raises:
-        InputError: it can't be read.
+        InputError: it can't be read; it is named as one and isn't, as a page that a server sent in its place.
     """
     try:
         with open(file, "rb") as source:
-            return source.read(len(_MAGIC)) == _MAGIC
+            head = source.read(_SHOWN_BYTES)
     except OSError as error:
         raise InputError(f"it can't be read ({error.strerror})", file, f"give a {POSTS} or a site's .7z") from None
+    if file.suffix == ".7z" and not head.startswith(_MAGIC):
+        shown = f"it begins with {head.decode('utf-8', 'replace')!r}" if head else "it is empty"
+        raise InputError(f"it is no 7z archive: {shown}", file, _FETCH_AGAIN)
+    return head.startswith(_MAGIC)
 
 
 def site_of(file: Path) -> str:
@@ -112,9 +117,7 @@ def _explained(file: Path) -> Iterator[None]:
 
 def _posts_name(archive: "SevenZipFile", file: Path) -> str:
     names = [entry.filename for entry in archive.files if not entry.is_directory]
-    odd = [
-        name for name in names if name.startswith(("/", "\\")) or ".." in PurePosixPath(name.replace("\\", "/")).parts
-    ]
+    odd = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]
     if odd:
         raise InputError(f"it has a file named {odd[0]!r}, outside its folder", file, "this is no dump: fetch it again")
     found = [name for name in names if PurePosixPath(name).name == POSTS]

@@ -98,7 +98,7 @@ class BucketRows:
 
     keys: NDArray[np.int64]
     numbers: NDArray[np.int64]
-    data: bytearray
+    data: bytes
 
 
 def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bucket_bytes: int) -> list[Bucket]:
@@ -108,10 +108,11 @@ def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bu
         receipts: of every shard of pass 1 of one file, in order.
         name: of the buckets, to which their number is added.
     """
-    runs, first_row = [], 0
+    found, first_row = [], 0
     for receipt in receipts:
-        runs += [RunFile(folder.path(file.path), first_row) for file in receipt.files]
+        found += [RunFile(folder.path(file.path), first_row) for file in receipt.files]
         first_row += receipt.counts["rows"]
+    runs = tuple(found)  # one for all buckets
     sizes: defaultdict[int, int] = defaultdict(int)
     rows: defaultdict[int, int] = defaultdict(int)
     for run in runs:
@@ -120,7 +121,7 @@ def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bu
             rows[block] += block_rows
     groups = grouped_by_size(sorted(sizes), sizes.__getitem__, bucket_bytes)
     return [
-        Bucket(f"{name}-{number:05d}", tuple(runs), blocks[0], blocks[-1], sum(rows[block] for block in blocks))
+        Bucket(f"{name}-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
         for number, blocks in enumerate(groups)
     ]
 
@@ -132,17 +133,16 @@ def read_bucket(bucket: Bucket) -> BucketRows:
     """
     keys: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    data = bytearray()
+    lines: list[bytes | memoryview] = []
     for run in bucket.runs:
         for frame in _frames(run.path, bucket.first_block, bucket.last_block):
             count = int(np.frombuffer(frame, "<i8", 1)[0])
             head = np.frombuffer(frame, "<i8", 2 * count, 8).copy()
             keys.append(head[:count])
             numbers.append(head[count:] + run.first_row)
-            data += memoryview(frame)[8 + 16 * count :]
-            data += b"\n"
-    data += bytes(PADDING_BYTES)
-    return BucketRows(np.concatenate(keys), np.concatenate(numbers), data)
+            lines += [memoryview(frame)[8 + 16 * count :], b"\n"]
+    lines.append(bytes(PADDING_BYTES))
+    return BucketRows(np.concatenate(keys), np.concatenate(numbers), b"".join(lines))
 
 
 def _frames(path: Path, first_block: int, last_block: int) -> Iterator[bytes]:

@@ -4,7 +4,8 @@ from html.entities import html5
 
 import numpy as np
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, inner
+from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes
 from pipeline_assets.corpus.readers.stackexchange.markup_bytes import (
     LONGEST_NAME,
     NOT_CLEAR,

@@ -7,7 +7,8 @@ it up and calls again.
 
 import numpy as np
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, Integers, inner, kernel
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
 from pipeline_assets.corpus.readers.stackexchange.html_references import reference
 from pipeline_assets.corpus.readers.stackexchange.html_tags import BR, CODE_TAG, PRE_TAG, close_tag, open_tag
 from pipeline_assets.corpus.readers.stackexchange.markup_bytes import NOT_CLEAR, QUOTE, end_of_tag, find, is_at, name_at
@@ -33,7 +34,7 @@ _AMPERSAND, _SLASH = b"&/"
 _IS_PLAIN = np.array([byte > 32 and byte not in (_AMPERSAND, QUOTE, 0xC2) for byte in range(256)])
 
 
-@kernel
+@compiled
 def render(
     source: Bytes,
     starts: Integers,

@@ -1,6 +1,7 @@
 """What tags do to the layout of a text, compiled."""
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, inner
+from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes
 from pipeline_assets.corpus.readers.stackexchange.markup_bytes import (
     QUOTE,
     end_of_tag,

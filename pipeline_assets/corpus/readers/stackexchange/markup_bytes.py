@@ -8,7 +8,8 @@ import string
 
 import numpy as np
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, inner
+from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes
 
 PADDING_BYTES = 16
 NOT_CLEAR = -1

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
+from pipeline_assets.corpus.readers.stackexchange.arrays import Integers
 from pipeline_assets.corpus.readers.stackexchange.buckets import BucketRows
-from pipeline_assets.corpus.readers.stackexchange.compiled import Integers
 from pipeline_assets.corpus.readers.stackexchange.posts_scan import INTEGERS, INVALID, MISSING, STRINGS, read_rows
 
 QUESTION = 1
@@ -33,7 +34,7 @@ class Posts:
         self.data = np.frombuffer(self._bytes, np.uint8)
         self._integers = np.empty((len(is_post), len(INTEGERS)), np.int64)
         self._strings = np.empty((len(is_post), len(STRINGS), 2), np.int64)
-        read_rows(self.data, 0, is_post, self._integers, self._strings)
+        read_rows(self.data, eight_bytes_at_each(self.data), 0, is_post, self._integers, self._strings)
 
     def integers(self, name: str, places: Places) -> Integers:
         """Values of an attribute; MISSING where there is none."""
@@ -46,13 +47,21 @@ class Posts:
         return bounds
 
     def optional_integers(self, name: str, places: Places) -> list[int | None]:
-        return [None if value == MISSING else value for value in self.integers(name, places).tolist()]
+        values: list[int | None] = self.integers(name, places).tolist()
+        return [None if value == MISSING else value for value in values] if MISSING in values else values
 
     def texts(self, name: str, places: Places) -> list[str | None]:
         """Values of an attribute, as the dump escapes them; None where there is none."""
+        bounds = self.bounds(name, places)
+        is_there = bounds[:, 0] != MISSING
+        if not is_there.any():
+            return [None] * len(places)
+        data, (starts, stops) = self._bytes, bounds.T.tolist()
+        if is_there.all():
+            return [data[start:stop].decode("utf-8") for start, stop in zip(starts, stops, strict=True)]
         return [
-            None if start == MISSING else self._bytes[start:stop].decode("utf-8")
-            for start, stop in self.bounds(name, places).tolist()
+            None if start == MISSING else data[start:stop].decode("utf-8")
+            for start, stop in zip(starts, stops, strict=True)
         ]
 
     def reason(self, place: int) -> tuple[str, str]:

@@ -8,7 +8,8 @@ there (comments, CDATA, other elements, entities of a DTD) no dump has: it ends 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, Integers, inner, kernel
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
 
 MORE, FULL, END, NO_ROW, BROKEN = range(5)
 START, STOP, POST_TYPE, POST_ID, PARENT_ID, STATE, COLUMNS = range(7)
@@ -35,7 +36,7 @@ _IS_PLAIN = np.array([32 <= byte < 128 and byte not in b"\"&'<" for byte in rang
 _TYPE_NAME, _ID_NAME, _PARENT_NAME = (np.uint64(hash_of_name(name)) for name in (b"PostTypeId", b"Id", b"ParentId"))
 
 
-@kernel
+@compiled
 def scan_rows(data: Bytes, at: int, rows: Integers) -> tuple[int, int, int]:
     """Rows from a position on.
 

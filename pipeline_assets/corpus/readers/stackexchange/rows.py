@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Integers
+from pipeline_assets.corpus.readers.stackexchange.arrays import Integers
 from pipeline_assets.corpus.readers.stackexchange.escapes import escaped
 from pipeline_assets.corpus.readers.stackexchange.row_scan import (
     BROKEN,
@@ -59,22 +59,22 @@ class PostsXml:
         Raises:
             InputError: the file is none of posts, or broken (says at which byte).
         """
-        data = self._rest + block
+        data = b"".join((self._rest, block, PADDING))
         if self._state == "prolog":
             data = self._after_prolog(data)
+        at, why = 0, FULL
         if self._state == "rows":
-            view = np.frombuffer(data + PADDING, np.uint8)
-            at, why = 0, FULL
+            view = np.frombuffer(data, np.uint8)
             while why == FULL:
                 count, at, why = scan_rows(view, at, self._rows)
                 if count:
                     yield data, self._rows[:count]
-            if why in (NO_ROW, BROKEN):
-                self._refuse(data, at, "no part of a row" if why == NO_ROW else "where a row is broken")
-            if why == END:
-                self._state = "epilog"
-            self._at += at
-            data = data[at:]
+        data = data[at : -len(PADDING)]
+        self._at += at
+        if why in (NO_ROW, BROKEN):
+            self._refuse(data, 0, "no part of a row" if why == NO_ROW else "where a row is broken")
+        if why == END:
+            self._state = "epilog"
         self._rest = data
         limit = MOST_ROW_BYTES if self._state == "rows" else _MOST_MARGIN_BYTES
         if len(data) > limit:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_assets.corpus.readers.stackexchange.compiled import Bytes, inner
+from pipeline_assets.corpus.compiled import inner
+from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes
 
 DEEPEST = 32  # quotes, and lists, within each other; those below are written as if they lay here
 ROOM_BYTES = 1024

@@ -25,7 +25,6 @@ from pipeline_assets.corpus.readers.stackexchange.licences import Licence, licen
 from pipeline_assets.corpus.readers.stackexchange.posts import Places, Posts
 
 _INTEGERS = {
-    "id": "Id",
     "score": "Score",
     "view_count": "ViewCount",
     "answer_count": "AnswerCount",
@@ -75,13 +74,24 @@ def thread_documents(
     answers = _answers(posts, places, created, licences, rows)
     stops = list(accumulate(sizes))
     firsts = [0, *stops[:-1]]
-    metas = _question_columns(posts, places[firsts])
-    titles = posts.texts("Title", places[firsts])
-    for first, stop, title, meta in zip(firsts, stops, titles, metas, strict=True):
+    questions = places[firsts]
+    titles = posts.texts("Title", questions)
+    thread_licences = [licence_of_thread(licences[first:stop]) for first, stop in zip(firsts, stops, strict=True)]
+    question_ids = posts.integers("Id", questions).tolist()
+    columns = {
+        "site": [site.host] * len(firsts),
+        "url": [f"https://{site.host}/questions/{question_id}" for question_id in question_ids],
+        **_question_columns(posts, questions),
+        "license_evidence": [licence.evidence for licence in thread_licences],
+        "answers": [answers[first + 1 : stop] for first, stop in zip(firsts, stops, strict=True)],
+        "source_file": [site.source_file] * len(firsts),
+        "source_row": [rows[first] for first in firsts],
+    }
+    names, metas = tuple(columns), zip(*columns.values(), strict=True)
+    threads = zip(firsts, stops, question_ids, titles, thread_licences, metas, strict=True)
+    for first, stop, question_id, title, licence, meta in threads:
         parts = [" ".join(unescaped(title or "").split()), texts[first]]
         parts += [f"Answer:\n\n{text}" for text in texts[first + 1 : stop]]
-        licence = licence_of_thread(licences[first:stop])
-        question_id = meta.pop("id")
         yield Document(
             text="\n\n".join(filter(None, parts)),
             source=site.source,
@@ -89,15 +99,7 @@ def thread_documents(
             doc_id=f"stackexchange:{site.host}:{question_id}",
             license_tag=licence.tag,
             created_at=created[first],
-            meta={
-                "site": site.host,
-                "url": f"https://{site.host}/questions/{question_id}",
-                **meta,
-                "license_evidence": licence.evidence,
-                "answers": answers[first + 1 : stop],
-                "source_file": site.source_file,
-                "source_row": rows[first],
-            },
+            meta=dict(zip(names, meta, strict=True)),
         )
 
 
@@ -120,11 +122,10 @@ def _answers(
     ]
 
 
-def _question_columns(posts: Posts, questions: Places) -> list[dict[str, Any]]:
+def _question_columns(posts: Posts, questions: Places) -> dict[str, Sequence[Any]]:
     """The columns of questions that `meta` keeps, under their names in snake case."""
     columns: dict[str, Sequence[Any]] = {
         name: posts.optional_integers(attribute, questions) for name, attribute in _INTEGERS.items()
     }
     columns |= {name: posts.texts(attribute, questions) for name, attribute in _TEXTS.items()}
-    columns["tags"] = [tag_names(tags) for tags in posts.texts("Tags", questions)]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return columns | {"tags": [tag_names(tags) for tags in posts.texts("Tags", questions)]}

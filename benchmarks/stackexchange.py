@@ -1,0 +1,185 @@
+"""Posts.xml → Documents, both passes in one process: CPU seconds against lxml that only reads each row's attributes.
+
+    python benchmarks/stackexchange.py --mb 400 --runs 5
+
+The ceiling is a bare `lxml.etree.iterparse` that makes a dictionary of each row and forgets it: nothing is joined or
+rendered. The reader also sorts the rows by question on disk (compressed, with checksums, synced), renders the HTML of
+every body, joins the threads, and builds Documents. Start is imports and compiled code from its cache, on a site of
+one post. Documents are proven equal to those of the tests' reference reader on the site itself; then its rows, again
+and again under new ids, are the input, of which each copy has to give the same texts. Site: --site, else a sample if
+there is one, else a made one. Flows run in turn; ratios are medians of those of a round.
+"""
+
+import argparse
+import json
+import random
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from measure import PROJECT, Measured, machine_line, measure
+
+from pipeline_assets.corpus.document import Document
+
+SAMPLE = PROJECT.parent / "shared" / "data" / "stackexchange" / "beer.stackexchange.com" / "Posts.xml"
+TESTS = PROJECT / "tests" / "corpus" / "readers" / "stackexchange"
+HEAD, END = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\n<posts>\n', b"</posts>"
+BUCKET_BYTES = 1 << 24
+MADE_THREADS = 400
+_ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
+
+
+def documents(posts: Path, folder: Path) -> Iterator[Document]:
+    from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
+    from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
+    from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+    from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, read_threads
+    from pipeline_assets.corpus.spine.building import BuildFolder
+    from pipeline_assets.corpus.spine.stage import WHOLE
+
+    building, site = BuildFolder(folder), Site("site.example.org", posts.name, "stackexchange", "qa")
+    receipts = [spill_rows(shard, WHOLE, building) for shard in plan_spill(posts, "site")]
+    for bucket in plan_buckets(building, receipts, "site", BUCKET_BYTES):
+        outcomes = read_threads(bucket, site, EVERY_THREAD)
+        yield from (outcome for outcome in outcomes if isinstance(outcome, Document))
+
+
+def read(posts: Path) -> tuple[int, int]:
+    """Documents, and the characters of their texts."""
+    with tempfile.TemporaryDirectory(dir=posts.parent) as folder:
+        lengths = [len(document.text) for document in documents(posts, Path(folder))]
+    return len(lengths), sum(lengths)
+
+
+def read_and_sum(posts: Path) -> tuple[int, int]:
+    """Documents, and the sum of their texts' checksums: what proves the input read, and is not measured."""
+    with tempfile.TemporaryDirectory(dir=posts.parent) as folder:
+        sums = [zlib.crc32(document.text.encode()) for document in documents(posts, Path(folder))]
+    return len(sums), sum(sums)
+
+
+def read_attributes(posts: Path) -> tuple[int, int]:
+    """Rows, and their attributes."""
+    from lxml import etree
+
+    rows = attributes = 0
+    for _, element in etree.iterparse(posts, tag="row"):
+        rows += 1
+        attributes += len(dict(element.items()))
+        element.clear()
+        while element.getprevious() is not None:
+            del element.getparent()[0]
+    return rows, attributes
+
+
+def prove_equal(posts: Path) -> tuple[int, int]:
+    """What `read_and_sum` has to find: the reader's Documents are those of the reference.
+
+    Raises:
+        SystemExit: one is not.
+    """
+    sys.path.insert(0, str(TESTS))
+    from reference_reader import read_site
+
+    threads = read_site(posts).threads
+    with tempfile.TemporaryDirectory() as folder:
+        for document, thread in zip(documents(posts, Path(folder)), threads, strict=True):
+            if document.text != thread.text or document.meta["source_row"] != int(thread.question["row"]):
+                sys.exit(f"{document.doc_id}: another document than the reference's")
+    return len(threads), sum(zlib.crc32(thread.text.encode()) for thread in threads)
+
+
+def write_made_site(posts: Path) -> None:
+    """Threads of two answers with words, code and lists."""
+    draw = random.Random(1)
+    words = ["soil", "water", "when", "should", "<b>", "a & b", "roots", "in", "the", "größe", "light"]
+    with open(posts, "wb") as file:
+        file.write(HEAD)
+        for post_id in range(1, 3 * MADE_THREADS + 1):
+            told = " ".join(draw.choices(words, k=120))
+            code = f"<pre><code>plant({post_id})\n</code></pre>"
+            body = f"<p>{escape(told)}</p>\n\n<ul><li>{escape(told[:40])}</li></ul>\n{code}"
+            parent_id = (post_id - 1) // 3 * 3 + 1
+            kind = 'PostTypeId="1" Title="Why?"' if post_id == parent_id else f'PostTypeId="2" ParentId="{parent_id}"'
+            value = escape(body).replace("\n", "&#xA;")
+            row = f'  <row Id="{post_id}" {kind} CreationDate="2014-01-21T20:26:05.383" Score="3" Body="{value}" />\n'
+            file.write(row.encode())
+        file.write(END)
+
+
+def write_copies(site: Path, posts: Path, mb: int) -> int:
+    """The rows of a site again and again, under new ids, until the file has so many MB; how many times."""
+    rows = [line for line in site.read_bytes().splitlines(keepends=True) if line.lstrip().startswith(b"<row")]
+    step = 10 ** len(str(max(int(number) for line in rows for _, number in _ID.findall(line))))
+    copies = 0
+    with open(posts, "wb") as file:
+        file.write(HEAD)
+        while file.tell() < mb * 1_000_000:
+            first = copies * step
+            for line in rows:
+                file.write(_ID.sub(lambda found: b' %s="%d"' % (found[1], int(found[2]) + first), line))  # noqa: B023
+            copies += 1
+        file.write(END)
+    return copies
+
+
+FLOWS = {"lxml": read_attributes, "corpusmill": read}
+
+
+def in_turn(posts: Path, runs: int) -> dict[str, list[Measured]]:
+    """Runs of each flow, one after the other: what else the machine does then slows both."""
+    rounds = [{name: measure(Path(__file__), [name, str(posts)], 1) for name in FLOWS} for _ in range(runs)]
+    return {name: [each[name] for each in rounds] for name in FLOWS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Posts.xml → Documents, against bare lxml")
+    parser.add_argument("--mb", type=int, default=400, help="megabytes of XML")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--site", type=Path, help="a Posts.xml whose rows are repeated")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        site, posts, small_posts = (Path(temporary, name) for name in ("Site.xml", "Posts.xml", "Small.xml"))
+        source = options.site or (SAMPLE if SAMPLE.exists() else None)
+        shutil.copyfile(source, site) if source else write_made_site(site)
+        small = b'<row Id="1" PostTypeId="1" CreationDate="2014-01-21T20:26:05" Score="1" Title="a" Body="b" />\n'
+        small_posts.write_bytes(HEAD + small + END)
+        threads, checksums = prove_equal(site)
+        copies = write_copies(site, posts, options.mb)
+        mb = posts.stat().st_size / 1e6
+        if read_and_sum(posts) != (copies * threads, copies * checksums):
+            sys.exit(f"the texts of {copies} copies are not {copies} times those of the site")
+        starts, figures = in_turn(small_posts, options.runs), in_turn(posts, options.runs)
+    name = source.parent.name if source else "a made site"
+    print(f"{machine_line()}; median of {options.runs}; {mb:.0f} MB, {copies} times {name}\n")
+    print("| flow | CPU s | start, CPU s | MB per CPU s beyond it | wall s | peak MiB |\n" + "|---" * 6 + "|")
+    for name, runs in figures.items():
+        cpu_s, start_s, wall_s, peak_mb = (
+            statistics.median(values)
+            for values in (
+                [run.cpu_s for run in runs],
+                [run.cpu_s for run in starts[name]],
+                [run.wall_s for run in runs],
+                [run.peak_mb for run in runs],
+            )
+        )
+        speed = mb / (cpu_s - start_s)
+        print(f"| {name} | {cpu_s:.2f} | {start_s:.2f} | {speed:.0f} | {wall_s:.2f} | {peak_mb:.0f} |")
+    pairs = list(zip(figures["lxml"], figures["corpusmill"], starts["lxml"], starts["corpusmill"], strict=True))
+    whole = statistics.median(own.cpu_s / bare.cpu_s for bare, own, _, _ in pairs)
+    beyond = statistics.median((own.cpu_s - b.cpu_s) / (bare.cpu_s - a.cpu_s) for bare, own, a, b in pairs)
+    result = {"cpu_to_ceiling": round(whole, 3), "without_start": round(beyond, 3)}
+    print(json.dumps({"benchmark": "stackexchange", "mb": round(mb), **result}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] in FLOWS:  # a flow, in a process of its own
+        print(*FLOWS[sys.argv[1]](Path(sys.argv[2])))
+    else:
+        main()

@@ -1,0 +1,33 @@
+"""Reads a dump with both passes, in small runs and buckets: python read_dump.py DUMP FOLDER.
+
+Prints how many documents it has, and the most memory that the process has taken, in KiB.
+"""
+
+import resource
+import sys
+from pathlib import Path
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
+from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, read_threads
+from pipeline_assets.corpus.spine.building import BuildFolder
+from pipeline_assets.corpus.spine.stage import WHOLE
+
+RANGE_BYTES, RUN_BYTES, BUCKET_BYTES = 16 << 20, 4 << 20, 4 << 20
+
+
+def main(dump: Path, root: Path) -> None:
+    folder, site = BuildFolder(root), Site("garden.example.org", dump.name, "stackexchange", "qa")
+    receipts = [spill_rows(shard, WHOLE, folder, RUN_BYTES) for shard in plan_spill(dump, "garden", RANGE_BYTES)]
+    documents = sum(
+        isinstance(outcome, Document)
+        for bucket in plan_buckets(folder, receipts, "garden", BUCKET_BYTES)
+        for outcome in read_threads(bucket, site, EVERY_THREAD)
+    )
+    print(documents, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

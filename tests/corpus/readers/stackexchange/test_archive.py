@@ -1,0 +1,201 @@
+"""A site's .7z: read as the file in it; one that is damaged, forged or no dump is refused in a line and leaves nothing.
+
+Whatever is wrong shows in pass 1: no archive gives a part of a corpus.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from made_archive import archive, renamed, resized, stored
+from made_dump import END, answer, dump, question
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.stackexchange.archive import site_of
+from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
+from pipeline_assets.corpus.spine.building import open_building
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.stage import WHOLE
+
+ROWS = [row for number in range(1, 400, 2) for row in (question(number), answer(number + 1, number))]
+POSTS = dump(*ROWS)
+SITE = archive(("Badges.xml", b"<badges/>"), ("Posts.xml", POSTS))
+FETCH = "fetch it again"
+
+
+def spilled(file: Path, target: Path) -> int:
+    """Runs pass 1 as a build does, in small runs; how many rows there were."""
+    work = partial(spill_rows, run_bytes=5000)
+    with open_building(target, {"site": "garden"}) as building:
+        [receipt] = run_stage("spill", work, plan_spill(file, "garden"), building, EngineSettings())
+    return receipt.counts["rows"]
+
+
+def names_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def torn(packed: bytes, share: float) -> bytes:
+    return packed[: int(len(packed) * share)]
+
+
+def damaged(packed: bytes, at: int) -> bytes:
+    return packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
+
+
+TRAPS = {
+    "a name that leads up": (archive(("..\\..\\evil", b"x"), ("Posts.xml", POSTS)), "a file named '../../evil'", FETCH),
+    "Posts.xml that leads up": (archive(("..\\Posts.xml", POSTS)), "a file named '../Posts.xml'", FETCH),
+    "a name from the root": (
+        renamed(archive(("!tmp/evil", b"x"), ("Posts.xml", POSTS)), "!tmp/evil", "/tmp/evil"),
+        "a file named '/tmp/evil', outside its folder",
+        FETCH,
+    ),
+    "a name with a drive": (archive(("C:\\evil", b"x"), ("Posts.xml", POSTS)), "a file named 'C:/evil'", FETCH),
+    "two Posts.xml": (
+        archive(("a/Posts.xml", POSTS), ("b/Posts.xml", POSTS)),
+        "it has 2 Posts.xml; it has a/Posts.xml, b/Posts.xml",
+        "give an archive that has one",
+    ),
+    "two of one name": (
+        archive(("Posts.xml", POSTS), ("Posts.xml", POSTS)),
+        "it has 2 Posts.xml; it has Posts.xml, Posts.xml",
+        "give an archive that has one",
+    ),
+    "no Posts.xml": (
+        archive(("Users.xml", b"<users/>"), ("Posts.xml.bak", POSTS)),
+        "it has no Posts.xml; it has Posts.xml.bak, Users.xml",
+        "give an archive that has one",
+    ),
+    "no file at all": (archive(), "it has no Posts.xml; it has nothing", "give an archive that has one"),
+    "a bomb": (
+        archive(("Posts.xml", POSTS[:-8] + b" " * 5_000_000 + b"</posts>")),
+        "would unpack to 5,0",
+        "if you trust it, raise most_expansion; else fetch it again",
+    ),
+    "a bomb beside": (
+        archive(("Posts.xml", POSTS), ("Votes.xml", bytes(5_000_000))),
+        "more than 100 times as many",
+        "if you trust it, raise most_expansion; else fetch it again",
+    ),
+    "a size that is too small": (
+        resized(archive(("Posts.xml", POSTS)), len(POSTS), len(POSTS) - 5000),
+        "its checksum doesn't hold",
+        FETCH,
+    ),
+    "a size that is too large": (
+        resized(archive(("Posts.xml", POSTS)), len(POSTS), len(POSTS) + 5000),
+        "is damaged",
+        FETCH,
+    ),
+    "another byte": (
+        damaged(stored(("Posts.xml", POSTS)), 32 + POSTS.index(b"Title 9")),
+        "checksum doesn't hold",
+        FETCH,
+    ),
+    "another byte, packed": (damaged(SITE, len(SITE) // 2), "is damaged", FETCH),
+    "another byte in its header": (damaged(SITE, len(SITE) - 9), "is damaged", FETCH),
+    "a password": (archive(("Posts.xml", POSTS), password="sesame"), "it wants a password", "unpack it yourself"),
+    "a password for names": (
+        archive(("Posts.xml", POSTS), password="sesame", header_encryption=True),
+        "it wants a password",
+        "unpack it yourself",
+    ),
+    "cut in its first bytes": (SITE[:20], "is damaged", FETCH),
+    "cut in half": (torn(SITE, 0.5), "is damaged", FETCH),
+    "cut in its last byte": (SITE[:-1], "is damaged", FETCH),
+    "a page that says 404": (b"<html>Not found</html>", "it is no 7z archive: it begins with '<html>Not found", FETCH),
+    "empty": (b"", "it is no 7z archive: it is empty", FETCH),
+    "cut in its name": (SITE[:4], "it is no 7z archive: it begins with '7z", FETCH),
+    "a Posts.xml that is none": (
+        archive(("Posts.xml", b"<users></users>")),
+        "byte 0 is not the head of a Posts.xml",
+        "fetch the file again",
+    ),
+    "a Posts.xml that is cut off": (archive(("Posts.xml", POSTS[:-60])), "it is cut off", FETCH),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
+    trap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, what, fix = TRAPS[trap]
+    working = tmp_path / "a" / "b" / "c"
+    working.mkdir(parents=True)
+    monkeypatch.chdir(working)
+    file = working / "garden.example.org.7z"
+    file.write_bytes(content)
+    target = tmp_path / "built" / "garden"
+    target.parent.mkdir()
+    before = names_below(tmp_path)
+
+    with pytest.raises(InputError) as refused:
+        spilled(file, target)
+
+    line = str(refused.value)
+    assert line.startswith(str(file)) and what in line and fix in line and "\n" not in line
+    assert [name for name in names_below(tmp_path) if not name.startswith("built/")] == before
+    written = [name for name in names_below(tmp_path / "built") if "building" in name]
+    assert not [name for name in written if name.endswith(".tmp") or ".receipts" in name]
+    file.write_bytes(SITE)
+    assert spilled(file, target) == len(ROWS)
+
+
+def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
+    read_documents: Callable[..., list[Document]], tmp_path: Path
+) -> None:
+    expected = read_documents(POSTS)
+    file = tmp_path / "garden.7z"
+
+    for content in (SITE, archive(("site/Posts.xml", POSTS), ("site/Tags.xml", b"")), stored(("Posts.xml", POSTS))):
+        file.write_bytes(content)
+        assert read_documents(file) == expected
+
+
+def test_an_archive_that_unpacks_to_more_is_read_where_that_is_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "garden.7z"
+    file.write_bytes(TRAPS["a bomb"][0])
+
+    with open_building(tmp_path / "built", {}) as building:
+        [shard] = plan_spill(file, "garden")
+        receipt = spill_rows(shard, WHOLE, building, most_expansion=10_000)
+
+    assert receipt.counts["rows"] == len(ROWS)
+
+
+def test_an_error_of_ours_while_reading_is_not_taken_for_damage(tmp_path: Path) -> None:
+    file = tmp_path / "garden.7z"
+    whole, broken = dump(*ROWS).removesuffix(END), b'<row Id="1" Id="2" />'
+    file.write_bytes(archive(("Posts.xml", whole + broken + END)))
+    at = len(whole) + broken.index(b'Id="2"')
+
+    with pytest.raises(InputError, match=rf"garden\.7z/Posts\.xml: byte {at:,} is where a row is broken: 'Id=\"2\""):
+        spilled(file, tmp_path / "built")
+
+
+@pytest.mark.parametrize(
+    ("place", "site"),
+    [
+        ("beer.stackexchange.com.7z", "beer.stackexchange.com"),
+        ("stackoverflow.com-Posts.7z", "stackoverflow.com"),
+        ("Coffee.StackExchange.com/Posts.xml", "coffee.stackexchange.com"),
+    ],
+)
+def test_the_site_is_told_by_where_a_file_lies(place: str, site: str, tmp_path: Path) -> None:
+    assert site_of(tmp_path / place) == site
+
+
+@pytest.mark.parametrize("place", ["downloads/Posts.xml", "dump.7z", "a b.com.7z"])
+def test_a_place_that_tells_no_site_is_refused(place: str) -> None:
+    with pytest.raises(InputError, match=r"its place tells no site; say which, such as stackoverflow\.com"):
+        site_of(Path(place))
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"it can't be read \(No such file or directory\); give a Posts\.xml"):
+        plan_spill(tmp_path / "garden.7z", "garden")
+    with pytest.raises(InputError, match=r"it can't be read \(Is a directory\)"):
+        plan_spill(tmp_path, "garden")

@@ -1,0 +1,177 @@
+"""Posts.xml in all its forms: what XML lets it be is read, and what it must not be is refused by its byte."""
+
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+from made_dump import END, HEAD, answer, dump, question, row
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.stackexchange.row_scan import START, STOP
+from pipeline_assets.corpus.readers.stackexchange.rows import PostsXml
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+
+Read = Callable[..., list[Outcome]]
+ReadDocuments = Callable[..., list[Document]]
+BOM, DECLARATION = b"\xef\xbb\xbf", b'<?xml version="1.0" encoding="utf-8"?>\n'
+
+
+def rows_of(data: bytes, block_bytes: int) -> list[bytes]:
+    posts, found = PostsXml("Posts.xml"), []
+    for at in range(0, len(data), block_bytes):
+        for held, rows in posts.feed(data[at : at + block_bytes]):
+            found += [bytes(held[start:stop]) for start, stop in rows[:, [START, STOP]].tolist()]
+    posts.close()
+    return found
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 20])
+def test_rows_are_the_same_in_blocks_of_any_size(block_bytes: int) -> None:
+    posts = dump(question(1, Title='Löß & "<b>"'), answer(2, 1), row(), question(3, Body="\U0001f33b\r\n"))
+
+    found = rows_of(posts, block_bytes)
+
+    expected = [element.attrib for element in ElementTree.fromstring(posts)]
+    assert [ElementTree.fromstring(b"<row " + attributes + b"/>").attrib for attributes in found] == expected
+
+
+@pytest.mark.parametrize(
+    "head", [HEAD, BOM + b"<posts>", DECLARATION + b"<posts>", b"<posts>", b"\n<!-- a -->\n<posts >"]
+)
+def test_a_byte_order_mark_and_a_declaration_may_be_there_or_not(read_documents: ReadDocuments, head: bytes) -> None:
+    [document] = read_documents(head + question(1) + END)
+
+    assert document.text == "Title 1\n\nBody 1"
+    assert document.meta["source_row"] == 0
+
+
+@pytest.mark.parametrize("posts", [HEAD + END, BOM + b"<posts/>", DECLARATION + b"<posts />\n", b"<posts> </posts >\n"])
+def test_a_site_without_posts_has_no_documents(read: Read, posts: bytes) -> None:
+    assert read(posts) == []
+
+
+BROKEN = {
+    "no quotes": (b"<row Id=7 />", 7, "where a row is broken: '=7 />"),
+    "no closing quote": (b'<row Id="7 />\n  <row Id="8" />', 16, "where a row is broken: '<row Id"),
+    "an attribute twice": (b'<row Id="7" Id="7" />', 12, "where a row is broken: 'Id="),
+    "a bare ampersand": (b'<row Title="a & b" />', 14, "where a row is broken: '& b"),
+    "a bare less-than sign": (b'<row Title="a < b" />', 14, "where a row is broken: '< b"),
+    "a reference that is none": (b'<row Title="&nbsp;" />', 12, "where a row is broken: '&nbsp;"),
+    "not closed": (b'<row Id="7"></row>', 11, "where a row is broken: '></row>"),
+    "another element": (b'<post Id="7" />', 0, "no part of a row: '<post Id"),
+    "text": (b"and so on", 0, "no part of a row: 'and so on"),
+    "a comment": (b"<!-- 7 -->", 0, "no part of a row: '<!-- 7"),
+    "NUL characters, as a disk that failed leaves": (bytes(20), 0, "no part of a row: '\\x00"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("run_bytes", [1, 1 << 20])
+def test_what_is_broken_in_the_middle_is_told_by_its_byte(read: Read, kind: str, run_bytes: int) -> None:
+    middle, offset, what = BROKEN[kind]
+    before = HEAD + b"".join(question(number) for number in range(1, 100))
+
+    with pytest.raises(InputError) as refused:
+        read(before + middle + b"\n" + question(200) + END, run_bytes=run_bytes)
+
+    assert f"Posts.xml: byte {len(before) + offset:,} is {what}" in str(refused.value)
+    assert str(refused.value).endswith("; fetch the file again; if it is so at its source, correct it there")
+
+
+@pytest.mark.parametrize("range_bytes", [150, 1 << 20])
+def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) -> None:
+    posts = dump(question(1), answer(2, 1))
+
+    for size in range(0, len(posts) - 1, 7):
+        with pytest.raises(InputError):
+            read(posts[:size], range_bytes=range_bytes)
+    assert len(read(posts, range_bytes=range_bytes)) == 1
+
+
+@pytest.mark.parametrize(
+    ("posts", "what"),
+    [
+        (dump(question(1)) + question(2), "is not the end of a Posts.xml: </posts>: '</posts>  <row"),
+        (dump(question(1)).decode().encode("utf-16"), "it is UTF-16; convert it to UTF-8"),
+        (b'<?xml version="1.0" encoding="windows-1251"?><posts></posts>', "its encoding is windows-1251; convert it"),
+        (b"<users></users>", "byte 0 is not the head of a Posts.xml"),
+    ],
+)
+def test_what_is_no_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(posts)
+
+    assert what in str(refused.value)
+
+
+@pytest.mark.parametrize("other", ["'", "\n", "&#x20;", "&apos;"])
+def test_rows_that_are_written_otherwise_than_the_dumps_do_say_the_same(
+    read_documents: ReadDocuments, other: str
+) -> None:
+    [expected] = read_documents(dump(question(1, Title="It's Title 1")))
+    plain = question(1, Title="It's Title 1").decode()
+    ways = {
+        "'": plain.replace('PostTypeId="1"', "PostTypeId='1'"),
+        "\n": plain.replace(" Score", "\n\t Score"),
+        "&#x20;": plain.replace("Title 1", "Title&#x20;1"),
+        "&apos;": plain.replace("It's", "It&apos;s"),
+    }
+
+    assert read_documents(dump(ways[other].encode())) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "detail"),
+    [
+        ({"Body": None}, "missing_attribute", "Body"),
+        ({"Title": None}, "missing_attribute", "Title"),
+        ({"Score": None}, "missing_attribute", "Score"),
+        ({"CreationDate": None}, "missing_attribute", "CreationDate"),
+        ({"CreationDate": "21 January 2014"}, "wrong_type", "CreationDate is no date and time"),
+        ({"ViewCount": "many"}, "wrong_type", "ViewCount is no integer"),
+        ({"Id": None}, "missing_attribute", "no number in Id, PostTypeId or ParentId"),
+        ({"PostTypeId": "question"}, "missing_attribute", "no number in Id, PostTypeId or ParentId"),
+        ({"Title": "a \x0b b"}, "invalid_character", "one that XML does not have"),
+    ],
+)
+def test_a_question_that_lacks_something_is_rejected_with_its_answers_and_the_rest_flies(
+    read: Read, changes: dict[str, object], reason: str, detail: str
+) -> None:
+    told = {"Id": 1, "PostTypeId": 1, "CreationDate": "2014-01-21T20:26:05.383", "Score": 3, "Body": "b", "Title": "t"}
+
+    outcomes = read(dump(question(5), row(**{**told, **changes}), answer(2, 1)))
+
+    *rejects, document = outcomes
+    assert document.text == "Title 5\n\nBody 5"
+    assert sorted(rejects, key=lambda reject: reject.row) == [
+        Reject("garden.7z", 1, reason, detail),
+        Reject("garden.7z", 2, "no_question", "question 1 is not in the file, or rejected"),
+    ]
+
+
+def test_a_question_needs_nothing_else(read_documents: ReadDocuments) -> None:
+    [document] = read_documents(dump(question(1)))
+
+    absent = {"view_count", "answer_count", "comment_count", "favorite_count", "accepted_answer_id", "owner_user_id"}
+    assert {document.meta[name] for name in absent} == {None}
+    assert (document.meta["tags"], document.meta["closed_date"], document.meta["answers"]) == ([], None, [])
+
+
+def test_answers_to_a_question_that_was_deleted_are_rejected_one_by_one(read: Read) -> None:
+    outcomes = read(dump(answer(11, 10), question(20), answer(12, 10), answer(13, None)))
+
+    assert [(each.row, each.reason) for each in outcomes if isinstance(each, Reject)] == [
+        (0, "no_question"),
+        (2, "no_question"),
+        (3, "missing_attribute"),
+    ]
+    assert [each.doc_id for each in outcomes if isinstance(each, Document)] == ["stackexchange:garden.example.org:20"]
+
+
+@pytest.mark.parametrize("tags", ["<soil><c++><.net-4.0>", "|soil|c++|.net-4.0|"])
+def test_tags_of_both_forms_are_the_same(read_documents: ReadDocuments, tags: str) -> None:
+    [document] = read_documents(dump(question(1, Tags=tags)))
+
+    assert document.meta["tags"] == ["soil", "c++", ".net-4.0"]
