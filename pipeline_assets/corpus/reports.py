@@ -14,7 +14,10 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 64re
 h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
 table { border-collapse: collapse; margin: .6rem 0 } td, th { padding: .2rem .8rem .2rem 0; text-align: left;
 vertical-align: top; border-bottom: 1px solid #e4e7ee } td.number, th.number { text-align: right;
-font-variant-numeric: tabular-nums } .bar { fill: #4f5bd5 } svg text { font-size: 11px; fill: #5a6275 }
+font-variant-numeric: tabular-nums } figure { display: inline-block; margin: .4rem 2rem .6rem 0; vertical-align: top }
+.track { display: inline-block; width: 160px; margin-left: .6rem; text-align: left }
+.share { display: inline-block; height: .6rem; background: #4f5bd5 } .bar { fill: #4f5bd5 }
+svg text { font-size: 11px; fill: #5a6275 }
 pre { white-space: pre-wrap; background: #f5f6fa; padding: .5rem; margin: 0; max-height: 8rem; overflow: auto }
 .unknown { color: #b3261e; font-weight: 600 } .note { color: #5a6275 }
 """
@@ -46,8 +49,8 @@ class SourceLedger:
     documents_out: int
     dropped: Mapping[str, int]
     rejected: Mapping[str, int]
-    merged: int = 0
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
+    merged: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Report:
             f"<h1>{_text(self.title)}</h1>",
             _totals(by(self.profile, "source").values()),
             *(_breakdown(title, by(self.profile, name)) for title, name in _FIELDS),
-            "<h2>Lengths</h2>",
+            "<h2>Lengths</h2><p class='note'>Documents by tokens, from the length under each bar on.</p>",
             *(_histogram(source, counts) for source, counts in by(self.profile, "source").items()),
             *(_ledger(ledger) for ledger in self.ledgers),
             "<h2>Attribution</h2>",
@@ -93,7 +96,7 @@ def _breakdown(title: str, counts: Mapping[str, Counts]) -> str:
             f"{one.documents:,}",
             f"{one.utf8_bytes:,}",
             f"{one.tokens:,}",
-            f"{100 * one.tokens / max(tokens, 1):.1f} %",
+            _share(one.tokens / max(tokens, 1)),
         ]
         for name, one in counts.items()
     ]
@@ -116,8 +119,14 @@ def _histogram(source: str, counts: Counts) -> str:
         bars.append(f"<rect class='bar' x='{x}' y='{y}' width='{_BAR_WIDTH - 4}' height='{height}'>{label}</rect>")
         bars.append(f"<text x='{x}' y='{_PLOT_HEIGHT + _LABEL_HEIGHT}'>{_short(2**number)}</text>")
     size = f"width='{len(bins) * _BAR_WIDTH}' height='{_PLOT_HEIGHT + _LABEL_HEIGHT + 6}'"
-    caption = f"<p class='note'>{_text(source)}: documents by tokens, from the length under each bar on</p>"
-    return f"{caption}<svg {size} role='img'>{''.join(bars)}</svg>"
+    caption = f"<figcaption class='note'>{_text(source)}: {counts.documents:,} documents</figcaption>"
+    return f"<figure>{caption}<svg {size} role='img'>{''.join(bars)}</svg></figure>"
+
+
+def _share(share: float) -> str:
+    """In percent, with a bar as long."""
+    bar = f"<span class='track'><span class='share' style='width:{100 * share:.1f}%'></span></span>"
+    return f"{100 * share:.1f} %{bar}"
 
 
 def _ledger(ledger: SourceLedger) -> str:
@@ -126,7 +135,12 @@ def _ledger(ledger: SourceLedger) -> str:
     rows += [[f"dropped: {_text(reason)}", f"{count:,}"] for reason, count in ledger.dropped.items()]
     rows += [[f"rejected: {_text(reason)}", f"{count:,}"] for reason, count in ledger.rejected.items()]
     examples = [
-        [_text(reason), _text(example.doc_id), _text(example.measured), f"<pre>{_text(example.text)}</pre>"]
+        [
+            _text(reason),
+            _text(example.doc_id),
+            _text(example.measured),
+            f"<pre>{_text(example.text)}</pre>" if example.text else "",
+        ]
         for reason, found in ledger.examples.items()
         for example in found
     ]
