@@ -18,6 +18,8 @@ from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.stage import Window
 
+NO_QUESTION = "no_question"  # an answer to a question that was deleted
+
 
 def normalize_bucket(
     bucket: Bucket,
@@ -69,7 +71,7 @@ def convert_site(
         raise InputError(what, file.path, "report the file: the reader is wrong")
     others = {name: count for name, count in before.items() if name.startswith("dropped/")}
     uncounted = others | {"rows": before["rows"] - before["spilled"]}
-    return Converted(named, no_derived_id, {}, uncounted=uncounted)
+    return Converted(named, no_derived_id, {}, frozenset({NO_QUESTION}), uncounted)
 
 
 def _counting_answers(outcomes: Iterator[Outcome], writer: ShardWriter) -> Iterator[Outcome]:
