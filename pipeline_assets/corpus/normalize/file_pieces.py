@@ -75,7 +75,12 @@ def convert_wikipedia(
     shards = piece_shards(pieces, shard_bytes)
     read = functools.partial(_read_pages, recipe=recipe)
     work = functools.partial(
-        normalize_pages, read=read, derive_id=no_derived_id, licences=licences, zstd_level=settings.zstd_level
+        normalize_pieces,
+        read=read,
+        derive_id=no_derived_id,
+        licences=licences,
+        zstd_level=settings.zstd_level,
+        counts_pages=True,
     )
     receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
@@ -108,10 +113,12 @@ def normalize_pieces(
     derive_id: DeriveId,
     licences: LicenceTable,
     zstd_level: int,
+    counts_pages: bool = False,
 ) -> Receipt:
     """One shard of files. Counts: as `ShardWriter`, and `rows` read.
 
     Args:
+        counts_pages: of a Wikipedia extraction, whether `pages` are counted too, by their first lines alone.
         window: has no part in this: rows aren't known before they are read.
     Raises:
         InputError: from the reader.
@@ -119,19 +126,6 @@ def normalize_pieces(
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
             writer.count("rows", write_outcomes(read(piece), writer, derive_id, licences))
+            if counts_pages and isinstance(piece, ByteRange):
+                writer.count("pages", count_pages([piece]))
     return writer.receipt()
-
-
-def normalize_pages(
-    shard: PieceShard,
-    window: Window,
-    folder: BuildFolder,
-    read: Read,
-    derive_id: DeriveId,
-    licences: LicenceTable,
-    zstd_level: int,
-) -> Receipt:
-    """The same for a Wikipedia extraction; counts `pages` too, by their first lines alone."""
-    receipt = normalize_pieces(shard, window, folder, read, derive_id, licences, zstd_level)
-    pages = count_pages(piece for piece in shard.pieces if isinstance(piece, ByteRange))
-    return Receipt(receipt.files, {**receipt.counts, "pages": pages})
