@@ -24,6 +24,7 @@ Read = Callable[[Piece], Iterator[Document | Reject]]
 
 
 TITLE_ONLY = "title_only"
+_TIMES_PACKED = 4
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,10 @@ def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Document | Re
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Runs of pieces, each closed by the one that brings it to `shard_bytes`."""
-    groups = grouped_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
+    """Runs of pieces, each closed by the one that brings it to `shard_bytes`, compressed files taken for four times their
+    size.
+    """
+    groups = grouped_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
 
@@ -129,3 +132,8 @@ def normalize_pieces(
             if counts_pages and isinstance(piece, ByteRange):
                 writer.count("pages", count_pages([piece]))
     return writer.receipt()
+
+
+def _unpacked_bytes(piece: Piece) -> int:
+    is_packed = isinstance(piece, ByteRange) and piece.stop is None
+    return piece.bytes * (_TIMES_PACKED if is_packed else 1)
