@@ -101,9 +101,7 @@ def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Document | Re
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Runs of pieces, each closed by the one that brings it to `shard_bytes`, compressed files taken for four times their
-    size.
-    """
+    """Runs of pieces, each closed by the one that brings it to `shard_bytes`; compressed files count fourfold."""
     groups = grouped_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
