@@ -83,7 +83,7 @@ def _documents(
     batch: RowBatch, recipe: SnapshotRecipe, columns: LicensedColumns, derive_id: DeriveId
 ) -> list[Document | Reject]:
     names = batch.columns.schema.names
-    if columns.license is not None and columns.license.split(".")[0] not in names:
+    if columns.license is not None and not {columns.license, columns.license.split(".")[0]} & set(names):
         what = f"there is no column `{columns.license}`; it has {', '.join(names)}"
         fix = "set `columns.license` in the recipe to one that is there, or to null"
         raise InputError(what, f"{recipe.dataset}@{recipe.revision}:{batch.file}", fix)

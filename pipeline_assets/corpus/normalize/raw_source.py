@@ -42,7 +42,8 @@ def raw_of_folder(folder: SourceFolder, threads: int, log_every_s: float) -> Con
     files = folder.files()
     provenance = as_provenance(folder, files)
     digests = _digests(files, threads, log_every_s)
-    if as_provenance(folder, folder.files()) != provenance:
+    again = folder.files()
+    if again != files or as_provenance(folder, again) != provenance:
         raise InputError("files changed while they were hashed", folder.path, "let nothing write there, run again")
     inputs = [
         {"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes}

@@ -1,6 +1,6 @@
 """The folder of a source on this machine: which of its files are read, and whether they are still those."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,9 @@ class SourceFolder:
         different = sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name))
         if not different and manifest.provenance.get(_MODIFIED) != modified_ns(listing):
             return f"files in {here.path} were written again"
-        return f"{len(different)} files in {here.path} changed, the first is {different[0]}" if different else None
+        if not different:
+            return None
+        return f"{len(different):,} of the files in {here.path} changed, the first is {different[0]}"
 
 
 def modified_ns(files: Sequence[SourceFile]) -> list[int]:
@@ -72,22 +74,18 @@ def folder_of(manifest: Manifest) -> SourceFolder | None:
     return SourceFolder(Path(path), tuple(patterns)) if isinstance(path, str) and patterns else None
 
 
-def files_of(manifest: Manifest) -> list[SourceFile]:
-    """The files that a manifest lists, where they lay when it was sealed.
+def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
+    """The files that a manifest lists, in the folder where they lie now; its path is absolute.
 
     Raises:
         InputError: they are gone, or not as they were.
     """
-    folder = folder_of(manifest)
-    if folder is None or not folder.path.is_dir():
+    if not folder.path.is_dir():
         what = "the folder that its files were read from is gone"
-        raise InputError(what, folder.path if folder else manifest.name, "give it back, or correct the source's path")
+        raise InputError(what, folder.path, "give it back, or correct the source's path")
     reason = folder.changed(Path(), manifest)
     if reason is not None:
-        raise InputError(f"{reason} since they were hashed", folder.path, "run the same command again")
-    return list(_listed(folder, manifest))
-
-
-def _listed(folder: SourceFolder, manifest: Manifest) -> Iterator[SourceFile]:
-    for entry in manifest.identity.inputs:
-        yield SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"])
+        fix = "let nothing write there, and run the recipe again"
+        raise InputError(f"{reason} since they were hashed", folder.path, fix)
+    entries = manifest.identity.inputs
+    return [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]

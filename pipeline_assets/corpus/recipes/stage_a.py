@@ -21,6 +21,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
+_BESIDE_NORMALIZED = ("raw", "filtered", "report")
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
@@ -38,8 +39,10 @@ class Outputs(RecipePart):
     @classmethod
     def _is_an_area(cls, folder: str) -> str:
         path = Path(folder)
-        if path.is_absolute() or ".." in path.parts or path.parts[0] != "stage_a" or len(path.parts) < 2:
+        if path.parts[:1] != ("stage_a",) or ".." in path.parts or len(path.parts) < 2:
             raise ValueError("it lies below the data root, in stage_a/: write stage_a/NAME/normalized")
+        if path.name in _BESIDE_NORMALIZED:
+            raise ValueError(f"{path.name} has the place of something else: write {path.parent}/normalized")
         return folder
 
 
@@ -76,7 +79,7 @@ class StageARecipe(Recipe):
     def _refuses_no_whole_source(self) -> Self:
         for source in self.sources:
             tag = source.licence()[0] if isinstance(source, WikipediaSource) else getattr(source, "license_tag", None)
-            if tag is not None and _known_tag(tag) in self.refuse_licences:
+            if tag is not None and _known_tag(tag, f"source {source.source}: ") in self.refuse_licences:
                 what = f"source {source.source} is under {tag}, which refuse_licences refuses"
                 raise ValueError(f"{what}: leave one of them out")
         return self
@@ -169,8 +172,8 @@ class StageARecipe(Recipe):
         )
 
 
-def _known_tag(tag: str) -> str:
+def _known_tag(tag: str, whose: str = "") -> str:
     known = licence_table().tag_of(tag)
     if known is None:
-        raise ValueError(f"there is no licence {tag!r}: {licence_table().advice(tag)}")
+        raise ValueError(f"{whose}there is no licence {tag!r}: {licence_table().advice(tag)}")
     return known

@@ -12,9 +12,11 @@ from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converte
 from pipeline_assets.corpus.normalize.file_pieces import convert_local, convert_wikipedia
 from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
 from pipeline_assets.corpus.recipes.stage_a_sources import (
+    FileSource,
     HubSource,
     LocalSource,
     StackExchangeSource,
@@ -52,45 +54,53 @@ def _make_normalized(building: Building, target: Target, root: Path, settings: R
     [raw_target] = target.upstream
     raw = open_artifact(root / raw_target.folder)
     own = NormalizeSettings(settings.engine, settings.zstd_level, settings.fetch_threads)
-    converted = _converted(building, raw, source, shard_text_bytes, own, settings)
+    if isinstance(source, HubSource):
+        if settings.hub is None:
+            raise ValueError("this source is read from a hub, and the run settings have none")
+        recipe = source.snapshot(shard_text_bytes)
+        converted = convert_hub_rows(building, raw, settings.hub, recipe, source.columns, licence_table(), own)
+    else:
+        assert isinstance(raw_target.outside, SourceFolder)
+        folder = raw_target.outside.below(root)
+        converted = _convert_files(building, files_of(folder, raw.manifest), folder, source, shard_text_bytes, own)
+        files_of(folder, raw.manifest)  # else they were written to while they were read
     return finish(building, converted, source.max_reject_fraction, own)
 
 
-def _converted(
+def _convert_files(
     building: Building,
-    raw: Artifact,
-    source: HubSource | WikipediaSource | StackExchangeSource | LocalSource,
+    files: Sequence[SourceFile],
+    folder: SourceFolder,
+    source: FileSource,
     shard_text_bytes: int,
     own: NormalizeSettings,
-    settings: RunSettings,
 ) -> Converted:
     licences = licence_table()
     match source:
-        case HubSource():
-            if settings.hub is None:
-                raise ValueError("this source is read from a hub, and the run settings have none")
-            recipe = source.snapshot(shard_text_bytes)
-            return convert_hub_rows(building, raw, settings.hub, recipe, source.columns, licences, own)
         case WikipediaSource():
-            return convert_wikipedia(building, files_of(raw.manifest), source, shard_text_bytes, licences, own)
+            return convert_wikipedia(building, files, source, shard_text_bytes, licences, own)
         case LocalSource():
-            return convert_local(building, files_of(raw.manifest), source, shard_text_bytes, licences, own)
+            return convert_local(building, files, source, shard_text_bytes, licences, own)
         case StackExchangeSource():
-            return _convert_site(building, raw, source, shard_text_bytes, own)
+            return _convert_site(building, files, folder, source, shard_text_bytes, own)
 
 
 def _convert_site(
-    building: Building, raw: Artifact, source: StackExchangeSource, shard_text_bytes: int, own: NormalizeSettings
+    building: Building,
+    files: Sequence[SourceFile],
+    folder: SourceFolder,
+    source: StackExchangeSource,
+    shard_text_bytes: int,
+    own: NormalizeSettings,
 ) -> Converted:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.normalize.threads import convert_site
     from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
     from pipeline_assets.corpus.readers.stackexchange.threads import ThreadRules
 
-    files = files_of(raw.manifest)
     if len(files) != 1:
         what = f"{len(files)} files match, and a source is one site: {', '.join(file.name for file in files[:3])}"
-        raise UsageError(what, source.path, "write a source for each of them")
+        raise UsageError(what, folder.path, "write a source for each of them")
     site = Site(source.host, files[0].name, source.source, source.domain)
     rules = ThreadRules(source.min_question_score, source.min_answer_score, source.min_answers)
     return convert_site(building, files[0], site, rules, shard_text_bytes, licence_table(), own)

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.stage_a_sources import HubSource, NormalizedSource, Source
 from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import Holding
 
@@ -70,9 +71,11 @@ def _planned(
 ) -> tuple[Figures, Figures, Estimate]:
     """Figures of the raw and of the normalised source, and how much text it will have."""
     if isinstance(source, NormalizedSource):
-        raise UsageError(
-            "nothing is sealed there", recipe.normalized(source).folder, "normalise the source first, or give its path"
-        )
+        given = read_manifest(settings.root / recipe.normalized(source).folder)
+        if given is None:
+            fix = "normalise the source first, or correct `outputs.normalized_dir`"
+            raise UsageError("nothing is sealed there", recipe.normalized(source).folder, fix)
+        return {}, {}, exactly(given.identity.counts["text_bytes"], "the sealed source")
     sealed = held[recipe.normalized(source).role]
     if sealed.sealed == "current" and sealed.manifest is not None:
         return {}, {}, exactly(sealed.manifest.identity.counts["text_bytes"], "the sealed source")

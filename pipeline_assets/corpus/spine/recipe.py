@@ -7,11 +7,13 @@ from typing import Self, get_args
 
 import pydantic
 import yaml
+from pydantic_core import ErrorDetails
 
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.target import Target
 
+_SHOWN_CHARACTERS = 80  # of a section; a longer one, or a whole recipe, would bury what is said of it
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 
 
@@ -120,20 +122,43 @@ def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: o
             return UsageError(f"unknown key `{key}`", where, fix)
         case "missing":
             return UsageError(f"the key `{key}` is missing", where, "add it")
+        case "union_tag_not_found":
+            return UsageError(f"the key `{key}.{_tag_key(first)}` is missing", where, "add it")
+        case "union_tag_invalid":
+            tag, known = str(first["ctx"]["tag"]), first["ctx"]["expected_tags"].replace("'", "").split(", ")
+            nearest = difflib.get_close_matches(tag, known, n=1)
+            fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+            return UsageError(f"`{key}.{_tag_key(first)}` is {tag!r}", where, fix)
+        case "value_error" if isinstance(first["input"], Mapping) and len(str(first["input"])) > _SHOWN_CHARACTERS:
+            what = first["msg"].removeprefix("Value error, ")
+            return UsageError(f"`{key}`: {what}" if key else what, where, "correct the recipe")
         case _:
             what = f"`{key}` is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
             is_unquoted = first["type"] == "string_type" and isinstance(first["input"], int | float)
             return UsageError(what, where, "put it in quotes" if is_unquoted else "correct the value")
 
 
+def _tag_key(complaint: ErrorDetails) -> str:
+    """The key whose value says which of several sections this is."""
+    return str(complaint["ctx"]["discriminator"]).strip("'")
+
+
 def _keys_beside(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Keys that the section holding `location` knows; where it may be one of several, the keys of all."""
+    """Keys that the section holding `location` knows; where it may be one of several that no tag tells apart, the keys
+    of all.
+    """
     sections = [recipe]
     for part in location[:-1]:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
-        if fields:  # else a position in a list, or the tag of a union: the section is still the one of the field
+        if fields:
             sections = [section for field in fields for section in _sections_in(field.annotation)]
+        else:  # a position in a list, or the tag of a union
+            sections = [section for section in sections if _is_tagged(section, part)] or sections
     return sorted({key for section in sections for key in section.model_fields})
+
+
+def _is_tagged(section: type[pydantic.BaseModel], tag: int | str) -> bool:
+    return any(tag in get_args(field.annotation) for field in section.model_fields.values())
 
 
 def _sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
