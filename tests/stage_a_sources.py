@@ -64,8 +64,8 @@ def write_site(folder: Path, site: str, questions: int = 25) -> None:
         if number < questions - 1:
             rows.append(
                 f'<row Id="{first}" PostTypeId="1" CreationDate="{date}" Score="{number % 4}" ViewCount="9"'
-                f' Body="&lt;p&gt;{sentence(number, 25)}&lt;/p&gt;" Title="Question {number}" Tags="&lt;a&gt;&lt;b&gt;"'
-                f' AcceptedAnswerId="{first + 2}" AnswerCount="2" />'
+                f' Body="&lt;p&gt;{sentence(number, 25)}&lt;/p&gt;" Title="Question {number} of {site}"'
+                f' Tags="&lt;a&gt;&lt;b&gt;" AcceptedAnswerId="{first + 2}" AnswerCount="2" />'
             )
         for answer in (1, 2):
             rows.append(

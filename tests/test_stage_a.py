@@ -1,41 +1,249 @@
-"""Stage A as a whole: five sources through assets and command line, to the same digests whatever runs them."""
+"""Stage A as a whole: one recipe over five sources, to the same digests whatever runs it, and what holds of them."""
 
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dagster as dg
+import msgspec
 import pytest
-from stage_a_sources import write_hub, write_recipe, write_sources
+from stage_a_build import build, digests, ledger
+from stage_a_sources import SITES, write_hub, write_recipe, write_sources
 
+from pipeline_assets import stage_a
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.partitions import STAGE_A_SOURCES
+from pipeline_assets.schedules import stage_a_sources
+from resources.corpus_store import CorpusStore
+from resources.hub import Hub
 from resources.loopback_hub import LoopbackHub
+
+SOURCES = ("pages", "wikipedia_en", *SITES, "notes")
+NOWHERE = "http://127.0.0.1:9"
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> LoopbackHub:
-    folder = tmp_path_factory.mktemp("hub")
-    write_hub(folder)
-    with LoopbackHub(folder) as running:
-        yield running
-
-
-def build(root: Path, hub: LoopbackHub, workers: int) -> dict[str, Artifact]:
+def sources_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the sources, the recipe, and all that it reads of the hub in its cache. Tests only read it."""
+    root = tmp_path_factory.mktemp("stage_a")
     write_sources(root)
-    recipe = StageARecipe.read(write_recipe(root, hub.commits()["maker/pages"]))
-    settings = RunSettings(EngineSettings(workers), HubFiles(root / "hub_cache", endpoint=hub.endpoint))
-    return {target.role: KINDS[target.kind].build(target, root, False, settings) for target in recipe.targets()}
+    write_hub(root / "hub")
+    with LoopbackHub(root / "hub") as hub:
+        write_recipe(root, hub.commits()["maker/pages"])
+        build(recipe_in(root), root, HubFiles(root / "hub_cache", endpoint=hub.endpoint))
+    return root
 
 
-def test_all(tmp_path: Path, hub: LoopbackHub) -> None:
-    built = build(tmp_path / "a", hub, 0)
-    again = build(tmp_path / "b", hub, 2)
-    for role, artifact in built.items():
-        print(role, artifact.manifest.identity.counts)
-        assert files_match_manifest(artifact).holds
-        if "ledger" in artifact.manifest.identity.counts:
-            assert ledger_adds_up(artifact).holds, ledger_adds_up(artifact).because
-        assert again[role].manifest.digest == artifact.manifest.digest
+@pytest.fixture(scope="module")
+def built(sources_root: Path) -> dict[str, Artifact]:
+    """Every artifact by its role. Tests only read them."""
+    return build(recipe_in(sources_root), sources_root)
+
+
+@pytest.fixture
+def root(sources_root: Path, tmp_path: Path) -> Path:
+    """A copy of the root with nothing built."""
+    ignored = shutil.ignore_patterns("stage_a", "rebuilds")
+    return Path(shutil.copytree(sources_root, tmp_path / "data", ignore=ignored))
+
+
+@pytest.fixture
+def built_root(sources_root: Path, built: dict[str, Artifact], tmp_path: Path) -> Path:
+    """A copy of the root with everything built."""
+    return Path(shutil.copytree(sources_root, tmp_path / "data"))
+
+
+def recipe_in(root: Path) -> StageARecipe:
+    return StageARecipe.read(root / "recipes" / "mixed.yaml")
+
+
+def offline(root: Path) -> HubFiles:
+    return HubFiles(root / "hub_cache", endpoint=NOWHERE)
+
+
+def documents(artifact: Artifact) -> Iterator[Document]:
+    for path in shard_rows(artifact):
+        for block in read_line_blocks(artifact.path(path)):
+            yield from msgspec.json.Decoder(Document).decode_lines(block)
+
+
+def test_what_becomes_of_the_rows_of_each_source(built: dict[str, Artifact]) -> None:
+    found = {role: ledger(artifact) for role, artifact in built.items() if role.split("/")[1] in ("normalized",)}
+
+    site = {
+        "in": 74,
+        "out": 18,
+        "merged": 36,
+        "dropped": {"low_question_score": 18},
+        "rejected": {"no_question": 2},
+    }
+    assert found == {
+        "stage_a/normalized/pages": {
+            "in": 120,
+            "out": 106,
+            "dropped": {"score >= 3": 12},
+            "rejected": {"duplicate_doc_id": 1, "no_text": 1},
+        },
+        "stage_a/normalized/wikipedia_en": {"in": 30, "out": 24, "dropped": {}, "rejected": {"title_only": 6}},
+        "stage_a/normalized/beer.stackexchange.com": site,
+        "stage_a/normalized/coffee.stackexchange.com": site,
+        "stage_a/normalized/notes": {"in": 40, "out": 40, "dropped": {}, "rejected": {}},
+    }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_ledgers_of_a_source_add_up_from_its_rows_to_what_is_kept(source: str, built: dict[str, Artifact]) -> None:
+    normalized, filtered = (built[f"stage_a/{step}/{source}"] for step in ("normalized", "filtered"))
+
+    verdicts = [judge(one) for one in (normalized, filtered) for judge in (ledger_adds_up, files_match_manifest)]
+
+    assert [verdict.because for verdict in verdicts if not verdict.holds] == []
+    assert ledger(normalized)["out"] == ledger(filtered)["in"]
+    assert ledger(filtered)["out"] == sum(shard_rows(filtered).values()) == len(list(documents(filtered)))
+
+
+@pytest.mark.parametrize(
+    ("source", "doc_id", "license_tag", "evidence"),
+    [
+        ("pages", "page-1", "odc-by", "recipe"),
+        ("wikipedia_en", "wikipedia:en:0", "cc-by-sa-4.0", "date: 2026-11-01"),
+        ("beer.stackexchange.com", "stackexchange:beer.stackexchange.com:4", "cc-by-sa-2.5", "date: 2011-03-04"),
+        ("notes", "note-0", "mit", "row: license"),
+        ("notes", "note-1", "cc-by-sa-4.0", "row: license"),
+        ("notes", "note-2", "cc0-1.0", "recipe"),
+        ("notes", "note-3", "unknown", "row: license is 'my own'"),
+    ],
+)
+def test_each_document_has_a_licence_of_the_table_and_what_that_rests_on(
+    source: str, doc_id: str, license_tag: str, evidence: str, built: dict[str, Artifact]
+) -> None:
+    found = next(one for one in documents(built[f"stage_a/filtered/{source}"]) if one.doc_id == doc_id)
+
+    assert (found.source, found.license_tag, found.meta["license_evidence"]) == (source, license_tag, evidence)
+
+
+def test_the_report_counts_what_the_filters_kept(built: dict[str, Artifact]) -> None:
+    numbers = json.loads(built["stage_a/report"].path("report.json").read_text())
+
+    kept = {source: built[f"stage_a/filtered/{source}"].manifest.identity.counts["documents"] for source in SOURCES}
+    assert {name: counts["documents"] for name, counts in numbers["sources"].items()} == kept
+    assert numbers["totals"]["documents"] == 205
+    assert len(numbers["ledgers"]) == 10
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
+    found = build(recipe_in(root), root, offline(root), EngineSettings(workers, start_method="fork"))
+
+    assert digests(found) == digests(built)
+
+
+def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), list(SOURCES))
+    store = CorpusStore(data_root=str(root), stage_a_recipe=str(root / "recipes" / "mixed.yaml"), workers=0)
+
+    def materialize(partition: str | None, *assets: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+        return dg.materialize(
+            [*stage_a.ASSETS, *stage_a.CHECKS],
+            selection=dg.AssetSelection.assets(*assets),
+            partition_key=partition,
+            instance=instance,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            resources={"store": store, "hub": Hub(endpoint=NOWHERE)},
+        )
+
+    too_early = materialize(None, stage_a.report)
+    by_source = [materialize(source, stage_a.raw, stage_a.normalized, stage_a.filtered) for source in SOURCES]
+    in_time = materialize(None, stage_a.report)
+
+    versions = {
+        "/".join([*event.asset_key.path, *([event.partition] if event.partition else [])]): event.tags[
+            "dagster/data_version"
+        ]
+        for result in (*by_source, in_time)
+        for event in (step.materialization for step in result.get_asset_materialization_events())
+    }
+    assert too_early.get_asset_materialization_events() == []
+    assert versions == digests(built)
+    checks = [check for result in (*by_source, in_time) for check in result.get_asset_check_evaluations()]
+    assert len(checks) == 5 * 5 + 1
+    assert [check.description for check in checks if not check.passed] == []
+
+
+def test_the_command_builds_what_is_missing_to_the_same_digests(
+    built: dict[str, Artifact], built_root: Path, corpusmill: Corpusmill
+) -> None:
+    for step in ("raw", "normalized", "filtered"):
+        shutil.rmtree(built_root / "stage_a" / "mixed" / step / "notes")
+    shutil.rmtree(built_root / "stage_a" / "mixed" / "report")
+
+    result = corpusmill("run", "mixed", "--data", built_root, "--workers", 0, "--json", env={"HF_ENDPOINT": NOWHERE})
+
+    assert result.returncode == 0, result.stderr
+    shown = {
+        "/".join([row["artifact"], *([row["partition"]] if row["partition"] else [])]): row["digest"]
+        for row in json.loads(result.stdout)
+    }
+    assert shown == digests(built)
+    assert result.stderr.count("check mixed") == 6
+    assert "FAILED" not in result.stderr
+
+
+def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
+    built: dict[str, Artifact], built_root: Path, corpusmill: Corpusmill
+) -> None:
+    report, options = built_root / "stage_a" / "mixed" / "report" / "mixed", ("--upstream", "--data", built_root)
+
+    verified = corpusmill("verify", report, *options)
+    rebuilt = corpusmill("rebuild", report, *options, "--workers", 0, env={"HF_ENDPOINT": NOWHERE})
+
+    assert verified.returncode == 0, verified.stderr
+    assert verified.stdout.count("\nintact  stage_a/") == 15
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert rebuilt.stdout.count("identical   ") == 16
+
+
+def test_the_sensor_adds_a_partition_for_each_source_of_the_recipe_once(sources_root: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["notes", "of_another_recipe"])
+    store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
+
+    first = stage_a_sources(dg.build_sensor_context(instance=instance), store=store)
+    [request] = first.dynamic_partitions_requests
+    instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+    second = stage_a_sources(dg.build_sensor_context(instance=instance), store=store)
+
+    assert request.partition_keys == ["pages", "wikipedia_en", *SITES]
+    assert second.skip_message == "every source has its partition"
+
+
+def test_the_sensor_says_what_is_wrong_with_a_recipe(tmp_path: Path) -> None:
+    store = CorpusStore(data_root=str(tmp_path), stage_a_recipe="mixd")
+
+    skipped = stage_a_sources(dg.build_sensor_context(instance=dg.DagsterInstance.ephemeral()), store=store)
+
+    assert "there is no such recipe" in skipped.skip_message
+
+
+def test_a_source_that_is_no_partition_of_the_recipe_names_those_that_are(sources_root: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["of_another_recipe"])
+    store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
+
+    with pytest.raises(dg.Failure) as failure:
+        dg.materialize([stage_a.raw], partition_key="of_another_recipe", instance=instance, resources={
+            "store": store, "hub": Hub(endpoint=NOWHERE),
+        })  # fmt: skip
+
+    assert failure.value.description == f"choose a partition of recipe mixed: {', '.join(SOURCES)}"

@@ -8,8 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from stage_a_build import build, recipe_with
+from stage_a_sources import SITES, write_hub, write_sources
 
+from pipeline_assets.corpus.corpus_report import REPORT_STAGE
+from pipeline_assets.corpus.filters.filter_shard import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
+from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
+from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
@@ -71,12 +77,32 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
 
 
+@pytest.fixture(scope="module")
+def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Every artifact of a stage A recipe over one made source of each kind, by its role."""
+    root = tmp_path_factory.mktemp("stage_a")
+    write_sources(root)
+    write_hub(root / "hub")
+    with LoopbackHub(root / "hub") as hub:
+        recipe = recipe_with(root, commit=hub.commits()["maker/pages"])
+        built = build(recipe, root, HubFiles(root / "cache", endpoint=hub.endpoint))
+    return {role: artifact.manifest for role, artifact in built.items()}
+
+
 def golden_of(manifest: Manifest) -> str:
     """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out."""
     identity = manifest.identity
     decisions = {name: value for name, value in identity.decisions.items()}
     files = [[file.path, file.rows, file.content_sha256] for file in identity.files]
     return sha256_of([decisions, identity.counts, files])
+
+
+def check_golden(name: str, manifest: Manifest, record_property: Callable[[str, object], None]) -> None:
+    found = golden_of(manifest)
+    record_property(name, found)
+    assert found == json.loads(GOLDEN.read_text()).get(name), (
+        f"the content of {name} changed: raise the stage's version, and write its line in {GOLDEN.name}: {found}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,9 +118,26 @@ def golden_of(manifest: Manifest) -> str:
 def test_a_stage_makes_the_content_of_its_version(
     name: str, version: int, manifests: dict[str, Manifest], record_property: Callable[[str, object], None]
 ) -> None:
-    found = golden_of(manifests[name])
+    check_golden(f"{name}/{version}", manifests[name], record_property)
 
-    record_property(f"{name}/{version}", found)
-    assert found == json.loads(GOLDEN.read_text())[f"{name}/{version}"], (
-        f"the content of {name} changed: raise the stage's version, and write its line in {GOLDEN.name}: {found}"
-    )
+
+@pytest.mark.parametrize(
+    ("step", "version"),
+    [("raw", RAW_STAGE.version), ("normalized", NORMALIZE_STAGE.version), ("filtered", FILTER_STAGE.version)],
+)
+@pytest.mark.parametrize("source", ["pages", "wikipedia_en", *SITES, "notes"])
+def test_a_stage_makes_the_content_of_its_version_of_each_source(
+    source: str,
+    step: str,
+    version: int,
+    stage_a: dict[str, Manifest],
+    record_property: Callable[[str, object], None],
+) -> None:
+    role = f"stage_a/{step}/{source}"
+    check_golden(f"{role}/{version}", stage_a[role], record_property)
+
+
+def test_the_report_has_the_content_of_its_version(
+    stage_a: dict[str, Manifest], record_property: Callable[[str, object], None]
+) -> None:
+    check_golden(f"stage_a/report/{REPORT_STAGE.version}", stage_a["stage_a/report"], record_property)

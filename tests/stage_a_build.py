@@ -1,0 +1,59 @@
+"""Stage A without Dagster: a recipe over made sources, and its artifacts by their roles."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stage_a_sources import recipe_content, source_named, write_recipe
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+
+INLINE = EngineSettings(workers=0)
+NO_COMMIT = "ab" * 20
+Change = Callable[[dict[str, Any]], None]
+
+
+def only(*names: str, **changes: object) -> Change:
+    """Leaves a recipe with these sources alone; keyword arguments change keys of the first of them."""
+
+    def change(content: dict[str, Any]) -> None:
+        content["sources"] = [source_named(content, name) for name in names]
+        content["sources"][0].update(changes)
+
+    return change
+
+
+def recipe_with(root: Path, change: Change = lambda content: None, commit: str = NO_COMMIT) -> StageARecipe:
+    """The recipe over the made sources, written below a root and read."""
+    return StageARecipe.read(write_recipe(root, commit, change))
+
+
+def recipe_of(*sources: Mapping[str, Any], **changes: object) -> StageARecipe:
+    """A recipe over other sources than the made ones."""
+    return StageARecipe.model_validate(recipe_content(NO_COMMIT) | {"sources": list(sources)} | changes)
+
+
+def build(
+    recipe: StageARecipe,
+    root: Path,
+    hub: HubFiles | None = None,
+    engine: EngineSettings = INLINE,
+    replace: bool = False,
+) -> dict[str, Artifact]:
+    """Every artifact of a recipe by its role, upstream first."""
+    settings = RunSettings(engine, hub)
+    return {target.role: KINDS[target.kind].build(target, root, replace, settings) for target in recipe.targets()}
+
+
+def digests(built: Mapping[str, Artifact]) -> dict[str, str]:
+    return {role: artifact.manifest.digest for role, artifact in built.items()}
+
+
+def ledger(artifact: Artifact) -> dict[str, Any]:
+    counted: dict[str, Any] = artifact.manifest.identity.counts["ledger"]
+    return counted
