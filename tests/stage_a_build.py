@@ -50,6 +50,17 @@ def build(
     return {target.role: KINDS[target.kind].build(target, root, replace, settings) for target in recipe.targets()}
 
 
+def normalize(
+    recipe: StageARecipe, root: Path, hub: HubFiles | None = None, engine: EngineSettings = INLINE
+) -> Artifact:
+    """The Documents of the recipe's first source, which is not filtered."""
+    settings, source = RunSettings(engine, hub), recipe.sources[0]
+    raw, normalized = recipe.raw(source), recipe.normalized(source)
+    assert raw is not None
+    KINDS[raw.kind].build(raw, root, False, settings)
+    return KINDS[normalized.kind].build(normalized, root, False, settings)
+
+
 def digests(built: Mapping[str, Artifact]) -> dict[str, str]:
     return {role: artifact.manifest.digest for role, artifact in built.items()}
 

@@ -42,7 +42,11 @@ class SourceSection(RecipePart):
 
 
 class HubSource(SourceSection, HubRows):
-    """Rows of a hub dataset at a commit: all, or a sample drawn by row group."""
+    """Rows of a hub dataset at a commit: all, or a sample drawn by row group.
+
+    Attributes:
+        columns: text, id and date are columns of the files themselves; the licence may lie in a nested one.
+    """
 
     kind: Literal["hub"]
     columns: LicensedColumns

@@ -67,6 +67,8 @@ def thread_documents(
         sizes: posts, by thread.
         texts: of the posts.
     """
+    if not sizes:
+        return
     created = [date or "" for date in posts.texts("CreationDate", places)]
     tags = posts.texts("ContentLicense", places)
     licences = [licence_of_post(tag, date[:10]) for tag, date in zip(tags, created, strict=True)]

@@ -1,0 +1,100 @@
+"""From a source's converted shards to its artifact: too many rejects, repeated ids, nothing left."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_a_build import ledger
+
+from pipeline_assets.corpus.readers.local_rows import local_doc_id
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
+
+Normalized = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+BY_KEY = {"text": "text", "id": "key", "created_at": None, "license": None}
+
+
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_too_many_rejects_stop_the_build_and_show_the_first_five(normalized: Normalized, tmp_path: Path) -> None:
+    rows = [{"text": None, "key": str(n)} if n < 7 else {"text": "Text.", "key": str(n)} for n in range(100)]
+
+    with pytest.raises(InputError) as error:
+        normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY, max_reject_fraction="0.05")
+
+    shown = "; ".join(f"a.jsonl row {27 * number}: no_text (null)" for number in range(5))
+    assert error.value.what == (f"7 of 100 rows are rejected, above max_reject_fraction 0.05 (the first: {shown})")
+    assert error.value.where == str(tmp_path / "data" / "stage_a" / "mixed" / "normalized" / "notes")
+    assert not Path(error.value.where).exists()
+
+
+def test_rejects_up_to_the_fraction_are_kept_aside(normalized: Normalized, rejects_of: Read) -> None:
+    rows = [{"text": None if n < 5 else "Text.", "key": str(n)} for n in range(100)]
+
+    found = normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY, max_reject_fraction="0.05")
+
+    assert ledger(found) == {"in": 100, "out": 95, "dropped": {}, "rejected": {"no_text": 5}}
+    assert len(rejects_of(found)) == 5
+
+
+def test_pages_with_nothing_but_a_title_do_not_count_as_bad(normalized: Normalized) -> None:
+    pages = [
+        f'<doc id="{n}" url="https://en.wikipedia.org/wiki?curid={n}" title="T">\nT\n\n{"Text." if n < 2 else ""}\n</doc>\n'
+        for n in range(10)
+    ]
+
+    found = normalized("wikipedia_en", {"AA/wiki_00": "".join(pages)}, max_reject_fraction="0")
+
+    assert ledger(found) == {"in": 10, "out": 2, "dropped": {}, "rejected": {"title_only": 8}}
+
+
+def test_nothing_left_is_an_error_and_nothing_is_sealed(normalized: Normalized, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        normalized("notes", {"a.jsonl": lines({"text": ""}, {"text": None})}, columns=BY_KEY, max_reject_fraction="1")
+
+    assert error.value.what == "no row passed the rules"
+    assert not Path(error.value.where).exists()
+
+
+def test_of_documents_with_one_id_of_the_source_the_first_is_kept(
+    normalized: Normalized, documents_of: Read, rejects_of: Read
+) -> None:
+    rows = [{"text": f"Text {n}.", "key": "same" if n in (1, 3) else str(n)} for n in range(4)]
+
+    found = normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)
+
+    assert [one["text"] for one in documents_of(found)] == ["Text 0.", "Text 1.", "Text 2."]
+    assert rejects_of(found) == [
+        {"file": "a.jsonl", "row": 99, "reason": "duplicate_doc_id", "detail": "same"},
+    ]  # fmt: skip
+    assert ledger(found) == {"in": 4, "out": 3, "dropped": {}, "rejected": {"duplicate_doc_id": 1}}
+
+
+def test_of_equal_texts_without_id_each_is_kept_and_numbered(normalized: Normalized, documents_of: Read) -> None:
+    texts = {"a.jsonl": lines(*({"text": "x" * 3000} for _ in range(2))), "b.jsonl": lines({"text": "x" * 3000})}
+    derived = local_doc_id("notes", "x" * 3000)
+
+    found = normalized("notes", texts, columns=BY_KEY)
+
+    assert [one["doc_id"] for one in documents_of(found)] == [derived, f"{derived}#2", f"{derived}#3"]
+
+
+def test_texts_that_differ_by_nul_alone_are_repeats(normalized: Normalized, documents_of: Read) -> None:
+    rows = [{"text": "A\0B"}, {"text": "AB"}, *({"text": f"Text {n}."} for n in range(100))]
+    derived = local_doc_id("notes", "AB")
+
+    found = normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)
+
+    assert [one["doc_id"] for one in documents_of(found)][:2] == [derived, f"{derived}#2"]
+    assert found.manifest.identity.counts["nul_documents"] == 1
+
+
+def test_nul_characters_in_too_many_documents_stop_the_build(normalized: Normalized) -> None:
+    rows = [{"text": f"Te\0xt {n}." if n < 2 else f"Text {n}."} for n in range(100)]
+
+    with pytest.raises(InputError, match=r"2 of 100 documents hold NUL characters, more than 1 %"):
+        normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)

@@ -1,0 +1,168 @@
+"""Files of Wikipedia extractions, JSON lines, Parquet and text → Document shards, by pieces planned from sizes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_a_build import ledger
+
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.normalize.file_pieces import page_ledger, piece_shards
+from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+Normalized = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+COLUMNS = {"text": "text", "id": None, "created_at": None, "license": None}
+
+
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def page(number: int, body: str, url: str = "https://en.wikipedia.org/wiki?curid={}") -> str:
+    title = f"Page {number}"
+    return f'<doc id="{number}" url="{url.format(number)}" title="{title}">\n{title}\n\n{body}\n\n</doc>\n'
+
+
+def test_a_shard_is_closed_by_the_piece_that_brings_it_to_its_size() -> None:
+    file = SourceFile(Path("a.jsonl"), "a.jsonl", 100)
+    pieces = [ByteRange(file, start, start + size) for start, size in ((0, 4), (4, 6), (10, 12), (22, 3))]
+
+    shards = piece_shards(pieces, 10)
+
+    assert [(shard.name, len(shard.pieces)) for shard in shards] == [("00000", 2), ("00001", 1), ("00002", 1)]
+
+
+def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Normalized, documents_of: Read) -> None:
+    rows = [{"text": f"Text {number}."} for number in range(6)]
+
+    found = normalized("notes", {"b.jsonl": lines(*rows[3:]), "a.jsonl": lines(*rows[:3])}, columns=COLUMNS)
+
+    assert [one["text"] for one in documents_of(found)] == [row["text"] for row in rows]
+    assert documents_of(found)[3] == {
+        "text": "Text 3.",
+        "source": "notes",
+        "domain": "books",
+        "doc_id": "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c",
+        "license_tag": "cc0-1.0",
+        "created_at": None,
+        "meta": {"license_evidence": "recipe", "source_file": "b.jsonl", "source_row": 0},
+    }
+
+
+def test_a_file_is_cut_into_the_same_documents_whatever_the_size_of_shards(
+    normalized: Normalized, documents_of: Read, tmp_path: Path
+) -> None:
+    text = lines(*({"text": f"Text {number}."} for number in range(500)))
+
+    found = normalized("notes", {"a.jsonl": text}, columns=COLUMNS)
+
+    assert len(shard_rows(found)) == 6
+    assert [one["text"] for one in documents_of(found)] == [f"Text {number}." for number in range(500)]
+    assert ledger(found) == {"in": 500, "out": 500, "dropped": {}, "rejected": {}}
+
+
+def test_columns_may_be_nested_and_a_licence_is_mapped_with_what_it_rests_on(
+    normalized: Normalized, documents_of: Read
+) -> None:
+    row = {"body": {"text": "Text.", "n": 1}, "m": {"id": 7, "date": "2020", "licence": "MIT"}}
+    columns = {"text": "body.text", "id": "m.id", "created_at": "m.date", "license": "m.licence"}
+
+    [found] = documents_of(normalized("notes", {"a.jsonl": lines(row)}, columns=columns))
+
+    assert (found["text"], found["doc_id"], found["created_at"], found["license_tag"]) == ("Text.", "7", "2020", "mit")
+    assert found["meta"] == {
+        "body": {"n": 1},
+        "m": {"licence": "MIT"},
+        "license_evidence": "row: m.licence",
+        "source_file": "a.jsonl",
+        "source_row": 0,
+    }
+
+
+def test_a_bad_row_is_kept_aside_with_its_file_and_place(normalized: Normalized, rejects_of: Read) -> None:
+    text = lines({"text": "Text."}) + '{"text": 7}\n{"text"\n' + lines({"text": "\0"})
+
+    found = normalized("notes", {"a.jsonl": text}, columns=COLUMNS, max_reject_fraction="1")
+
+    assert [(reject["row"], reject["reason"]) for reject in rejects_of(found)] == [
+        (18, "wrong_type"),
+        (30, "not_json"),
+        (38, "empty_text"),
+    ]
+    assert ledger(found)["in"] == 4
+
+
+def test_empty_files_are_shards_without_documents(normalized: Normalized) -> None:
+    files = {"a.jsonl": "", "b.jsonl": lines({"text": "x" * 3000}), "c.jsonl": ""}
+
+    found = normalized("notes", files, columns=COLUMNS)
+
+    assert shard_rows(found) == {"shards/00000.jsonl.zst": 1, "shards/00001.jsonl.zst": 0}
+
+
+def test_files_with_nothing_in_them_are_an_error(normalized: Normalized) -> None:
+    with pytest.raises(InputError) as error:
+        normalized("notes", {"a.jsonl": "", "b.jsonl": "\n\n"}, columns=COLUMNS)
+
+    assert error.value.what == "no row passed the rules"
+    assert error.value.fix == "look at the rejects, or correct the source in the recipe"
+
+
+def test_text_files_are_documents_whole_or_by_paragraph(normalized: Normalized, documents_of: Read) -> None:
+    files = {"a.txt": "One.\n\nTwo.\nStill two.\n"}
+
+    whole = normalized("notes", files, files=["*"], columns=None, text_unit="file")
+    by_paragraph = normalized("notes", {}, root="paragraphs", files=["*"], columns=None, text_unit="paragraph")
+
+    assert [one["text"] for one in documents_of(whole)] == ["One.\n\nTwo.\nStill two.\n"]
+    assert [one["text"] for one in documents_of(by_paragraph)] == ["One.", "Two.\nStill two."]
+
+
+def test_a_file_of_another_kind_is_a_usage_error_that_names_it(normalized: Normalized, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        normalized("notes", {"a.docx": "?"}, columns=COLUMNS, files=["*"])
+
+    assert error.value.where == str(tmp_path / "source" / "a.docx")
+
+
+def test_pages_in_are_articles_and_rejects(normalized: Normalized, documents_of: Read, rejects_of: Read) -> None:
+    files = {"AA/wiki_00": page(1, "Text of one.") + page(2, ""), "AB/wiki_00": page(3, "Text of three.")}
+
+    found = normalized("wikipedia_en", files)
+
+    assert [one["doc_id"] for one in documents_of(found)] == ["wikipedia:en:1", "wikipedia:en:3"]
+    assert [(reject["file"], reject["reason"]) for reject in rejects_of(found)] == [("AA/wiki_00", "title_only")]
+    assert found.manifest.identity.counts["pages"] == 3
+    assert ledger(found) == {"in": 3, "out": 2, "dropped": {}, "rejected": {"title_only": 1}}
+
+
+def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> None:
+    with pytest.raises(InputError) as error:
+        normalized("wikipedia_en", {"AA/wiki_00": ""})
+
+    assert error.value.what == "there is no page in the whole extraction"
+
+
+def test_pages_that_the_reader_loses_do_not_add_up() -> None:
+    found = page_ledger({"pages": 5, "documents": 2, "rejected/title_only": 1, "rejected/no_text": 1})
+
+    assert not found.adds_up
+    assert str(found) == "5 pages in = 2 articles + 2 rejected"
+    with pytest.raises(InputError, match="pages are lost or made up"):
+        found.check("here")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized) -> None:
+    files = {"AA/wiki_00": "".join(page(number, f"Text {number}. " * 20) for number in range(60))}
+    alone = normalized("wikipedia_en", files)
+
+    found = normalized("wikipedia_en", files, EngineSettings(workers, start_method="fork"), root="workers")
+
+    assert len(shard_rows(alone)) > 5
+    assert found.manifest.digest == alone.manifest.digest

@@ -1,0 +1,212 @@
+"""Rows of a hub dataset → Documents: columns, licences of rows, and rows that kill their worker."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from stage_a_build import ledger, normalize, only, recipe_with
+
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.normalize.converted import NormalizeSettings
+from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows, derive_from, normalize_rows
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.stage_a_sources import HubSource
+from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, fetch_pieces, shards_of
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
+from pipeline_assets.corpus.spine.stage import WHOLE, Window
+
+Normalized = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+PLAIN = {"text": "text", "id": "id", "created_at": None, "license": None}
+ALL = {"columns": PLAIN, "rules": [], "language": None, "amount": {"files": 9}, "max_reject_fraction": "1"}
+
+
+def pages(rows: int, **columns: object) -> pa.Table:
+    texts = [f"Text of page {number}." for number in range(rows)]
+    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(rows)], **columns})
+
+
+@pytest.fixture
+def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalized:
+    """Publishes tables and normalises them; keyword arguments change keys of the source's section."""
+
+    def run(tables: dict[str, pa.Table], engine: EngineSettings | None = None, root: str = "data", **changes: object):
+        recipe = recipe_with(tmp_path, only("pages", **(ALL | changes)), publish(tables))
+        return normalize(recipe, tmp_path / root, hub_files, engine or EngineSettings(workers=0))
+
+    return run
+
+
+@pytest.fixture
+def shard(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> tuple[HubSource, SnapshotShard]:
+    """The one shard of five pages, one of them without text."""
+    table = pages(5).set_column(0, "text", pa.array(["a", "b", None, "d", "e"]))
+    [source] = recipe_with(tmp_path, only("pages", **ALL), publish({"data/a.parquet": table})).sources
+    assert isinstance(source, HubSource)
+    recipe = source.snapshot(1000)
+    plan = plan_snapshot(hub_files, recipe, 0, 1, 60)
+    [shard] = shards_of(plan, fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
+    return source, shard
+
+
+def read(shard: tuple[HubSource, SnapshotShard], window: Window, folder: BuildFolder) -> Receipt:
+    source, pieces = shard
+    columns = source.columns
+    return normalize_rows(pieces, window, folder, source.snapshot(1000), columns, licence_table(), zstd_level=3)
+
+
+def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(
+    hub_source: Normalized, documents_of: Read
+) -> None:
+    found = hub_source({"data/a.parquet": pages(1, score=[3.5], tags=[["a", None]])})
+
+    assert documents_of(found) == [
+        {
+            "text": "Text of page 0.",
+            "source": "pages",
+            "domain": "web",
+            "doc_id": "page-0",
+            "license_tag": "odc-by",
+            "created_at": None,
+            "meta": {
+                "score": 3.5,
+                "tags": ["a", None],
+                "license_evidence": "recipe",
+                "source_file": "data/a.parquet",
+                "source_row": 0,
+            },
+        }
+    ]
+
+
+def test_a_row_without_an_id_has_one_of_its_text_that_no_commit_changes(
+    hub_source: Normalized, documents_of: Read
+) -> None:
+    [found] = documents_of(hub_source({"data/a.parquet": pages(1)}, columns=PLAIN | {"id": None}))
+
+    assert found["doc_id"] == "cc00b4c349346a37cb0264196e57a1e846f2500e6fc60da8d906229807d9230c"
+
+
+@pytest.mark.parametrize("column", ["license", "meta.license", "flat.license"])
+def test_a_row_says_its_own_licence_in_a_column_that_may_be_nested(
+    column: str, hub_source: Normalized, documents_of: Read
+) -> None:
+    said = ["MIT", None, "my own"]
+    columns = {"license": said, "meta": [{"license": one} for one in said], "flat.license": said}
+
+    found = hub_source({"data/a.parquet": pages(3, **columns)}, columns=PLAIN | {"license": column})
+
+    assert [(one["license_tag"], one["meta"]["license_evidence"]) for one in documents_of(found)] == [  # type: ignore[index]
+        ("mit", f"row: {column}"),
+        ("odc-by", "recipe"),
+        ("unknown", f"row: {column} is 'my own'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "fix"),
+    [
+        ("license", "licence", "set `columns.license` in the recipe to one that is there, or to null"),
+        ("license", "meta.license", "set `columns.license` in the recipe to one that is there, or to null"),
+        ("id", "meta.id", "set `columns.id` in the recipe to one that is there, or to null"),
+        ("text", "body", "set `columns.text` in the recipe to the column that holds the text"),
+    ],
+)
+def test_a_column_that_no_file_has_is_an_error_that_names_those_present(
+    field: str, column: str, fix: str, hub_source: Normalized
+) -> None:
+    with pytest.raises(InputError) as error:
+        hub_source({"data/a.parquet": pages(2)}, columns=PLAIN | {field: column})
+
+    assert (error.value.what, error.value.fix) == (f"there is no column `{column}`; it has text, id", fix)
+    assert error.value.where.startswith("maker/pages@") and error.value.where.endswith(":data/a.parquet")
+
+
+def test_rows_that_a_rule_or_the_language_keeps_out_are_counted(hub_source: Normalized) -> None:
+    table = pages(4, score=[1, 3, 3, None], language=["en", "en", "de", "en"])
+
+    found = hub_source({"data/a.parquet": table}, rules=["score >= 3"], language="en")
+
+    assert ledger(found) == {
+        "in": 4,
+        "out": 1,
+        "dropped": {"score >= 3": 2, "language": 1},
+        "rejected": {},
+    }
+    assert found.manifest.identity.decisions["language_filter_applied"] is True
+
+
+def test_a_row_that_kills_its_worker_is_rejected_unread(
+    shard: tuple[HubSource, SnapshotShard], folder: BuildFolder, jsonl: Callable[[Path], list[dict[str, object]]]
+) -> None:
+    receipt = read(shard, Window(fatal=frozenset({1})), folder)
+
+    assert [one["doc_id"] for one in jsonl(folder.path(receipt.files[0].path))] == ["page-0", "page-3", "page-4"]
+    assert [(reject["row"], reject["reason"]) for reject in jsonl(folder.path(receipt.files[2].path))] == [
+        (1, "killed_worker"),
+        (2, "no_text"),
+    ]
+    assert receipt.counts["rows"] == 5
+
+
+@pytest.mark.parametrize(("start", "stop", "rows"), [(0, 2, 2), (2, 4, 2), (4, None, 1), (5, None, 0)])
+def test_a_window_reads_its_rows_alone(
+    start: int, stop: int | None, rows: int, shard: tuple[HubSource, SnapshotShard], folder: BuildFolder
+) -> None:
+    receipt = read(shard, Window(start, stop), folder)
+
+    counts = receipt.counts
+    assert counts.get("rows", 0) == rows == counts.get("documents", 0) + counts.get("rejected/no_text", 0)
+
+
+def test_the_windows_of_a_shard_are_the_shard(shard: tuple[HubSource, SnapshotShard], folder: BuildFolder) -> None:
+    whole = read(shard, WHOLE, folder).counts
+
+    parts = [read(shard, window, folder).counts for window in (Window(0, 2), Window(2))]
+
+    assert {name: sum(part.get(name, 0) for part in parts) for name in whole} == whole
+
+
+def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
+    shard: tuple[HubSource, SnapshotShard], hub_files: HubFiles, tmp_path: Path
+) -> None:
+    source, _ = shard
+    identity = Identity(StageVersion("raw", 1), {}, [], None, {}, {}, [])
+    raw = Artifact(tmp_path / "raw", Manifest("stage_a/raw", "pages", identity, [], {}))
+    building = Building(tmp_path, tmp_path / "normalized", lock=None)  # type: ignore[arg-type]
+    settings = NormalizeSettings(EngineSettings(workers=0), zstd_level=3, fetch_threads=1)
+
+    with pytest.raises(InputError) as error:
+        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), source.columns, licence_table(), settings)
+
+    assert str(error.value) == (
+        f"{tmp_path / 'raw'}: it names other files or row groups than the hub does now; build it again"
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_have_no_part_in_the_result(workers: int, hub_source: Normalized) -> None:
+    tables = {f"data/{number}.parquet": pages(200) for number in range(2)}
+    alone = hub_source(tables)
+
+    found = hub_source(tables, EngineSettings(workers, start_method="fork"), root="workers")
+
+    assert found.manifest.digest == alone.manifest.digest
+    assert ledger(found)["rejected"] == {"duplicate_doc_id": 200}
+
+
+def test_the_rule_for_ids_is_of_dataset_configuration_and_split(
+    shard: tuple[HubSource, SnapshotShard],
+) -> None:
+    source, _ = shard
+    derive_id = derive_from(source.snapshot(1000))
+
+    assert isinstance(derive_id, functools.partial)
+    assert derive_id.args == ("maker/pages", "default", "train")

@@ -1,0 +1,130 @@
+"""What becomes of rows: Documents and rejects in their order, NUL characters out, licences as the table has them."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.normalize import outcomes
+from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
+from pipeline_assets.corpus.readers.local_rows import local_doc_id
+from pipeline_assets.corpus.spine.building import BuildFolder
+from pipeline_assets.corpus.spine.rejects import Reject
+
+derive_id = functools.partial(local_doc_id, "notes")
+
+
+@dataclass(frozen=True)
+class LowScore:
+    reason: str = "low_score"
+
+
+def document(text: str, doc_id: str = "note-1", license_tag: str = "cc0-1.0", evidence: str = "recipe") -> Document:
+    meta = {"license_evidence": evidence, "source_file": "a.jsonl", "source_row": 7}
+    return Document(text, "notes", "books", doc_id, license_tag, None, meta)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What lies in the shard: Documents and rejects, and what was counted."""
+
+    documents: list[Document]
+    rejects: list[dict[str, object]]
+    counts: dict[str, int]
+    outcomes: int
+
+
+@pytest.fixture
+def write(folder: BuildFolder, licences: LicenceTable, tmp_path: Path) -> object:
+    def run(*given: Document | Reject | LowScore) -> Written:
+        with ShardWriter(folder, "00000", 3) as writer:
+            number = write_outcomes(given, writer, derive_id, licences)
+        receipt = writer.receipt()
+
+        def rows(file: int, kind: type) -> Iterable[object]:
+            for block in read_line_blocks(folder.path(receipt.files[file].path)):
+                yield from msgspec.json.Decoder(kind).decode_lines(block)
+
+        return Written(list(rows(0, Document)), list(rows(2, dict)), receipt.counts, number)  # type: ignore[arg-type]
+
+    return run
+
+
+def test_documents_and_rejects_keep_their_order_and_what_is_dropped_is_counted(write) -> None:
+    bad = Reject("a.jsonl", 3, "no_text", "null")
+
+    written = write(document("One.", "1"), bad, LowScore(), document("Two.", "2"), LowScore())
+
+    assert [one.doc_id for one in written.documents] == ["1", "2"]
+    assert written.rejects == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]
+    assert written.counts == {"documents": 2, "bytes": 8, "rejected/no_text": 1, "dropped/low_score": 2}
+    assert written.outcomes == 5
+
+
+def test_nothing_is_written_of_nothing(write) -> None:
+    written = write()
+
+    assert written == Written([], [], {}, 0)
+
+
+def test_nul_characters_are_removed_and_counted(write) -> None:
+    written = write(document("A\0B\0", "1"), document("Plain.", "2"))
+
+    assert [one.text for one in written.documents] == ["AB", "Plain."]
+    assert (written.counts["nul_documents"], written.counts["nul_characters_removed"]) == (1, 2)
+
+
+def test_a_derived_id_is_that_of_the_text_without_nul_and_a_source_id_stays(write) -> None:
+    written = write(document("A\0B", derive_id("A\0B")), document("A\0B", "note-1"))
+
+    assert [one.doc_id for one in written.documents] == [derive_id("AB"), "note-1"]
+
+
+def test_a_text_of_nothing_but_nul_is_rejected_at_its_row(write) -> None:
+    written = write(document("\0\0"))
+
+    assert written.documents == []
+    assert written.rejects == [
+        {"file": "a.jsonl", "row": 7, "reason": "empty_text", "detail": "nothing but NUL"},
+    ]  # fmt: skip
+    assert written.counts == {"rejected/empty_text": 1}
+
+
+@pytest.mark.parametrize(
+    ("said", "evidence", "tag", "rests_on"),
+    [
+        ("cc0-1.0", "recipe", "cc0-1.0", "recipe"),
+        ("CC Zero", "row: license", "cc0-1.0", "row: license"),
+        ("my own", "row: license", "unknown", "row: license is 'my own'"),
+        ("x" * 200, "row: license", "unknown", f"row: license is '{'x' * 80}'"),
+        ("unknown", "row: license", "unknown", "row: license"),
+    ],
+)
+def test_a_licence_is_the_tables_tag_and_one_it_does_not_have_is_unknown_with_what_was_said(
+    said: str, evidence: str, tag: str, rests_on: str, write
+) -> None:
+    written = write(document("Text.", license_tag=said, evidence=evidence))
+
+    [found] = written.documents
+    assert (found.license_tag, found.meta["license_evidence"]) == (tag, rests_on)
+    assert list(found.meta) == ["license_evidence", "source_file", "source_row"]
+
+
+def test_batches_have_no_part_in_the_result(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [document(f"Text \0 {number}.", str(number)) for number in range(50)]
+    at_once = write(*given)
+
+    monkeypatch.setattr(outcomes, "_BATCH_CHARACTERS", 1)
+
+    assert write(*given) == at_once
+
+
+def test_a_source_whose_rows_all_have_ids_derives_none(write) -> None:
+    assert no_derived_id("any text") == ""

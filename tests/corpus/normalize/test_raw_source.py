@@ -1,0 +1,153 @@
+"""Raw sources: the files of a folder by their hashes, or the row groups of a hub; nothing is copied."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pytest
+from stage_a_build import INLINE, only, recipe_with
+
+from pipeline_assets.corpus.normalize import raw_source
+from pipeline_assets.corpus.normalize.raw_source import raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.target import Content
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SourceFolder:
+    """Two files that the patterns match, one of them empty, and one that they don't."""
+    (tmp_path / "source" / "deep").mkdir(parents=True)
+    (tmp_path / "source" / "deep" / "b.jsonl").write_bytes(b'{"text": "B"}\n')
+    (tmp_path / "source" / "a.jsonl").write_bytes(b"")
+    (tmp_path / "source" / "notes.md").write_bytes(b"not read")
+    return SourceFolder(tmp_path / "source", ("**/*.jsonl",))
+
+
+def raw(source: SourceFolder, threads: int = 0) -> Content:
+    return raw_of_folder(source, threads, log_every_s=60)
+
+
+def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:
+    content = raw(source)
+
+    assert content.outside == [
+        {"name": "a.jsonl", "digest": f"sha256:{hashlib.sha256(b'').hexdigest()}", "bytes": 0},
+        {
+            "name": "deep/b.jsonl",
+            "digest": "sha256:c617144e990ffb9ed52391e2d46a5f88a90214315042570aeface39d6d1df043",
+            "bytes": 14,
+        },
+    ]
+    assert (content.files, content.counts, content.decisions) == ([], {"files": 2, "bytes": 14}, {})
+
+
+def test_where_the_files_lie_and_when_they_were_written_is_provenance_alone(source: SourceFolder) -> None:
+    os.utime(source.path / "a.jsonl", ns=(5, 6))
+    os.utime(source.path / "deep" / "b.jsonl", ns=(7, 8))
+
+    content = raw(source)
+
+    assert content.provenance == {"folder": str(source.path), "modified_ns": [6, 8]}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_have_no_part_in_the_result(threads: int, source: SourceFolder) -> None:
+    assert raw(source, threads) == raw(source)
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        raw(SourceFolder(tmp_path / "nowhere", ("*",)))
+
+    assert str(error.value) == f"{tmp_path / 'nowhere'}: there is no such folder; correct the source's folder"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "a.jsonl").write_bytes(b""),
+        lambda folder: (folder / "c.jsonl").write_bytes(b""),
+        lambda folder: (folder / "a.jsonl").rename(folder / "aa.jsonl"),
+    ],
+    ids=["written again", "one more", "renamed"],
+)
+def test_files_that_change_while_they_are_hashed_stop_the_build(
+    change: Callable[[Path], object], source: SourceFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_disturbed(file: SourceFile) -> BinaryIO:
+        opened = open_source(file)
+        if file.name == "deep/b.jsonl":  # the last one
+            change(source.path)
+        return opened
+
+    os.utime(source.path / "a.jsonl", ns=(5, 6))
+    monkeypatch.setattr(raw_source, "open_source", open_disturbed)
+
+    with pytest.raises(InputError) as error:
+        raw(source)
+
+    assert str(error.value) == (
+        f"{source.path}: files changed while they were hashed; let nothing write there, run again"
+    )
+
+
+class TestHub:
+    """Row groups of the dataset maker/pages: two files of 100 rows in groups of 50."""
+
+    @pytest.fixture
+    def recipe(self, publish: Callable[..., str], tmp_path: Path) -> StageARecipe:
+        table = pa.table({"text": [f"Text {number}" for number in range(100)], "id": list(map(str, range(100)))})
+        commit = publish({"data/a.parquet": table, "data/b.parquet": table}, rows_per_group=50)
+        return recipe_with(tmp_path, only("pages", rules=[], language=None, amount={"documents": 120}), commit)
+
+    def test_it_names_the_listing_and_the_row_groups_that_are_drawn(
+        self, recipe: StageARecipe, hub_files: HubFiles, tmp_path: Path
+    ) -> None:
+        snapshot = recipe.sources[0].snapshot(recipe.shard_text_bytes)  # type: ignore[union-attr]
+
+        content = raw_of_hub(hub_files, snapshot, fetch_threads=1, log_every_s=60)
+
+        assert content.files == []
+        assert content.counts == {"files": 2, "row_groups": 3, "rows": 120}
+        read = [[group["rows"] for group in entry.get("row_groups", [])] for entry in content.outside]
+        names = [f"maker/pages@{snapshot.revision}:data/{file}.parquet" for file in "ab"]
+        assert [entry["name"] for entry in content.outside] == names
+        assert sorted(read) in ([[20], [50, 50]], [[50], [20, 50]], [[50], [50, 20]])
+
+    def test_what_it_fetched_is_not_fetched_again(
+        self, recipe: StageARecipe, hub_files: HubFiles, tmp_path: Path
+    ) -> None:
+        snapshot = recipe.sources[0].snapshot(recipe.shard_text_bytes)  # type: ignore[union-attr]
+        raw_of_hub(hub_files, snapshot, fetch_threads=1, log_every_s=60)
+        before = hub_files.traffic.bytes
+
+        raw_of_hub(hub_files, snapshot, fetch_threads=1, log_every_s=60)
+
+        assert before > 0
+        assert hub_files.traffic.bytes == before
+
+    def test_a_raw_source_that_is_there_is_left_alone(
+        self, recipe: StageARecipe, hub_files: HubFiles, tmp_path: Path
+    ) -> None:
+        target = recipe.raw(recipe.sources[0])
+        settings = RunSettings(INLINE, hub_files)
+
+        def build() -> Artifact:
+            return KINDS[target.kind].build(target, tmp_path / "data", False, settings)
+
+        first = build()
+        before = (first.folder / "manifest.json").stat().st_mtime_ns
+        second = build()
+
+        assert (second.folder / "manifest.json").stat().st_mtime_ns == before
+        assert [path.name for path in first.folder.iterdir()] == ["manifest.json"]

@@ -1,0 +1,103 @@
+"""A Stack Exchange site → a Document a question thread; every post is in one, or is dropped or rejected."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_a_build import ledger
+
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import ledger_adds_up
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "readers" / "stackexchange"))  # of made_dump
+
+from made_dump import answer, dump, question, row
+
+Normalized = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+SITE = "beer.stackexchange.com"
+
+
+def test_answers_are_merged_into_the_document_of_their_question(normalized: Normalized, documents_of: Read) -> None:
+    posts = dump(question(1), answer(2, 1), answer(3, 1), question(4), answer(5, 4))
+
+    found = normalized(SITE, {"Posts.xml": posts})
+
+    assert ledger(found) == {"in": 5, "out": 2, "merged": 3, "dropped": {}, "rejected": {}}
+    assert [(one["doc_id"], len(one["meta"]["answers"])) for one in documents_of(found)] == [  # type: ignore[index]
+        (f"stackexchange:{SITE}:1", 2),
+        (f"stackexchange:{SITE}:4", 1),
+    ]
+
+
+def test_posts_in_are_posts_out_whatever_becomes_of_them(normalized: Normalized, rejects_of: Read) -> None:
+    posts = dump(
+        question(1), answer(2, 1), answer(3, 1, Body=""),  # an answer without text
+        question(4),  # without an answer
+        question(5, Score=0), answer(6, 5),
+        answer(7, 99),  # its question isn't there
+        row(Id=8, PostTypeId=5, Body="a tag's wiki"),
+        row(Id="nine", PostTypeId=1),
+    )  # fmt: skip
+
+    found = normalized(SITE, {"Posts.xml": posts}, max_reject_fraction="1")
+
+    assert ledger(found) == {
+        "in": 9,
+        "out": 1,
+        "merged": 1,
+        "dropped": {"empty_answer": 1, "few_answers": 1, "low_question_score": 2, "tag_wiki": 1},
+        "rejected": {"missing_attribute": 1, "no_question": 1},
+    }
+    assert ledger_adds_up(found).because == "9 in = 1 out + 1 merged + 5 dropped + 2 rejected"
+    assert sorted(int(str(reject["row"])) for reject in rejects_of(found)) == [6, 8]
+
+
+def test_a_site_without_answers_merges_nothing(normalized: Normalized) -> None:
+    found = normalized(SITE, {"Posts.xml": dump(question(1), question(2))}, min_answers=0)
+
+    assert ledger(found) == {"in": 2, "out": 2, "dropped": {}, "rejected": {}}
+
+
+def test_the_rules_are_the_recipes(normalized: Normalized) -> None:
+    posts = dump(question(1, Score=5), answer(2, 1, Score=0), question(3, Score=-1), answer(4, 3, Score=9))
+    rules = {"min_question_score": None, "min_answer_score": 1, "min_answers": 0}
+
+    found = normalized(SITE, {"Posts.xml": posts}, **rules)
+
+    assert ledger(found) == {"in": 4, "out": 2, "merged": 1, "dropped": {"low_answer_score": 1}, "rejected": {}}
+
+
+def test_a_site_of_which_nothing_is_left_is_an_error(normalized: Normalized, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        normalized(SITE, {"Posts.xml": dump(question(1))})
+
+    assert error.value.what == "no row passed the rules"
+    assert not list((tmp_path / "data").rglob(f"normalized/{SITE}/manifest.json"))
+
+
+def test_two_files_are_two_sites(normalized: Normalized, tmp_path: Path) -> None:
+    posts = dump(question(1), answer(2, 1))
+
+    with pytest.raises(UsageError) as error:
+        normalized(SITE, {"a/Posts.xml": posts, "b/Posts.xml": posts}, files=["*/Posts.xml"])
+
+    assert str(error.value) == (
+        f"{tmp_path / 'source'}: 2 files match, and a source is one site: a/Posts.xml, b/Posts.xml; "
+        "write a source for each of them"
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized) -> None:
+    posts = dump(*(post for number in range(1, 200, 2) for post in (question(number), answer(number + 1, number))))
+    alone = normalized(SITE, {"Posts.xml": posts})
+
+    found = normalized(SITE, {"Posts.xml": posts}, EngineSettings(workers, start_method="fork"), root="workers")
+
+    assert found.manifest.digest == alone.manifest.digest
+    assert sum(shard_rows(found).values()) == 100
