@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from demo_variants import V1, snapshot_of, write_recipe
 from forged import forge, overwrite, reseal
 
@@ -190,22 +191,28 @@ class TestWrongUse:
         assert last_line(homeless) == f"{tmp_path}: it lies in no data root; say with --data where that is"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
-    corpusmill: Corpusmill, started: Callable[..., subprocess.Popen[str]], root: Path, hub: LoopbackHub
+    number: signal.Signals,
+    corpusmill: Corpusmill,
+    started: Callable[..., subprocess.Popen[str]],
+    root: Path,
+    hub: LoopbackHub,
 ) -> None:
     words = ["rebuild", str(root / V1 / "valid"), "--upstream", "--data", str(root)]
     env = {"HF_ENDPOINT": hub.endpoint}
     process = started(*words, env=env)
     deadline = time.monotonic() + 60
-    while not list(root.glob("rebuilds/*.unfinished/*.building.*/.receipts/convert/*")):
+    while not list(root.glob("rebuilds/*.unfinished/*.building.*/.receipts/convert/*.json")):
         assert time.monotonic() < deadline, "no shard was converted"
         time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, said = process.communicate(timeout=60)
 
     went_on = corpusmill(*words, env={**env, **INLINE})
 
     assert process.returncode == 130
+    assert "Traceback" not in said
     assert said.endswith(f"stopped\nto go on: corpusmill {shlex.join(words)}\n")
     assert went_on.returncode == 0, went_on.stderr
     assert "shards were finished before" in went_on.stderr

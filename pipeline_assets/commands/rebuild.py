@@ -47,16 +47,15 @@ def rebuild(
     root = data_root(context, folder, data)
     if root is None:
         raise UsageError("it lies in no data root", folder, "say with --data where that is")
-    from pipeline_assets.corpus.rebuild.run import rebuild as build_again
-    from resources.corpus_store import CorpusStore
-    from resources.hub import Hub
-
-    log_to_stderr()
-    store = CorpusStore(data_root=str(root), workers=workers)
-    settings = store.run_settings(Hub().files(store.root))
     options = [*(["--upstream"] if upstream else []), *(["--keep"] if keep else [])]
+    log_to_stderr()
     with going_on(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
-        done = build_again(folder, root, settings, upstream, keep)
+        from pipeline_assets.corpus.rebuild.run import rebuild as build_again
+        from resources.corpus_store import CorpusStore
+        from resources.hub import Hub
+
+        store = CorpusStore(data_root=str(root), workers=workers)
+        done = build_again(folder, root, store.run_settings(Hub().files(store.root)), upstream, keep)
     if as_json:
         typer.echo(json.dumps(_rebuild_json(done), indent=1))
     else:

@@ -2,9 +2,13 @@
 
 import contextlib
 import logging
+import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -44,7 +48,8 @@ def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path |
 def going_on(command: str) -> Iterator[None]:
     """Whatever ends the block early, but a wrong question, carries the command that goes on from what is there."""
     try:
-        yield
+        with _sigterm_as_ctrl_c():
+            yield
     except (UsageError, DecisionNeeded):
         raise
     except KeyboardInterrupt:
@@ -53,6 +58,30 @@ def going_on(command: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"to go on: {command}")
         raise
+
+
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """A stop from outside, as a job scheduler sends it, ends the block as Ctrl-C does."""
+    is_ours = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if not is_ours:
+        yield
+        return
+    process = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)  # a worker that was just forked: it ends by the signal itself
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
