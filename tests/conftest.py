@@ -89,6 +89,32 @@ def two_sets(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def stage_a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with stage A of all made sources, which lie below it. Tests only read it."""
+    from stage_a_root import build
+    from stage_a_sources import DATASET, write_hub, write_recipe, write_sources
+
+    root, folder = tmp_path_factory.mktemp("stage_a") / "data", tmp_path_factory.mktemp("hub")
+    write_hub(folder)
+    write_sources(root)
+    with LoopbackHub(folder) as running:
+        build(write_recipe(root, running.commits()[DATASET]), root, running.endpoint)
+    return root
+
+
+@pytest.fixture
+def notes_root(tmp_path: Path) -> Path:
+    """A data root with stage A of the local notes, which lie below it; a test may change all of it."""
+    from stage_a_root import build, write_notes_recipe
+    from stage_a_sources import write_notes
+
+    root = tmp_path / "notes_root"
+    write_notes(root / "sources" / "notes")
+    build(write_notes_recipe(root), root)
+    return root
+
+
 @pytest.fixture
 def hub(demo_root: Path) -> Iterator[LoopbackHub]:
     """The demo's hub, running."""

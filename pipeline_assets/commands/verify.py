@@ -16,9 +16,11 @@ from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, OptionalRoot,
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
+    from pipeline_assets.corpus.readers.held_folders import HeldOfFolders
     from pipeline_assets.corpus.readers.hub_cache import HeldOfHub
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.journal import Journal
+    from pipeline_assets.corpus.spine.rehash import Claim
     from pipeline_assets.corpus.verification.result import Proven, Verification
 
 app = typer.Typer()
@@ -136,8 +138,10 @@ def _lines(found: "Verification") -> Iterator[str]:
         yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --report lists them"
     if found.scope.root is not None:
         yield from _table([_artifact_cells(artifact, found) for artifact in found.chain.artifacts])
-    if found.hub is not None:
+    if found.hub is not None and found.hub.listed:
         yield _hub_line(found, found.hub)
+    if found.sources is not None and found.sources.listed:
+        yield _sources_line(found, found.sources)
     yield from (_proven_line(proven) for proven in found.proofs)
     yield from _left_out_lines(found)
     yield from _before_lines(found)
@@ -166,14 +170,27 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
-    hashed = sum(claim.bytes for claim in hub.claims if found.state_of(claim) != "not_read")
-    size = sum(claim.bytes for claim in hub.claims)
-    words = "all hashed" if hashed == size else f"{hashed:,} of them hashed"
     read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
     return (
         f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
-        f"({size:,} bytes, {words}); not here: {len(hub.not_here):,} files"
+        f"({_hashed_words(hub.claims, found)}); not here: {len(hub.not_here):,} files"
     )
+
+
+def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
+    changed, not_here = len(sources.findings), len(sources.not_here)
+    as_they_were = [claim for claim in sources.claims if found.state_of(claim) != "damaged"]
+    gone = f", {', '.join(map(str, sources.gone))} is gone" if sources.gone else ""
+    return (
+        f"source files: of {sources.listed:,} files read, {len(as_they_were):,} are here "
+        f"({_hashed_words(as_they_were, found)}), {changed:,} changed; not here: {not_here:,} files{gone}"
+    )
+
+
+def _hashed_words(claims: Sequence["Claim"], found: "Verification") -> str:
+    size = sum(claim.bytes for claim in claims)
+    hashed = sum(claim.bytes for claim in claims if found.state_of(claim) != "not_read")
+    return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
 def _proven_line(proven: "Proven") -> str:
@@ -213,7 +230,7 @@ def _age(since: int) -> str:
 def _summary(found: "Verification") -> str:
     as_sealed = sum(found.state_of(claim) in ("as_sealed", "read_before") for claim in found.claims)
     files, size = len(found.claims) + found.out_of_place, found.bytes_held
-    word = {"damaged": "DAMAGED", "incomplete": "INCOMPLETE"}.get(found.verdict, "intact")
+    word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
     missing = len(found.chain.missing)
     upstream = f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
     if found.scope.sample is None or not found.unread:

@@ -41,6 +41,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         "read_before": _read_before(found),
         "artifacts": [_artifact(artifact, found) for artifact in found.chain.artifacts],
         "hub": _hub(found),
+        "sources": _sources(found),
         "documents": [_documents(proven) for proven in found.proofs],
         "started_at_utc": found.started_at.isoformat(timespec="seconds"),
         "seconds": round(found.seconds, 3),
@@ -83,6 +84,18 @@ def _hub(found: Verification) -> dict[str, Any] | None:
         "not_here": hub.not_here,
         "not_looked_for": hub.not_looked_for,
         "files": list(_files(hub.claims, found)),
+    }
+
+
+def _sources(found: Verification) -> dict[str, Any] | None:
+    sources = found.sources
+    if sources is None:
+        return None
+    return {
+        "listed": sources.listed,
+        "changed": [str(finding.where) for finding in sources.findings],
+        "not_here": sources.not_here,
+        "files": list(_files(sources.claims, found)),
     }
 
 

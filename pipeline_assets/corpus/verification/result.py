@@ -1,11 +1,12 @@
 """What a verification was asked for, what it checked, and what it found."""
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pipeline_assets.corpus.readers.held_folders import CHANGED, HeldOfFolders
 from pipeline_assets.corpus.readers.hub_cache import CURE, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.chain import Chain, Finding
@@ -15,7 +16,7 @@ from pipeline_assets.corpus.spine.sample import Sample
 if TYPE_CHECKING:
     from pipeline_assets.corpus.verification.proof import ShardProof
 
-Verdict = Literal["intact", "intact of a sample", "incomplete", "damaged"]
+Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
 State = Literal["as_sealed", "read_before", "not_read", "damaged"]
 
 
@@ -65,8 +66,9 @@ class Verification:
         claims: of every file of the artifacts that is there in its size.
         findings: all damage, and what is missing.
         out_of_place: how many of the findings a look at the artifacts told: missing, of another size, not named.
-        hub: None where upstream was not asked for.
-        readings: of the claims, the hub cache's too, that were read, in their order; with a sample they are fewer.
+        hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
+            None where upstream was not asked for.
+        readings: of all claims that were read, in their order; with a sample they are fewer.
         proofs: of documents, where a sample was asked for with upstream.
     """
 
@@ -77,6 +79,7 @@ class Verification:
     findings: list[Finding]
     out_of_place: int
     hub: HeldOfHub | None
+    sources: HeldOfFolders | None
     started_at: datetime.datetime
     readings: list[Reading] = field(default_factory=list)
     proofs: list[Proven] = field(default_factory=list)
@@ -90,11 +93,14 @@ class Verification:
         """Readings of claims, in any order; what they complain of is found."""
         self._reading_of |= {id(reading.claim): reading for reading in readings}
         self.readings = [self._reading_of[id(claim)] for claim in self.all_claims if id(claim) in self._reading_of]
-        own = {id(claim) for claim in self.claims}
-        for reading in self.readings:
-            if reading.complaint is not None:
-                what = reading.complaint if id(reading.claim) in own else f"{reading.complaint}; {CURE}"
-                self.findings.append(Finding(reading.claim.paths[0], what, reading.claim.owner))
+        for part, cure in zip(self.parts, ("", f"; {CURE}", f"; {CHANGED}"), strict=True):
+            for claim in part:
+                reading = self._reading_of.get(id(claim))
+                if reading is not None and reading.complaint is not None:
+                    finding = Finding(claim.paths[0], reading.complaint + cure, claim.owner)
+                    self.findings.append(finding)
+                    if self.sources is not None and part is self.sources.claims:
+                        self.sources.findings.append(finding)
 
     def state_of(self, claim: Claim) -> State:
         """What is known of a file."""
@@ -108,12 +114,15 @@ class Verification:
     @property
     def verdict(self) -> Verdict:
         """Intact is said of what was read to the last byte, and of nothing else; incomplete, where only upstream
-        artifacts are missing.
+        artifacts are missing; that the source changed, where only files that the chain was once made from did.
         """
-        if len(self.findings) > len(self.chain.missing):
+        changed = len(self.sources.findings) if self.sources is not None else 0
+        if len(self.findings) > len(self.chain.missing) + changed:
             return "damaged"
-        if self.findings:
+        if self.chain.missing:
             return "incomplete"
+        if changed:
+            return "source changed"
         return "intact" if not self.unread else "intact of a sample"
 
     def is_damaged(self, artifact: Artifact) -> bool:
@@ -122,9 +131,14 @@ class Verification:
         return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
 
     @property
+    def parts(self) -> Sequence[Sequence[Claim]]:
+        """Claims of the artifacts, of the hub cache, of the folders of sources."""
+        return self.claims, *(held.claims if held is not None else [] for held in (self.hub, self.sources))
+
+    @property
     def all_claims(self) -> list[Claim]:
-        """Of the artifacts, then of the hub cache."""
-        return self.claims + (self.hub.claims if self.hub is not None else [])
+        """Of all parts, one after the other."""
+        return [claim for part in self.parts for claim in part]
 
     @property
     def unread(self) -> list[Claim]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline_assets.corpus.readers.held_folders import held_of_folders
 from pipeline_assets.corpus.readers.hub_cache import held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
@@ -42,10 +43,13 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
                 claims.append(Claim(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
     out_of_place = len(findings)
     findings += chain.missing
-    hub = None if scope.root is None else held_of_hub(scope.root / CACHE_FOLDER, chain.outside)
-    if hub is not None:
-        findings += hub.findings
-    return Verification(folder, scope, chain, claims, findings, out_of_place, hub, started_at)
+    found = Verification(folder, scope, chain, claims, findings, out_of_place, None, None, started_at)
+    if scope.root is not None:
+        manifests = [artifact.manifest for artifact in chain.artifacts]
+        found.sources, of_hub = held_of_folders(manifests, chain.outside)
+        found.hub = held_of_hub(scope.root / CACHE_FOLDER, of_hub)
+        findings += [*found.hub.findings, *found.sources.findings]
+    return found
 
 
 def hold(found: Verification, journal: Journal) -> None:
@@ -75,7 +79,7 @@ def _refuse_replaced(chain: Chain) -> None:
 def _read(found: Verification, journal: Journal) -> None:
     scope, claims = found.scope, found.all_claims
     if scope.sample is not None:
-        claims = [*_drawn(scope.sample, found.claims), *_drawn(scope.sample, found.hub.claims if found.hub else [])]
+        claims = [claim for part in found.parts for claim in _drawn(scope.sample, part)]
     started = time.monotonic()
     progress = Progress("verify", sum(claim.bytes for claim in claims), "bytes", scope.log_every_s, _QUIET_S)
     found.take(rehash(claims, journal, scope.threads, progress))
