@@ -149,10 +149,10 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     environment = corpusmill("trace", train, "--token", 5, env={"CORPUSMILL_DATA": str(tmp_path)})
 
     digest = json.loads((train / "manifest.json").read_text())["identity"]["inputs"][0]["digest"]
-    assert refused(without, 2) == (f"{moved}: it is below no folder megatron/; say with --data where its upstream lies")
+    assert refused(without, 2) == (f"{moved}: it lies in no data root; say with --data where its upstream lies")
     assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
     assert refused(wrong, 1) == (
-        f"{tmp_path}: no artifact with digest {digest} is below corpora, selections, megatron; "
+        f"{tmp_path}: no artifact with digest {digest} is below corpora, selections, megatron, stage_a; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 
@@ -161,7 +161,11 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
     tokens = len(np.memmap(train / "tokens.bin", np.int32, "r"))
     dataset = train.parent
     cases = [
-        ([], "trace: nothing to trace; give the folder of a split and --token, --doc-id or --row, or --source alone"),
+        (
+            [],
+            "trace: nothing to trace; "
+            "give the folder of a split or corpus and --token, --doc-id or --row, or --source alone",
+        ),
         ([train], f"{train}: nothing to trace; give exactly one of --token, --doc-id, --row"),
         (
             [train, "--token", 1, "--row", 0],
@@ -173,8 +177,8 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         ),
         (
             ["--source", "x"],
-            "x: this is no row of a hub file; "
-            "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0",
+            "x: this is no row of a source; write owner/name@commit:path#row, the commit with 40 hex digits, "
+            "or of a file here path#row; rows from 0",
         ),
         ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
         ([train, "--token", -1], f"{train}: there is no token -1; give 0 to {tokens - 1:,}"),

@@ -1,4 +1,4 @@
-"""trace, peek: from a token to its source row and back, and what a trainer sees."""
+"""trace, peek: from a token or a document to its source row and back, and what a trainer sees."""
 
 import dataclasses
 import json
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, OptionalRoot, data_root
+from pipeline_assets.commands.terminal import VISIBLE, AsJson, OptionalRoot, data_root
+from pipeline_assets.commands.trace_lines import document_lines, fate_lines, token_lines
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.trace.source_row import SourceRow
-    from pipeline_assets.corpus.trace.source_to_tokens import RowFate, SplitFate
+    from pipeline_assets.corpus.spine.artifact import Artifact
+    from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
+    from pipeline_assets.corpus.trace.source_row import AnyRow
     from pipeline_assets.corpus.trace.token_to_source import Trace
 
 app = typer.Typer()
@@ -22,43 +24,59 @@ _SHOWN_CHARACTERS = 2_000
 @app.command(epilog="Example: corpusmill trace data/megatron/healing_text_v1/train --token 9")
 def trace(
     context: typer.Context,
-    folder: Annotated[Path | None, typer.Argument(help="Folder of a Megatron split.")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Folder of a Megatron split, or of a corpus.")] = None,
     token: Annotated[int | None, typer.Option(help="Position in tokens.bin, from 0.")] = None,
-    doc_id: Annotated[str | None, typer.Option(help="A document of the split.")] = None,
-    row: Annotated[int | None, typer.Option(help="Row of documents.parquet, from 0.")] = None,
-    source: Annotated[str | None, typer.Option(help="Row of a hub file, REPO@COMMIT:PATH#ROW; no FOLDER.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="A document of the split or corpus.")] = None,
+    row: Annotated[int | None, typer.Option(help="Row of documents.parquet, or document, from 0.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW or PATH#ROW; no FOLDER.")
+    ] = None,
     data: OptionalRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which row of which hub file a token came from; with --source, what became of a row."""
-    from pipeline_assets.corpus.trace.source_row import SourceRow
-    from pipeline_assets.corpus.trace.source_to_tokens import trace_source
-
+    """Say which row of which file a token or document came from; with --source, what became of a row."""
     asked = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
         if folder is not None or asked:
             raise UsageError("a source row is looked up in the data root", "--source", "give it alone or with --data")
-        wanted = SourceRow.parse(source)
-        fates = trace_source(data or Path("data"), wanted)
-        if as_json:
-            _print_json({"source": _source_json(wanted), "snapshots": [dataclasses.asdict(fate) for fate in fates]})
-        else:
-            typer.echo("\n".join([str(wanted), *(line for fate in fates for line in _fate_lines(fate))]))
+        _trace_source(source, data or Path("data"), as_json)
         return
     if folder is None:
-        fix = "give the folder of a split and --token, --doc-id or --row, or --source alone"
+        fix = "give the folder of a split or corpus and --token, --doc-id or --row, or --source alone"
         raise UsageError("nothing to trace", "trace", fix)
     if len(asked) != 1:
         what = "several things to trace" if asked else "nothing to trace"
         raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
     root = data_root(context, folder, data)
     if root is None:
-        raise UsageError("it is below no folder megatron/", folder, "say with --data where its upstream lies")
+        raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
+    from pipeline_assets.corpus.document_shards.publish import holds_documents
+    from pipeline_assets.corpus.spine.artifact import open_artifact
+
+    artifact = open_artifact(folder)
+    if holds_documents(artifact):
+        _show_document(_traced_document(artifact, token, doc_id, row, root), as_json)
+        return
     found = _traced(folder, token, doc_id, row, root)
     if as_json:
-        _print_json(dataclasses.asdict(found) | {"source": _source_json(found.source)})
+        _print_json(dataclasses.asdict(found) | {"source": _row_json(found.source)})
     else:
-        typer.echo("\n".join(_trace_lines(found)))
+        typer.echo("\n".join(token_lines(found)))
+
+
+def _trace_source(source: str, root: Path, as_json: bool) -> None:
+    from pipeline_assets.corpus.trace.source_fates import trace_source
+    from pipeline_assets.corpus.trace.source_row import parse_row
+    from pipeline_assets.corpus.trace.source_to_tokens import RowFate
+
+    wanted = parse_row(source)
+    fates = trace_source(root, wanted)
+    if not as_json:
+        typer.echo("\n".join([str(wanted), *(line for fate in fates for line in fate_lines(fate))]))
+        return
+    snapshots = [dataclasses.asdict(fate) for fate in fates if isinstance(fate, RowFate)]
+    corpora = [dataclasses.asdict(fate) for fate in fates if not isinstance(fate, RowFate)]
+    _print_json({"source": _row_json(wanted), "snapshots": snapshots, "corpora": corpora})
 
 
 def _traced(folder: Path, token: int | None, doc_id: str | None, row: int | None, root: Path) -> "Trace":
@@ -71,54 +89,32 @@ def _traced(folder: Path, token: int | None, doc_id: str | None, row: int | None
     return trace_sequence(lineage, sequence_of_doc_id(lineage.split, doc_id) if doc_id is not None else row or 0)
 
 
-def _trace_lines(found: "Trace") -> list[str]:
-    last = found.first_token + found.tokens - 1
-    lines = []
-    if found.token is not None:
-        token = found.token
-        place = f"number {token.number:,} of its document, at byte {token.byte_offset:,} of the text"
-        if token.is_end_of_text:
-            place = f"the end of text that closes the document, after byte {token.byte_offset:,}"
-        lines = [f"token     {token.position:,}: id {token.id}, {place}"]
-    lines += [
-        f"sequence  {found.sequence:,}: {found.tokens:,} tokens, {found.first_token:,} to {last:,} of tokens.bin",
-        f"document  {found.doc_id}",
-        f"shard     {found.snapshot / found.shard} row {found.shard_row:,}",
-        f"source    {found.source}",
-        f"          {found.source_digest}",
-        f"licence   {found.license_tag}",
-    ]
-    if found.token is None:
-        return [*lines, f"text      {found.beginning.translate(IN_ONE_LINE)}"]
-    before, own, after = (
-        text.translate(IN_ONE_LINE) for text in (found.token.before, found.token.text, found.token.after)
-    )
-    return [*lines, f"text      {before}»{own}«{after}"]
+def _traced_document(
+    corpus: "Artifact", token: int | None, doc_id: str | None, row: int | None, root: Path
+) -> "DocumentTrace":
+    from pipeline_assets.corpus.trace.document_to_source import trace_document
+
+    if token is not None:
+        raise UsageError("it has documents, no tokens", corpus.folder, "give --doc-id or --row")
+    return trace_document(corpus, root, doc_id, row)
 
 
-def _fate_lines(fate: "RowFate") -> list[str]:
-    lines = [f"snapshot  {fate.snapshot}"]
-    if fate.outcome != "document":
-        return [*lines, f"          {fate.outcome.replace('_', ' ')}: {fate.detail}"]
-    lines += [f"document  {fate.doc_id}", f"shard     {fate.shard} row {fate.shard_row:,}"]
-    lines += [f"split     {split.split}: {_split_words(split)}" for split in fate.splits]
-    return lines if fate.splits else [*lines, "split     none was made from it"]
-
-
-def _split_words(fate: "SplitFate") -> str:
-    if fate.outcome == "in_split":
-        return f"sequence {fate.sequence:,}, tokens {fate.first_token:,} to {fate.last_token:,}"
-    return f"{fate.outcome.replace('_', ' ')}: {fate.detail}"
+def _show_document(found: "DocumentTrace", as_json: bool) -> None:
+    if as_json:
+        rows = {"source": _row_json(found.source), "answers": [_row_json(answer) for answer in found.answers]}
+        _print_json(dataclasses.asdict(found) | rows)
+    else:
+        typer.echo("\n".join(document_lines(found)))
 
 
 @app.command(epilog="Example: corpusmill peek data/megatron/healing_text_v1/train --row 7")
 def peek(
-    folder: Annotated[Path, typer.Argument(help="Folder of a Megatron split, or of a snapshot of documents.")],
-    row: Annotated[int | None, typer.Option(help="Sequence, or document of a snapshot, from 0; default: 0.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of a Megatron split, or of a corpus of documents.")],
+    row: Annotated[int | None, typer.Option(help="Sequence, or document of a corpus, from 0; default: 0.")] = None,
     token: Annotated[int | None, typer.Option(help="The sequence that holds this token of tokens.bin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one sequence as a trainer would see it."""
+    """Show one sequence as a trainer would see it, or one document."""
     from pipeline_assets.corpus.trace.peek import peek as peek_at
 
     if row is not None and token is not None:
@@ -135,8 +131,8 @@ def peek(
         typer.echo(f"\n… {len(seen.text) - _SHOWN_CHARACTERS:,} more characters; --json gives all")
 
 
-def _source_json(source: "SourceRow") -> dict[str, Any]:
-    return {"name": str(source), **dataclasses.asdict(source)}
+def _row_json(row: "AnyRow") -> dict[str, Any]:
+    return {"name": str(row), **dataclasses.asdict(row)}
 
 
 def _print_json(value: object) -> None:

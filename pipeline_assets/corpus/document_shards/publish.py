@@ -84,6 +84,11 @@ def shard_rows(corpus: Artifact) -> dict[str, int]:
     return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
 
 
+def holds_documents(artifact: Artifact) -> bool:
+    """Whether an artifact is a corpus of Documents, whatever made it."""
+    return bool(shard_rows(artifact))
+
+
 def publish_shard(
     shard: ConvertedShard, window: Window, folder: BuildFolder, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
@@ -47,16 +48,24 @@ def root_of(folder: Path) -> Path | None:
     return next((parent.parent for parent in parents if parent.name in AREAS), None)
 
 
-def locate(root: Path, digest: str) -> Artifact:
+def place_of(manifests: Mapping[Path, Manifest], digest: str, name: str | None = None) -> Path | None:
+    """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
+    places = [folder for folder, manifest in manifests.items() if manifest.digest == digest]
+    return next((folder for folder in places if manifests[folder].name == name), places[0] if places else None)
+
+
+def locate(root: Path, digest: str, name: str | None = None) -> Artifact:
     """The sealed artifact with this digest, wherever below the data root it lies.
 
+    Args:
+        name: which to take where several have the digest.
     Raises:
         InputError: there is none, or one of its files is missing or of another size.
     """
     manifests, unreadable = sealed_manifests(root)
-    for folder, manifest in manifests.items():
-        if manifest.digest == digest:
-            return open_artifact(folder, digest)
+    place = place_of(manifests, digest, name)
+    if place is not None:
+        return open_artifact(place, digest)
     what = f"no artifact with digest {digest} is below {', '.join(AREAS)}"
     if unreadable:
         what += f" ({len(unreadable)} can't be read, the first is {unreadable[0].where})"

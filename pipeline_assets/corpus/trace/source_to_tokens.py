@@ -1,6 +1,6 @@
-"""From a row of a hub file to what became of it in every snapshot and in every split below a data root."""
+"""From a row of a hub file to what became of it in a snapshot and in the splits made from it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,13 +10,12 @@ from pipeline_assets.corpus.megatron_split import REJECTS, SPLIT_STAGE
 from pipeline_assets.corpus.sampling.split import split_rule
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.text_selection import selected_shards
-from pipeline_assets.corpus.trace.snapshot_rows import DocumentLine, documents_of, rejects_of
-from pipeline_assets.corpus.trace.source_row import SourceRow, hub_file
+from pipeline_assets.corpus.trace.missing_rows import dropped_by, reason_of, why_not_read
+from pipeline_assets.corpus.trace.origin import file_of
+from pipeline_assets.corpus.trace.snapshot_rows import DocumentLine, line_of_source, rejects_of
+from pipeline_assets.corpus.trace.source_row import AnyRow, listed_file
 from pipeline_assets.corpus.trace.split_sequences import sequence_of_line, token_file
 
 SplitOutcome = Literal["in_split", "other_split", "over_budget", "not_selected", "rejected", "unknown"]
@@ -56,67 +55,35 @@ class RowFate:
     splits: tuple[SplitFate, ...] = ()
 
 
-def trace_source(root: Path, source: SourceRow) -> list[RowFate]:
-    """What became of a source row, in every snapshot below the data root that lists its file at that commit.
-
-    Raises:
-        InputError: no snapshot does, or an artifact is damaged.
-    """
-    manifests, unreadable = sealed_manifests(root)
-    if unreadable:
-        raise unreadable[0]
-    snapshots = {
-        folder: manifest
-        for folder, manifest in manifests.items()
-        if manifest.identity.stage.name == SNAPSHOT_STAGE.name
-    }
-    fates = [
-        _row_fate(open_artifact(folder), source, manifests)
-        for folder, manifest in snapshots.items()
-        if any(entry["name"] == source.file for entry in manifest.identity.inputs)
-    ]
-    if not fates:
-        known = sorted({str(entry["name"]).split(":")[0] for m in snapshots.values() for entry in m.identity.inputs})
-        fix = f"the snapshots are of {', '.join(known)}" if known else "give the data root of a build with --data"
-        raise InputError(f"no snapshot below {root} lists this file", source.file, fix)
-    return fates
-
-
-def _row_fate(snapshot: Artifact, source: SourceRow, manifests: Mapping[Path, Manifest]) -> RowFate:
-    digest = snapshot.manifest.digest
-    row_groups = hub_file(snapshot, source).get("row_groups")
-    if row_groups is None:
-        return RowFate(snapshot.folder, digest, "not_read", "no row group of the file was drawn")
-    ranges = rows_read(row_groups)
-    if not any(source.row in rows for rows in ranges):
-        read = ", ".join(f"{rows.start:,} to {rows.stop - 1:,}" for rows in ranges) or "none"
-        return RowFate(snapshot.folder, digest, "not_read", f"rows read of the file: {read}")
-    for line, row in documents_of(snapshot, source.path):
-        if row == source.row:
-            splits = tuple(_split_fates(line, digest, manifests))
-            return RowFate(snapshot.folder, digest, "document", "", line.doc_id, line.shard, line.row, splits)
-    for reject in rejects_of(snapshot.path(REJECTS_FILE), source.path):
-        if reject.row == source.row:
-            return RowFate(snapshot.folder, digest, "rejected", _reason(reject))
-    dropped = snapshot.manifest.identity.counts["ledger"]["dropped"]
-    rules = " or ".join(f"`{rule}`" for rule in dropped) or "a rule that the ledger doesn't name"
-    return RowFate(snapshot.folder, digest, "dropped", f"by {rules}")
-
-
-def rows_read(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
-    """Rows of a hub file that were read, sorted; neighbouring row groups make one range, empty ones none.
+def snapshot_fates(manifests: Mapping[Path, Manifest], source: AnyRow) -> Iterator[RowFate]:
+    """What became of a source row in each snapshot that lists its file.
 
     Args:
-        row_groups: those of the manifest, any order: first_row, and how many rows were read from there on.
+        manifests: all that is sealed below a data root, by folder.
+    Raises:
+        InputError: an artifact is damaged.
     """
-    ranges: list[range] = []
-    for group in sorted(row_groups, key=lambda group: group["first_row"]):
-        start, stop = group["first_row"], group["first_row"] + group["rows"]
-        if ranges and ranges[-1].stop == start:
-            ranges[-1] = range(ranges[-1].start, stop)
-        elif group["rows"]:
-            ranges.append(range(start, stop))
-    return ranges
+    for folder, manifest in manifests.items():
+        if manifest.identity.stage.name == SNAPSHOT_STAGE.name:
+            path = file_of(manifest, source)
+            if path is not None:
+                yield _row_fate(open_artifact(folder), path, source, manifests)
+
+
+def _row_fate(snapshot: Artifact, path: str, source: AnyRow, manifests: Mapping[Path, Manifest]) -> RowFate:
+    digest = snapshot.manifest.digest
+    unread = why_not_read(listed_file(snapshot, source.file), source.row)
+    if unread is not None:
+        return RowFate(snapshot.folder, digest, "not_read", unread)
+    found = line_of_source(snapshot, path, source.row)
+    if found is not None:
+        line, _ = found
+        splits = tuple(_split_fates(line, digest, manifests))
+        return RowFate(snapshot.folder, digest, "document", "", line.doc_id, line.shard, line.row, splits)
+    for reject in rejects_of(snapshot.path(REJECTS_FILE), path):
+        if reject.row == source.row:
+            return RowFate(snapshot.folder, digest, "rejected", reason_of(reject))
+    return RowFate(snapshot.folder, digest, "dropped", dropped_by(snapshot))
 
 
 def _split_fates(line: DocumentLine, snapshot_digest: str, manifests: Mapping[Path, Manifest]) -> Iterator[SplitFate]:
@@ -141,7 +108,7 @@ def _split_fate(line: DocumentLine, split: Artifact, selection: Manifest) -> Spl
         return SplitFate(split.folder, "other_split", f"it belongs to {belongs_to}")
     for reject in rejects_of(split.path(REJECTS), line.shard):
         if reject.row == line.row:
-            return SplitFate(split.folder, "rejected", _reason(reject))
+            return SplitFate(split.folder, "rejected", reason_of(reject))
     number = sequence_of_line(split, line.shard, line.row)
     if number is None:
         budget = identity.decisions["token_budget"]
@@ -150,7 +117,3 @@ def _split_fate(line: DocumentLine, split: Artifact, selection: Manifest) -> Spl
     first = int(dataset.pointers[number]) // dataset.tokens.itemsize
     last = first + int(dataset.lengths[number]) - 1
     return SplitFate(split.folder, "in_split", "", number, first, last)
-
-
-def _reason(reject: Reject) -> str:
-    return reject.reason + (f" ({reject.detail})" if reject.detail else "")

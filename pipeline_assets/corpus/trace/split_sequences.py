@@ -14,6 +14,7 @@ from pipeline_assets.corpus.megatron_split import DOCUMENTS, SPLIT_STAGE, TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
+from pipeline_assets.corpus.trace.snapshot_rows import check_range
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def open_split(folder: Path) -> Artifact:
     members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
     if members:
         raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
-    fix = "give the folder of a split, such as megatron/<name>/train"
+    fix = "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents"
     raise UsageError(f"this is {artifact.manifest.kind}, no Megatron split", folder, fix)
 
 
@@ -137,13 +138,3 @@ def _find_row(split: Artifact, columns: list[str], matches: Callable[[Any], NDAr
 
 def _places(batch: Any, column: str, value: object) -> NDArray[np.int64]:
     return np.flatnonzero(batch.column(column).to_numpy(zero_copy_only=False) == value)
-
-
-def check_range(what: str, number: int, count: int, where: Path) -> None:
-    """
-    Raises:
-        UsageError: number is not in 0 to count - 1 (says which are).
-    """
-    if not 0 <= number < count:
-        fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
-        raise UsageError(f"there is no {what} {number:,}", where, fix)

@@ -13,8 +13,9 @@ import pytest
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.trace.missing_rows import rows_read
+from pipeline_assets.corpus.trace.source_fates import trace_source
 from pipeline_assets.corpus.trace.source_row import SourceRow
-from pipeline_assets.corpus.trace.source_to_tokens import rows_read, trace_source
 
 HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 
@@ -216,6 +217,6 @@ def test_a_file_that_no_snapshot_lists(built: Callable[..., dict[str, Artifact]]
         trace_source(tmp_path / "none", other)
 
     assert str(refused.value) == (
-        f"{other.file}: no snapshot below {root} lists this file; the snapshots are of maker/pages@{revision}"
+        f"{other.file}: no source below {root} lists this file; those there are of maker/pages@{revision}"
     )
     assert str(empty.value).endswith("lists this file; give the data root of a build with --data")

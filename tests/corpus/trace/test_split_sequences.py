@@ -58,7 +58,7 @@ def test_a_folder_of_another_kind(built: Callable[..., dict[str, Artifact]], dem
 
     assert str(other.value) == (
         f"{snapshot}: this is healing/fineweb_edu_snapshot, no Megatron split; "
-        "give the folder of a split, such as megatron/<name>/train"
+        "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents"
     )
     assert str(whole.value) == (f"{dataset}: this is a dataset of splits; give one of {dataset}/train, {dataset}/valid")
-    assert str(tokens.value) == f"{snapshot}: a snapshot has documents, no tokens; give --row"
+    assert str(tokens.value) == f"{snapshot}: it has documents, no tokens; give --row"

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.trace.snapshot_rows import read_document
-from pipeline_assets.corpus.trace.source_to_tokens import trace_source
+from pipeline_assets.corpus.trace.source_fates import trace_source
 from pipeline_assets.corpus.trace.split_sequences import sequence_of_doc_id
 from pipeline_assets.corpus.trace.token_to_source import Lineage, open_lineage, trace_sequence, trace_token
 
@@ -136,7 +136,7 @@ def test_upstream_that_is_gone(built: Callable[..., dict[str, Artifact]], tmp_pa
         open_lineage(train.folder, root)
 
     assert str(refused.value) == (
-        f"{root}: no artifact with digest {wanted} is below corpora, selections, megatron; "
+        f"{root}: no artifact with digest {wanted} is below corpora, selections, megatron, stage_a; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 

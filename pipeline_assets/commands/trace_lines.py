@@ -1,0 +1,83 @@
+"""What trace prints."""
+
+from typing import TYPE_CHECKING
+
+from pipeline_assets.commands.terminal import IN_ONE_LINE
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
+    from pipeline_assets.corpus.trace.source_to_corpora import CorpusFate, FilterFate
+    from pipeline_assets.corpus.trace.source_to_tokens import RowFate, SplitFate
+    from pipeline_assets.corpus.trace.token_to_source import Trace
+
+
+def token_lines(found: "Trace") -> list[str]:
+    """A sequence of a split, or a token of it."""
+    last = found.first_token + found.tokens - 1
+    lines = []
+    if found.token is not None:
+        token = found.token
+        place = f"number {token.number:,} of its document, at byte {token.byte_offset:,} of the text"
+        if token.is_end_of_text:
+            place = f"the end of text that closes the document, after byte {token.byte_offset:,}"
+        lines = [f"token     {token.position:,}: id {token.id}, {place}"]
+    lines += [
+        f"sequence  {found.sequence:,}: {found.tokens:,} tokens, {found.first_token:,} to {last:,} of tokens.bin",
+        f"document  {found.doc_id}",
+        f"shard     {found.snapshot / found.shard} row {found.shard_row:,}",
+        f"source    {found.source}",
+        f"          {found.source_digest}",
+        f"licence   {found.license_tag}",
+    ]
+    if found.token is None:
+        return [*lines, f"text      {found.beginning.translate(IN_ONE_LINE)}"]
+    before, own, after = (
+        text.translate(IN_ONE_LINE) for text in (found.token.before, found.token.text, found.token.after)
+    )
+    return [*lines, f"text      {before}»{own}«{after}"]
+
+
+def document_lines(found: "DocumentTrace") -> list[str]:
+    """A document of a corpus."""
+    lines = [
+        f"document  {found.doc_id}",
+        f"shard     {found.corpus / found.shard} row {found.shard_row:,}",
+        f"source    {found.source}",
+        f"          {found.source_digest}",
+        *(f"answer    {answer}" for answer in found.answers),
+        f"licence   {found.license_tag} ({found.license_evidence})",
+        f"text      {found.beginning}",
+    ]
+    return [line.translate(IN_ONE_LINE) for line in lines]
+
+
+def fate_lines(fate: "RowFate | CorpusFate") -> list[str]:
+    """What became of a source row in a snapshot and its splits, or in a corpus and what was filtered of it."""
+    from pipeline_assets.corpus.trace.source_to_tokens import RowFate
+
+    if isinstance(fate, RowFate):
+        lines = [f"snapshot  {fate.snapshot}"]
+        below = [f"split     {split.split}: {_split_words(split)}" for split in fate.splits]
+        below = below or ["split     none was made from it"]
+    else:
+        lines = [f"corpus    {fate.corpus}"]
+        below = [f"filtered  {filtered.corpus}: {_filter_words(filtered)}" for filtered in fate.filtered]
+        below = below or ["filtered  nothing was filtered of it"]
+    if fate.doc_id is None:
+        words = f"          {fate.outcome.replace('_', ' ')}: {fate.detail}"
+        return [*lines, words.translate(IN_ONE_LINE)]
+    part = ", of which it is an answer" if fate.outcome == "merged" else ""
+    document = f"document  {fate.doc_id.translate(IN_ONE_LINE)}{part}"
+    return [*lines, document, f"shard     {fate.shard} row {fate.shard_row:,}", *below]
+
+
+def _split_words(fate: "SplitFate") -> str:
+    if fate.outcome == "in_split":
+        return f"sequence {fate.sequence:,}, tokens {fate.first_token:,} to {fate.last_token:,}"
+    return f"{fate.outcome.replace('_', ' ')}: {fate.detail}"
+
+
+def _filter_words(fate: "FilterFate") -> str:
+    if fate.outcome == "kept":
+        return f"kept, {fate.shard} row {fate.shard_row:,}"
+    return f"{fate.outcome}: {fate.detail}".translate(IN_ONE_LINE)

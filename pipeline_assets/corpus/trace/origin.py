@@ -1,0 +1,80 @@
+"""Which files the Documents of a corpus were made from: those of a hub at a commit, or of a folder of this machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
+from pipeline_assets.corpus.readers.source_folder import folder_of
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import locate
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.trace.source_row import AnyRow, FileRow, SourceRow, listed_file
+
+READS_SOURCES = (SNAPSHOT_STAGE.name, RAW_STAGE.name)
+
+
+@dataclass(frozen=True)
+class SourceListing:
+    """What lists the files of a source.
+
+    Attributes:
+        artifact: a raw source; a snapshot lists its own.
+        corpus: the Documents that were made from it, whatever filtered them since.
+    """
+
+    artifact: Artifact
+    corpus: Artifact
+
+    def row(self, file: str, row: int) -> AnyRow:
+        """A row, of a file as `source_file` in a Document's `meta` names it."""
+        return source_row(self.artifact.manifest, file, row)
+
+    def entry(self, file: str) -> Mapping[str, Any]:
+        """The file's entry in the manifest.
+
+        Raises:
+            InputError: there is none.
+        """
+        row = self.row(file, 0)
+        return listed_file(self.artifact, row.file if isinstance(row, SourceRow) else file)
+
+
+def listing_of(root: Path, corpus: Artifact) -> SourceListing:
+    """What lists the files that the Documents of a corpus came from, found below the data root.
+
+    Raises:
+        InputError: what the corpus was made from is gone.
+    """
+    reader = corpus
+    while reader.manifest.identity.stage.name not in READS_SOURCES:
+        inputs, corpus = reader.manifest.identity.inputs, reader
+        if not inputs:
+            what = f"it is {reader.manifest.kind}, made from nothing"
+            raise InputError(what, reader.folder, "give a corpus that was made from a source")
+        reader = locate(root, inputs[0]["digest"], reader.manifest.name)
+    return SourceListing(reader, corpus)
+
+
+def source_row(reader: Manifest, file: str, row: int) -> AnyRow:
+    """A row of a file that the manifest of a raw source or of a snapshot lists."""
+    folder = folder_of(reader)
+    if folder is not None:
+        return FileRow(folder.path / file, row)
+    recipe = reader.identity.recipe
+    return SourceRow(recipe["dataset"], recipe["revision"], file, row)
+
+
+def file_of(reader: Manifest, source: AnyRow) -> str | None:
+    """The name that `source_file` has in Documents of the row's file; None where the manifest lists no such file."""
+    folder = folder_of(reader)
+    if isinstance(source, SourceRow):
+        is_listed = folder is None and any(entry["name"] == source.file for entry in reader.identity.inputs)
+        return source.path if is_listed else None
+    if folder is None:
+        return None
+    names = (entry["name"] for entry in reader.identity.inputs)
+    return next((name for name in names if (folder.path / name).resolve() == source.path.resolve()), None)

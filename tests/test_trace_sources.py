@@ -1,0 +1,254 @@
+"""`corpusmill trace` and `peek` on corpora of documents: back to rows of a hub and of files here, and forth again."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage_a_build import step
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.spine.artifact import open_artifact
+
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+SOURCES = ("pages", "wikipedia_en", "beer.stackexchange.com", "coffee.stackexchange.com", "notes")
+
+
+def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:
+    """(shard, row in it, document), in manifest order."""
+    files = [file.path for file in open_artifact(corpus).manifest.identity.files if file.path.startswith("shards/")]
+    return [
+        (path, row, json.loads(line))
+        for path in files
+        for row, line in enumerate(b"".join(read_line_blocks(corpus / path)).splitlines())
+    ]
+
+
+def refused(result: Typed, status: int) -> str:
+    """The one line that a wrong command leaves."""
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.strip().removeprefix("corpusmill: ")
+
+
+def commit_of(root: Path) -> str:
+    return str(open_artifact(step(root, "raw", "pages")).manifest.identity.recipe["revision"])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("kind", ["normalized", "filtered"])
+def test_a_document_is_traced_to_its_row_and_the_row_back_to_the_document(
+    corpusmill: Corpusmill, stage_a_root: Path, source: str, kind: str
+) -> None:
+    corpus = step(stage_a_root, kind, source)
+    documents = documents_of(corpus)
+    number = len(documents) * 2 // 3
+    shard, row, document = documents[number]
+
+    there = json.loads(corpusmill("trace", corpus, "--row", number, "--json").stdout)
+    by_id = json.loads(corpusmill("trace", corpus, "--doc-id", document["doc_id"], "--json").stdout)
+    back = corpusmill("trace", "--source", there["source"]["name"], "--data", stage_a_root, "--json")
+
+    assert by_id == there
+    assert (there["doc_id"], there["shard"], there["shard_row"]) == (document["doc_id"], shard, row)
+    assert there["source"]["row"] == document["meta"]["source_row"]
+    assert (there["license_tag"], there["license_evidence"]) == (
+        document["license_tag"],
+        document["meta"]["license_evidence"],
+    )
+    assert document["text"].startswith(there["beginning"])
+    entries = open_artifact(step(stage_a_root, "raw", source)).manifest.identity.inputs
+    assert there["source_digest"] in [entry["digest"] for entry in entries]
+    [fate] = json.loads(back.stdout)["corpora"]
+    assert (fate["corpus"], fate["outcome"]) == (str(step(stage_a_root, "normalized", source)), "document")
+    assert fate["doc_id"] == document["doc_id"]
+    [filtered] = fate["filtered"]
+    assert filtered["corpus"] == str(step(stage_a_root, "filtered", source))
+    if kind == "filtered":
+        assert (filtered["outcome"], filtered["shard"], filtered["shard_row"]) == ("kept", shard, row)
+
+
+def test_of_a_hub_source_the_answer_has_repo_commit_path_and_row(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    corpus, commit = step(stage_a_root, "filtered", "pages"), commit_of(stage_a_root)
+    [(shard, row, document)] = [place for place in documents_of(corpus) if place[2]["doc_id"] == "page-118"]
+
+    lines = corpusmill("trace", corpus, "--doc-id", "page-118").stdout.splitlines()
+
+    digest = open_artifact(step(stage_a_root, "raw", "pages")).manifest.identity.inputs[1]["digest"]
+    assert lines == [
+        "document  page-118",
+        f"shard     {corpus}/{shard} row {row}",
+        f"source    maker/pages@{commit}:data/1.parquet#58",
+        f"          {digest}",
+        "licence   odc-by (recipe)",
+        f"text      {document['text'][:160]}",
+    ]
+
+
+def test_of_a_local_source_the_place_leads_into_the_file(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    corpus, path = step(stage_a_root, "filtered", "notes"), stage_a_root / "sources" / "notes" / "1.jsonl"
+
+    lines = corpusmill("trace", corpus, "--doc-id", "note-30").stdout.splitlines()
+
+    assert lines[2].startswith(f"source    {path}#")
+    place = int(lines[2].rpartition("#")[2])
+    assert json.loads(path.read_bytes()[place:].splitlines()[0])["key"] == "note-30"
+    assert lines[4] == "licence   mit (row: license)"
+
+
+def test_of_a_thread_the_rows_of_its_answers_are_told_too(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    corpus = step(stage_a_root, "filtered", "coffee.stackexchange.com")
+    path = stage_a_root / "sources" / "sites" / "coffee.stackexchange.com" / "Posts.xml"
+
+    lines = corpusmill("trace", corpus, "--doc-id", "stackexchange:coffee.stackexchange.com:4").stdout.splitlines()
+
+    rows = path.read_text(encoding="utf-8").splitlines()[2:]
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
+        *("document", "shard", "source", "answer", "answer", "licence", "text")
+    ]
+    told = [line.split()[1] for line in lines if line.startswith(("source", "answer"))]
+    assert told == [f"{path}#{row}" for row in (3, 5, 4)]  # the accepted answer comes first
+    assert [f'Id="{post}"' in rows[row] for row, post in ((3, 4), (5, 6), (4, 5))] == [True] * 3
+    assert lines[-2] == "licence   cc-by-sa-2.5 (date: 2011-03-04)"
+
+
+def test_an_answer_leads_to_the_document_of_its_question(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    path = stage_a_root / "sources" / "sites" / "beer.stackexchange.com" / "Posts.xml"
+
+    result = corpusmill("trace", "--source", f"{path}#4", "--data", stage_a_root)
+
+    assert result.stdout.splitlines()[:3] == [
+        f"{path}#4",
+        f"corpus    {step(stage_a_root, 'normalized', 'beer.stackexchange.com')}",
+        "document  stackexchange:beer.stackexchange.com:4, of which it is an answer",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "words"),
+    [
+        ("0", 5, "rejected: no_text (null)"),
+        ("0", 7, "rejected: duplicate_doc_id (page-0)"),
+        ("0", 9, "dropped: by `score >= 3`"),
+        ("1", 60, "not read: rows read of the file: 0 to 59"),
+    ],
+)
+def test_rows_of_a_hub_that_became_no_document(
+    corpusmill: Corpusmill, stage_a_root: Path, file: str, row: int, words: str
+) -> None:
+    source = f"maker/pages@{commit_of(stage_a_root)}:data/{file}.parquet#{row}"
+
+    result = corpusmill("trace", "--source", source, "--data", stage_a_root)
+
+    corpus = step(stage_a_root, "normalized", "pages")
+    assert result.stdout.splitlines() == [source, f"corpus    {corpus}", f"          {words}"]
+
+
+def test_rows_of_files_here_that_became_no_document(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    sources = stage_a_root / "sources"
+    wiki = sources / "wikipedia" / "AA" / "wiki_00"
+    posts = sources / "sites" / "beer.stackexchange.com" / "Posts.xml"
+    title_only = wiki.read_bytes().index(b'<doc id="4"')
+    cases = {
+        f"{wiki}#{title_only}": "rejected: title_only (Page 4)",
+        f"{wiki}#{title_only + 1}": "no row: none begins there; "
+        "a row is named by its `source_row`: in files of lines the bytes before it",
+        f"{posts}#0": "dropped: by `low_question_score`",
+        f"{posts}#72": "rejected: no_question (question 73 is not in the file, or rejected)",
+        f"{posts}#74": "no row: the file has rows 0 to 73",
+    }
+
+    for source, words in cases.items():
+        lines = corpusmill("trace", "--source", source, "--data", stage_a_root).stdout.splitlines()
+        assert lines[2] == f"          {words}"
+
+
+def test_a_document_that_a_filter_dropped_is_told_why(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    normalized, filtered = (step(stage_a_root, kind, "notes") for kind in ("normalized", "filtered"))
+    there = json.loads(corpusmill("trace", normalized, "--doc-id", "note-4", "--json").stdout)
+
+    back = corpusmill("trace", "--source", there["source"]["name"], "--data", stage_a_root)
+    gone = corpusmill("trace", filtered, "--doc-id", "note-4")
+
+    assert back.stdout.splitlines()[-1] == f"filtered  {filtered}: dropped: refused_licence proprietary"
+    assert refused(gone, 2) == (
+        f"{filtered}: document 'note-4' was dropped here: refused_licence proprietary; "
+        "trace it in the corpus that was filtered"
+    )
+
+
+def test_a_path_is_one_as_from_where_people_are(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    words = ("trace", "--source", "notes/0.jsonl#0", "--data", stage_a_root)
+
+    result = corpusmill(*words, cwd=stage_a_root / "sources")
+
+    assert result.stdout.splitlines()[0] == f"{stage_a_root}/sources/notes/0.jsonl#0"
+    assert "document  note-0\n" in result.stdout
+
+
+def test_a_peek_prints_a_document_of_a_corpus(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    corpus = step(stage_a_root, "filtered", "wikipedia_en")
+    shard, row, document = documents_of(corpus)[10]
+
+    shown = corpusmill("peek", corpus, "--row", 10)
+
+    assert shown.stdout == f"row 10: {document['doc_id']}\n{shard} row {row}\n\n{document['text']}\n"
+
+
+def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    corpus, commit = step(stage_a_root, "normalized", "notes"), commit_of(stage_a_root)
+    raw, sources = step(stage_a_root, "raw", "notes"), stage_a_root / "sources"
+    documents = len(documents_of(corpus))
+    cases: list[tuple[list[object], int, str]] = [
+        ([corpus, "--token", 0], 2, f"{corpus}: it has documents, no tokens; give --doc-id or --row"),
+        ([corpus, "--row", documents], 2, f"{corpus}: there is no row {documents}; give 0 to {documents - 1}"),
+        (
+            [corpus, "--doc-id", "nobody"],
+            2,
+            f"{corpus}: no document has doc_id 'nobody'; `corpusmill trace --source` tells what became of a source row",
+        ),
+        (
+            [raw, "--row", 0],
+            2,
+            f"{raw}: this is stage_a/raw, no Megatron split; "
+            "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents",
+        ),
+        (
+            ["--source", "/nowhere/x.jsonl#3", "--data", stage_a_root],
+            1,
+            f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; those there are of {sources}/notes, "
+            f"{sources}/sites/beer.stackexchange.com, {sources}/sites/coffee.stackexchange.com, "
+            f"{sources}/wikipedia, maker/pages@{commit}",
+        ),
+        (
+            ["--source", "maker/pages@main:data/0.parquet#3"],
+            2,
+            "maker/pages@main:data/0.parquet#3: this is no row of a hub file; "
+            "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0",
+        ),
+    ]
+
+    for words, status, line in cases:
+        assert refused(corpusmill("trace", *words), status) == line
+    assert refused(corpusmill("peek", corpus, "--token", 0), 2) == f"{corpus}: it has documents, no tokens; give --row"
+
+
+def test_a_source_of_which_nothing_was_made_and_one_that_is_gone(corpusmill: Corpusmill, notes_root: Path) -> None:
+    normalized, filtered, raw = (step(notes_root, kind, "notes") for kind in ("normalized", "filtered", "raw"))
+    path = notes_root / "sources" / "notes" / "0.jsonl"
+    digest = open_artifact(raw).manifest.digest
+    shutil.rmtree(normalized)
+
+    unmade = corpusmill("trace", "--source", f"{path}#0", "--data", notes_root)
+    shutil.rmtree(raw)
+    gone = corpusmill("trace", filtered, "--row", 0)
+
+    assert refused(unmade, 1) == (
+        f"{path}: {raw} lists this file, and no documents were made from it yet; build its recipe with `corpusmill run`"
+    )
+    assert digest not in gone.stderr
+    assert refused(gone, 1).startswith(f"{notes_root}: no artifact with digest sha256:")
