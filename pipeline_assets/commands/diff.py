@@ -12,7 +12,7 @@ from pipeline_assets.commands.terminal import AsJson
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.comparison import Changed, Comparison, HubChanges
+    from pipeline_assets.corpus.comparison import Changed, Comparison, FileChanges
     from pipeline_assets.corpus.document_comparison import DocumentChanges
 
 app = typer.Typer()
@@ -62,7 +62,7 @@ def _diff_json(found: "Comparison") -> dict[str, Any]:
         "stage": asdict(found.stage) if found.stage else None,
         "tokenizer": asdict(found.tokenizer) if found.tokenizer else None,
         "upstream": [asdict(change) for change in found.upstream],
-        "hub": asdict(found.hub) if found.hub else None,
+        "files": asdict(found.files) if found.files else None,
         "shards": [asdict(change) for change in found.shards],
         "counts": [asdict(count) | {"delta": count.delta} for count in found.counts],
         "documents": [asdict(changes) for changes in found.documents],
@@ -80,7 +80,9 @@ def _diff_lines(found: "Comparison") -> Iterator[str]:
     yield from _section("made by", [_change_words(found.stage)] if found.stage else [])
     yield from _section("tokenizer", [_change_words(found.tokenizer)] if found.tokenizer else [])
     yield from _section("made from", [f"{change.name}: {_change_words(change)}" for change in found.upstream])
-    yield from _section("read from the hub", _hub_lines(found.hub) if found.hub else [])
+    if found.files:
+        is_hub = bool(found.files.commits_a or found.files.commits_b)
+        yield from _section("read from the hub" if is_hub else "files read", _file_lines(found.files))
     yield from _section("shards selected", [f"{change.name}: {_change_words(change)}" for change in found.shards])
     yield from _section("counts", _count_lines(found))
     for changes in found.documents:
@@ -98,20 +100,29 @@ def _change_words(change: "Changed") -> str:
     return f"{change.a or 'none'} → {change.b or 'none'}"
 
 
-def _hub_lines(hub: "HubChanges") -> list[str]:
-    commits = [", ".join(side) or "nothing" for side in (hub.commits_a, hub.commits_b)]
-    lines = [f"commit: {commits[0]}" + ("" if commits[0] == commits[1] else f" → {commits[1]}")]
-    listed = ((hub.files_removed, "only in A"), (hub.files_added, "only in B"), (hub.files_changed, "with other bytes"))
-    for paths, words in listed:
-        if paths:
-            lines.append(f"{_counted(len(paths), 'file')} {words}: {_first(paths)}")
-    counted = (
-        (hub.row_groups_removed, "read for A only"),
-        (hub.row_groups_added, "read for B only"),
-        (hub.row_groups_cut_elsewhere, "read for both, up to another row"),
+def _file_lines(files: "FileChanges") -> list[str]:
+    commits = [", ".join(side) or "nothing" for side in (files.commits_a, files.commits_b)]
+    is_same_commit = commits[0] == commits[1]
+    lines = [f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")]
+    changes = list(_file_change_lines(files))
+    if not files.commits_a and not files.commits_b:
+        return changes or ["the same files"]
+    return [*lines, *changes] if changes or not is_same_commit else [*lines, "the same files and row groups"]
+
+
+def _file_change_lines(files: "FileChanges") -> Iterator[str]:
+    listed = (
+        (files.files_removed, "only in A"),
+        (files.files_added, "only in B"),
+        (files.files_changed, "with other bytes"),
     )
-    lines += [f"{_counted(count, 'row group')} {words}" for count, words in counted if count]
-    return lines if len(lines) > 1 or commits[0] != commits[1] else [*lines, "the same files and row groups"]
+    yield from (f"{_counted(len(paths), 'file')} {words}: {_first(paths)}" for paths, words in listed if paths)
+    counted = (
+        (files.row_groups_removed, "read for A only"),
+        (files.row_groups_added, "read for B only"),
+        (files.row_groups_cut_elsewhere, "read for both, up to another row"),
+    )
+    yield from (f"{_counted(count, 'row group')} {words}" for count, words in counted if count)
 
 
 def _count_lines(found: "Comparison") -> list[str]:
@@ -128,24 +139,30 @@ def _count_lines(found: "Comparison") -> list[str]:
 
 
 def _count_words(name: str) -> str:
-    """A count as people say it; the ledger is rows read = documents kept + dropped + rejected."""
+    """A count as people say it; the ledger is rows read = documents kept + merged + dropped + rejected."""
     match name.split(".", 2):
         case ["ledger", "in"]:
             return "rows read"
         case ["ledger", "out"]:
             return "documents kept"
+        case ["ledger", "merged"]:
+            return "merged into another row's document"
+        case ["changes", *change]:
+            return f"changes: {'.'.join(change).replace('/', ' ').replace('_', ' ')}"
         case ["ledger", fate, reason]:
             return f"{fate}: {reason.replace('_', ' ')}"
     return name.replace("_", " ").replace(".", " of ")
 
 
 def _document_lines(changes: "DocumentChanges") -> list[str]:
-    told = (
+    told = [
         (changes.only_in_a, "only in A"),
         (changes.only_in_b, "only in B"),
         (changes.in_both, "in both"),
         (changes.changed, "in both, but with another text"),
-    )
+    ]
+    if changes.relabelled.documents:
+        told.append((changes.relabelled, "in both, of the same text, but another source, domain, licence or date"))
     return [
         f"{_counted(found.documents, 'document')} {words}"
         + (f": {', '.join(found.examples)}" if found.examples else "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.document_comparison import PART_DOCUMENTS, DocumentChanges, document_changes
+from pipeline_assets.corpus.readers.source_folder import folder_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
@@ -27,11 +28,11 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class HubChanges:
-    """What was read from a hub.
+class FileChanges:
+    """Files from outside that were read: of a hub, or of this machine.
 
     Attributes:
-        commits_a, commits_b: repo@commit, sorted.
+        commits_a, commits_b: repo@commit, sorted; empty where nothing was read from a hub.
         files_added, files_removed: paths listed in B only, in A only; sorted.
         files_changed: paths of other bytes.
         row_groups_added, row_groups_removed: how many were read for B only, for A only.
@@ -66,7 +67,7 @@ class Comparison:
         recipe: a line for each key whose values differ.
         stage, tokenizer: None where equal.
         upstream: artifacts that they are made from, where the digests differ.
-        hub: None where neither read from a hub.
+        files: None where neither read files from outside.
         shards: Document shards of a selection that are not the same, by path.
         documents: empty where the kind has no documents of its own.
     """
@@ -78,7 +79,7 @@ class Comparison:
     stage: Changed | None = None
     tokenizer: Changed | None = None
     upstream: Sequence[Changed] = ()
-    hub: HubChanges | None = None
+    files: FileChanges | None = None
     shards: Sequence[Changed] = ()
     counts: Sequence[Counted] = ()
     documents: Sequence[DocumentChanges] = ()
@@ -108,7 +109,7 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
         stage=_changed("stage", _stage_words(left.stage), _stage_words(right.stage)),
         tokenizer=_changed("tokenizer", _tokenizer_words(left.tokenizer), _tokenizer_words(right.tokenizer)),
         upstream=_changes(_upstream(one), _upstream(other)),
-        hub=_hub_changes(one, other),
+        files=_file_changes(one, other),
         shards=_changes(_selected(one), _selected(other)),
         counts=count_changes(left.counts, right.counts),
         documents=list(document_changes(a, b, part_documents)),
@@ -157,13 +158,13 @@ def _selected(manifest: Manifest) -> dict[str, str]:
     return {shard["path"]: shard["content_sha256"] for shard in manifest.identity.decisions.get("shards", [])}
 
 
-def _hub_changes(a: Manifest, b: Manifest) -> HubChanges | None:
-    left, right = _hub_files(a), _hub_files(b)
+def _file_changes(a: Manifest, b: Manifest) -> FileChanges | None:
+    left, right = _outside_files(a), _outside_files(b)
     if not left and not right:
         return None
     left_groups, right_groups = _row_groups(left), _row_groups(right)
     shared = left_groups.keys() & right_groups.keys()
-    return HubChanges(
+    return FileChanges(
         commits_a=_commits(a),
         commits_b=_commits(b),
         files_added=sorted(right.keys() - left.keys()),
@@ -177,17 +178,23 @@ def _hub_changes(a: Manifest, b: Manifest) -> HubChanges | None:
     )
 
 
-def _hub_files(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
-    """Files listed at the hub, by `repo:path`: the commit is told apart, so that a file that stayed is the same."""
+def _outside_files(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
+    """Files of a folder, by their names in it; of a hub by `repo:path`: the commit is told apart, so that a file that
+    stayed is the same.
+    """
+    outside = {entry["name"]: entry for entry in manifest.identity.inputs if "bytes" in entry}
+    if folder_of(manifest) is not None:
+        return outside
     files = {}
-    for entry in manifest.identity.inputs:
-        if "bytes" in entry:
-            place, _, path = entry["name"].partition(":")
-            files[f"{place.partition('@')[0]}:{path}"] = entry
+    for name, entry in outside.items():
+        place, _, path = name.partition(":")
+        files[f"{place.partition('@')[0]}:{path}"] = entry
     return files
 
 
 def _commits(manifest: Manifest) -> list[str]:
+    if folder_of(manifest) is not None:
+        return []
     return sorted({entry["name"].partition(":")[0] for entry in manifest.identity.inputs if "bytes" in entry})
 
 

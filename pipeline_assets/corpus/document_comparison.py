@@ -16,22 +16,36 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards.publish import holds_documents, shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, DOCUMENTS, SPLIT_STAGE, TOKENS
-from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 
 EXAMPLES = 5
-PART_DOCUMENTS = 4_000_000  # sorted at once: about 400 MB with the sort's copies
+PART_DOCUMENTS = 4_000_000  # sorted at once: about 450 MB with the sort's copies
 _BATCH_ROWS = 65_536
 _HASHED = np.dtype(
-    [("high", "<u8"), ("low", "<u8"), ("text_high", "<u8"), ("text_low", "<u8"), ("shard", "<i8"), ("row", "<i8")]
+    [(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("shard", "<i8"), ("row", "<i8")]
 )
-_decoder = msgspec.json.Decoder(DocumentText)
 Hashed = NDArray[np.void]
+
+
+class _Document(msgspec.Struct):
+    """What of a Document is compared: not its `meta`, which says on which row it was this time."""
+
+    doc_id: str
+    text: str
+    source: str
+    domain: str
+    license_tag: str
+    created_at: str | None
+
+    def labels(self) -> bytes:
+        return msgspec.json.encode((self.source, self.domain, self.license_tag, self.created_at))
+
+
+_decoder = msgspec.json.Decoder(_Document)
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class DocumentChanges:
         part: the partition whose documents these are; None for the artifact's own.
         in_both: of one id, whatever their content.
         changed: those of them whose text, or tokens, are not the same.
+        relabelled: those of the same text whose source, domain, licence or date is not; tokens have no such labels.
     """
 
     part: str | None
@@ -57,6 +72,7 @@ class DocumentChanges:
     only_in_b: Found
     in_both: Found
     changed: Found
+    relabelled: Found
 
 
 @dataclass(frozen=True)
@@ -75,9 +91,9 @@ def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUME
     Raises:
         InputError: a file that is read is damaged.
     """
+    if holds_documents(a):
+        yield _compare_documents(a, b, _Reader(_hashed_texts, _text_ids_at), None, part_documents)
     match a.manifest.identity.stage.name:
-        case SNAPSHOT_STAGE.name:
-            yield _compare_documents(a, b, _Reader(_hashed_texts, _text_ids_at), None, part_documents)
         case SPLIT_STAGE.name:
             yield _compare_documents(a, b, _Reader(_hashed_tokens, _token_ids_at), None, part_documents)
         case DATASET_STAGE.name:
@@ -93,19 +109,19 @@ def _members(dataset: Artifact) -> dict[str, Artifact]:
     return {entry["member"]: open_artifact(dataset.folder / entry["member"], entry["digest"]) for entry in entries}
 
 
-def _hashed_texts(snapshot: Artifact) -> Iterator[Hashed]:
-    for shard, path in enumerate(_shard_paths(snapshot)):
+def _hashed_texts(corpus: Artifact) -> Iterator[Hashed]:
+    for shard, path in enumerate(_shard_paths(corpus)):
         first_row = 0
         for block in read_line_blocks(path):
             documents = [_decoder.decode(line) for line in block.splitlines()]
             texts = (document.text.encode("utf-8") for document in documents)
-            yield _hashed([document.doc_id for document in documents], texts, shard, first_row)
+            labels = [document.labels() for document in documents]
+            yield _hashed([document.doc_id for document in documents], texts, labels, shard, first_row)
             first_row += len(documents)
 
 
-def _shard_paths(snapshot: Artifact) -> list[Path]:
-    files = snapshot.manifest.identity.files
-    return [snapshot.path(file.path) for file in files if file.path.startswith(f"{SHARDS}/")]
+def _shard_paths(corpus: Artifact) -> list[Path]:
+    return [corpus.path(path) for path in shard_rows(corpus)]
 
 
 def _hashed_tokens(split: Artifact) -> Iterator[Hashed]:
@@ -114,7 +130,7 @@ def _hashed_tokens(split: Artifact) -> Iterator[Hashed]:
     first_row = 0
     for doc_ids in _doc_id_batches(split):
         runs = (dataset.document(row).tobytes() for row in range(first_row, first_row + len(doc_ids)))
-        yield _hashed(doc_ids, runs, 0, first_row)
+        yield _hashed(doc_ids, runs, [b""] * len(doc_ids), 0, first_row)
         first_row += len(doc_ids)
 
 
@@ -124,12 +140,15 @@ def _doc_id_batches(split: Artifact) -> Iterator[list[str]]:
             yield batch.column(0).to_pylist()
 
 
-def _hashed(doc_ids: Sequence[str], contents: Iterable[bytes], shard: int, first_row: int) -> Hashed:
+def _hashed(
+    doc_ids: Sequence[str], contents: Iterable[bytes], labels: Sequence[bytes], shard: int, first_row: int
+) -> Hashed:
     records = np.empty(len(doc_ids), _HASHED)
     ids = _halves([hashlib.sha256(doc_id.encode("utf-8")).digest() for doc_id in doc_ids])
     texts = _halves([hashlib.sha256(content).digest() for content in contents])
     records["high"], records["low"] = ids[:, 0], ids[:, 1]
     records["text_high"], records["text_low"] = texts[:, 0], texts[:, 1]
+    records["labels"] = _halves([hashlib.sha256(label).digest() for label in labels])[:, 0]
     records["shard"], records["row"] = shard, np.arange(first_row, first_row + len(doc_ids))
     return records
 
@@ -139,8 +158,8 @@ def _halves(digests: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digest[:16] for digest in digests), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
-def _text_ids_at(snapshot: Artifact, places: Sequence[tuple[int, int]]) -> list[str]:
-    paths = _shard_paths(snapshot)
+def _text_ids_at(corpus: Artifact, places: Sequence[tuple[int, int]]) -> list[str]:
+    paths = _shard_paths(corpus)
     found = {}
     for shard in {shard for shard, _ in places}:
         row = 0
@@ -184,7 +203,7 @@ class _Tally:
 def _compare_documents(
     a: Artifact, b: Artifact, reader: _Reader, part: str | None, part_documents: int
 ) -> DocumentChanges:
-    only_in_a, only_in_b, in_both, changed = _Tally(), _Tally(), _Tally(), _Tally()
+    only_in_a, only_in_b, in_both, changed, relabelled = (_Tally() for _ in range(5))
     documents = a.manifest.identity.counts["documents"] + b.manifest.identity.counts["documents"]
     parts = max(1, -(-documents // part_documents))
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
@@ -200,12 +219,14 @@ def _compare_documents(
             in_both.add(one)
             is_other_text = (one["text_high"] != other["text_high"]) | (one["text_low"] != other["text_low"])
             changed.add(one[is_other_text])
+            relabelled.add(one[~is_other_text & (one["labels"] != other["labels"])])
     return DocumentChanges(
         part=part,
         only_in_a=Found(only_in_a.documents, reader.doc_ids_at(a, only_in_a.places)),
         only_in_b=Found(only_in_b.documents, reader.doc_ids_at(b, only_in_b.places)),
         in_both=Found(in_both.documents, reader.doc_ids_at(a, in_both.places)),
         changed=Found(changed.documents, reader.doc_ids_at(a, changed.places)),
+        relabelled=Found(relabelled.documents, reader.doc_ids_at(a, relabelled.places)),
     )
 
 

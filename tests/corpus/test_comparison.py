@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from numbered_pages import numbered, pages
 
-from pipeline_assets.corpus.comparison import Changed, Counted, HubChanges, compare, count_changes
+from pipeline_assets.corpus.comparison import Changed, Counted, FileChanges, compare, count_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -38,7 +38,7 @@ def test_the_hub_files_and_row_groups_read_are_held_side_by_side(take: Take) -> 
     found = compare(a, b)
 
     commits = [artifact.manifest.identity.recipe["revision"] for artifact in (a, b)]
-    assert found.hub == HubChanges(
+    assert found.files == FileChanges(
         commits_a=[f"maker/pages@{commits[0]}"],
         commits_b=[f"maker/pages@{commits[1]}"],
         files_added=["maker/pages:c.parquet"],

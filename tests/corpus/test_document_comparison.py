@@ -61,7 +61,7 @@ def test_token_runs_are_compared_document_by_document(split_of: SplitOf) -> None
     assert documents.in_both.documents == 8
     assert documents.changed == Found(1, ["page-9"])
     assert [change.name for change in found.upstream] == ["healing/healing_text_manifest"]
-    assert (found.hub, found.recipe, found.stage, found.tokenizer) == (None, [], None, None)
+    assert (found.files, found.recipe, found.stage, found.tokenizer) == (None, [], None, None)
 
 
 def test_a_split_without_documents_has_none_in_common(split_of: SplitOf) -> None:

@@ -1,0 +1,134 @@
+"""`corpusmill diff` on corpora of stage A and on what they were made from."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from stage_a_build import build, of_sources, step, write_notes_recipe
+from stage_a_sources import sentence, write_recipe, write_site
+
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+SITE = "beer.stackexchange.com"
+
+
+@pytest.fixture
+def other(notes_root: Path) -> Callable[..., None]:
+    """Builds the notes a second time, as recipe `other`, with some keys of the source changed."""
+
+    def build_other(**changes: object) -> None:
+        build(write_notes_recipe(notes_root, "other", **changes), notes_root)
+
+    return build_other
+
+
+def lines_between(result: Typed, title: str) -> list[str]:
+    """The lines of a section."""
+    lines = result.stdout.splitlines()
+    first = lines.index(title) + 1
+    rest = [number for number, line in enumerate(lines[first:]) if not line.startswith(" ")]
+    return [line.strip() for line in lines[first : first + rest[0] if rest else None]]
+
+
+def counts(result: Typed) -> Mapping[str, tuple[int, int]]:
+    return {row["name"]: (row["a"], row["b"]) for row in json.loads(result.stdout)["counts"]}
+
+
+def test_other_filters_of_the_same_documents(
+    corpusmill: Corpusmill, notes_root: Path, other: Callable[..., None]
+) -> None:
+    other(filters={"length": {"max_characters": 140}})
+    a, b = (step(notes_root, "filtered", "notes", recipe) for recipe in ("mixed", "other"))
+    dropped = [number for number in range(40) if number != 4 and len(sentence(number + 500, 30)) > 140]
+    assert 5 < len(dropped) < 35
+
+    result = corpusmill("diff", a, b)
+    told = counts(corpusmill("diff", a, b, "--json"))
+
+    assert result.returncode == 1
+    assert lines_between(result, "recipe") == [
+        "filters.length.max_characters: None → 140",
+        "filters.length.min_words: 5 → None",
+    ]
+    assert "made from" not in result.stdout
+    assert told["ledger.in"] == (40, 40)
+    assert told["ledger.dropped.refused_licence"] == (1, 1)
+    assert told["ledger.dropped.many_characters"] == (0, len(dropped))
+    first = ", ".join(f"note-{number}" for number in dropped[:5])
+    assert lines_between(result, "documents")[:2] == [
+        f"{len(dropped)} documents only in A: {first}, …",
+        "0 documents only in B",
+    ]
+
+
+def test_documents_whose_licence_changed_are_told_though_their_text_is_the_same(
+    corpusmill: Corpusmill, notes_root: Path, other: Callable[..., None]
+) -> None:
+    other(license_tag="cc-by-4.0")
+    a, b = (step(notes_root, "normalized", "notes", recipe) for recipe in ("mixed", "other"))
+
+    result = corpusmill("diff", a, b)
+
+    assert lines_between(result, "recipe") == ["license_tag: cc0-1.0 → cc-by-4.0"]
+    own = "note-2, note-5, note-8, note-11, note-14"  # the others' rows say their licence
+    assert lines_between(result, "documents") == [
+        "0 documents only in A",
+        "0 documents only in B",
+        "40 documents in both: note-0, note-1, note-2, note-3, note-4, …",
+        "0 documents in both, but with another text",
+        f"13 documents in both, of the same text, but another source, domain, licence or date: {own}, …",
+    ]
+
+
+def test_a_source_whose_files_changed_is_followed_from_its_documents_to_its_files(
+    corpusmill: Corpusmill, notes_root: Path, tmp_path: Path
+) -> None:
+    folder, moved = notes_root / "sources" / "notes", tmp_path / "notes"
+    shutil.copytree(folder, moved)
+    rows = [json.loads(line) for line in (moved / "1.jsonl").read_text().splitlines()]
+    rows[0]["body"]["text"] = sentence(999, 30)
+    (moved / "1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    (moved / "2.jsonl").write_text(json.dumps(rows[-1] | {"key": "note-new"}) + "\n")
+    build(write_notes_recipe(notes_root, "other", path=str(moved)), notes_root)
+    folders = {
+        kind: [step(notes_root, kind, "notes", name) for name in ("mixed", "other")] for kind in ("normalized", "raw")
+    }
+
+    documents = corpusmill("diff", *folders["normalized"])
+    files = corpusmill("diff", *folders["raw"])
+
+    assert "recipe" not in documents.stdout.splitlines()
+    assert lines_between(documents, "made from")[0].startswith("stage_a/raw/notes: sha256:")
+    assert lines_between(documents, "documents") == [
+        "1 document only in A: note-39",
+        "1 document only in B: note-new",
+        "39 documents in both: note-0, note-1, note-2, note-3, note-4, …",
+        "1 document in both, but with another text: note-20",
+    ]
+    assert lines_between(files, "files read") == [
+        "1 file only in B: 2.jsonl",
+        "1 file with other bytes: 1.jsonl",
+    ]
+
+
+def test_answers_that_became_part_of_threads_are_counted_as_merged(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    write_site(tmp_path / "sources" / "sites", SITE)
+    for name, least in (("all", None), ("best", 2)):
+        change = of_sources(SITE, **{SITE: {"min_answer_score": least}})
+        build(write_recipe(tmp_path, "0" * 40, change, name), tmp_path)
+    a, b = (step(tmp_path, "normalized", SITE, name) for name in ("all", "best"))
+
+    result = corpusmill("diff", a, b)
+    told = counts(corpusmill("diff", a, b, "--json"))
+
+    assert told["ledger.merged"] == (36, 18)
+    assert told["ledger.dropped.low_answer_score"] == (0, 18)
+    table = lines_between(result, "counts")
+    assert [line.split()[-3:] for line in table if line.startswith("merged into another row's document")] == [
+        ["36", "18", "-18"]
+    ]
+    assert lines_between(result, "documents")[2].startswith("18 documents in both: ")
+    assert lines_between(result, "documents")[3].startswith("18 documents in both, but with another text: ")
