@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from stage_a_build import build, of_sources, step, write_notes_recipe
+from stage_a_root import build, of_sources, step, write_notes_recipe
 from stage_a_sources import sentence, write_recipe, write_site
 
 Typed = subprocess.CompletedProcess[str]

@@ -54,7 +54,7 @@ def test_a_chain_of_hub_and_local_sources_is_read_down_to_the_files_of_both(
     assert line_of(result, "hub cache: ").startswith("of 2 files read, 2 are here whole, 0 in part (")
     # The posts of both made sites are the same bytes, so that their raw sources are one artifact.
     words = line_of(result, "source files: ")
-    assert words.startswith("of 5 files read, 5 are here (")
+    assert words.startswith("of 6 files read, 6 are here (")
     assert words.endswith(" bytes, all hashed), 0 changed; not here: 0 files")
     assert "intact: 54 of 54 files, " in result.stdout
 

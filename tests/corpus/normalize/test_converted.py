@@ -42,10 +42,8 @@ def test_rejects_up_to_the_fraction_are_kept_aside(normalized: Normalized, rejec
 
 
 def test_pages_with_nothing_but_a_title_do_not_count_as_bad(normalized: Normalized) -> None:
-    pages = [
-        f'<doc id="{n}" url="https://en.wikipedia.org/wiki?curid={n}" title="T">\nT\n\n{"Text." if n < 2 else ""}\n</doc>\n'
-        for n in range(10)
-    ]
+    url, texts = "https://en.wikipedia.org/wiki?curid=", ["Text.", "Text.", *[""] * 8]
+    pages = [f'<doc id="{n}" url="{url}{n}" title="T">\nT\n\n{text}\n</doc>\n' for n, text in enumerate(texts)]
 
     found = normalized("wikipedia_en", {"AA/wiki_00": "".join(pages)}, max_reject_fraction="0")
 
