@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,12 +43,65 @@ class TestStatus:
     def test_a_root_without_anything_is_missing_all_and_no_complaint(
         self, corpusmill: Corpusmill, tmp_path: Path
     ) -> None:
-        result = corpusmill("status", "--data", tmp_path / "nowhere", "--json")
+        result = corpusmill("status", "healing_text_v1", "--data", tmp_path / "nowhere", "--json")
 
         [recipe] = json.loads(result.stdout)["recipes"]
         assert result.returncode == 0
         assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
         assert not (tmp_path / "nowhere").exists()
+
+    def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
+        self, corpusmill: Corpusmill, tmp_path: Path
+    ) -> None:
+        result = corpusmill("status", "--data", tmp_path / "nowhere")
+        told = json.loads(corpusmill("status", "--data", tmp_path / "nowhere", "--json").stdout)
+
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout == (
+            "of no recipe anything is here yet: healing_text_v1, stage_a_v1; "
+            "`corpusmill status NAME` names what is missing\n"
+        )
+        assert (told["recipes"], told["untouched"]) == ([], ["healing_text_v1", "stage_a_v1"])
+
+    def test_a_default_recipe_that_nobody_built_is_shown_when_it_is_asked_for(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        unasked = corpusmill("status", "--data", root)
+        asked = corpusmill("status", "stage_a_v1", "--data", root)
+
+        lines = [line.split() for line in asked.stdout.splitlines()[1:]]
+        assert "stage_a" not in unasked.stdout
+        assert (asked.returncode, asked.stderr) == (0, "")
+        assert ["missing", "stage_a/stage_a_v1/raw/notes"] in lines
+        assert ["missing", "stage_a/stage_a_v1/report/stage_a_v1"] in lines
+        assert {line[0] for line in lines[::2]} == {"missing"}
+
+    def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        (root / "stage_a" / "stage_a_v1" / "filtered" / "notes.building.1").mkdir(parents=True)
+        (root / "stage_a" / "stage_a_v1" / "filtered" / "notes.building.1" / ".plan.json").write_text("{}")
+
+        result = corpusmill("status", "--data", root)
+
+        assert result.returncode == 1
+        assert "\nstage_a_v1  " in result.stdout
+        assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
+
+    def test_stage_a_is_current_until_its_source_changes(self, corpusmill: Corpusmill, notes_root: Path) -> None:
+        before = corpusmill("status", "--data", notes_root)
+        path = notes_root / "sources" / "notes" / "1.jsonl"
+        path.write_bytes(path.read_bytes() + b"\n")
+        after = corpusmill("status", "mixed", "--data", notes_root)
+
+        names = ("raw/notes", "normalized/notes", "filtered/notes", "report/mixed")
+        assert before.returncode == 0
+        assert [line.split()[:2] for line in before.stdout.splitlines()[1:]] == [
+            ["current", f"stage_a/mixed/{name}"] for name in names
+        ]
+        assert after.returncode == 1
+        assert [line.split()[0] for line in after.stdout.splitlines()[1::2]] == ["stale"] * 4
+        assert after.stdout.splitlines()[2].strip() == f"1 files in {path.parent} changed, the first is 1.jsonl"
 
     def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(self, corpusmill: Corpusmill, root: Path) -> None:
         write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
@@ -149,7 +203,7 @@ class TestStatus:
         assert result.returncode == 1
         assert result.stdout.splitlines()[:2] == [
             f"broken  {root}/recipes/broken.yaml",
-            f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of healing",
+            f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of healing, stage_a",
         ]
         assert result.stdout.count("\n  current ") == 5
 
@@ -180,6 +234,54 @@ class TestStatus:
         assert result.returncode == 1
         assert "all shards are finished, its seal was cut short" in result.stdout
         assert everything_in(root) == before
+
+
+class TestRebuilds:
+    """What rebuilds left: named with age, size and the command that removes it; no reason to work on anything."""
+
+    def test_kept_and_unfinished_rebuilds_are_listed_and_their_commands_remove_them(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        kept = corpusmill("rebuild", root / V1 / "valid", "--keep", env={"CORPUSMILL_WORKERS": "0"})
+        assert kept.returncode == 0, kept.stderr
+        [folder] = (root / "rebuilds").iterdir()
+        unfinished = folder.with_name("a set-0123456789ab.unfinished")
+        unfinished.mkdir()
+        (unfinished / "rebuild.json").write_bytes(b"x" * 1234)
+        an_hour_ago = time.time() - 3 * 3600
+        for path in (unfinished / "rebuild.json", unfinished):
+            os.utime(path, (an_hour_ago, an_hour_ago))
+
+        result = corpusmill("status", "--data", root)
+        told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
+
+        first, removal, second, other_removal = result.stdout.splitlines()[-4:]
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        assert result.returncode == 0
+        assert result.stdout.splitlines()[-5] == "rebuilds"
+        assert first.split() == ["unfinished", "a", "set-0123456789ab", "1,234", "bytes", "written", "3", "h", "ago"]
+        assert removal == f"    the same command goes on; to remove it: rm -rf '{unfinished}'"
+        assert second.split()[:3] == ["kept", folder.name, f"{size:,}"]
+        assert other_removal == f"    to remove it: rm -rf {folder}"
+        assert [(one["state"], one["bytes"]) for one in told] == [("unfinished", 1234), ("kept", size)]
+        assert told[0]["age_s"] >= 3 * 3600
+        for one in told:
+            subprocess.run(one["remove"], shell=True, check=True)
+        assert "rebuilds" not in corpusmill("status", "--data", root).stdout
+        assert "rebuilds" not in corpusmill("status", "healing_text_v1", "--data", root).stdout
+
+    def test_a_rebuild_at_work_is_not_to_be_removed(self, corpusmill: Corpusmill, root: Path) -> None:
+        folder = root / "rebuilds" / "set-0123456789ab.unfinished"
+        folder.mkdir(parents=True)
+
+        with locked(root / "rebuilds" / "set-0123456789ab"):
+            result = corpusmill("status", "--data", root)
+            told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
+
+        lines = result.stdout.splitlines()
+        assert lines[-2].split()[:2] == ["building", "set-0123456789ab"]
+        assert lines[-1].startswith(f"    process {os.getpid()} on ")
+        assert (told[0]["state"], told[0]["remove"]) == ("building", None)
 
 
 def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:

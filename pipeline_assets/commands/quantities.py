@@ -1,5 +1,6 @@
 """Quantities as people read them."""
 
+import datetime
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,3 +57,12 @@ def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> l
         ).rstrip()
         for row in rows
     ]
+
+
+def age(then: datetime.datetime, now: datetime.datetime) -> str:
+    """How long ago, in the largest unit of which it is two or more."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"

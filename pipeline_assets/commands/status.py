@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline_assets.commands.quantities import age
+from pipeline_assets.commands.status_rebuilds import rebuild_json, rebuild_lines
 from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -40,13 +42,17 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Tell what lies under the data root, and what needs work."""
+    from pipeline_assets.corpus.rebuild.scratch import leftovers
     from pipeline_assets.corpus.spine.inventory import holdings, unasked
     from pipeline_assets.corpus.spine.lineage import AREAS
 
-    known = _known_recipes(recipe, data)
-    held = {one.path: holdings(data, one.targets) for one in known}
-    asked = [target for one in known for target in one.targets]
+    found = _known_recipes(recipe, data)
+    held = {one.path: holdings(data, one.targets) for one in found}
+    asked = [target for one in found for target in one.targets]
     others = unasked(data, AREAS, asked) if recipe is None else []
+    rebuilds = leftovers(data) if recipe is None else []
+    known = [one for one in found if recipe is not None or _is_of_interest(one, held[one.path], data)]
+    untouched = [one.name for one in found if one not in known]
     now = datetime.datetime.now(datetime.UTC)
     if as_json:
         recipes = [
@@ -58,12 +64,23 @@ def status(
             }
             for one in known
         ]
-        report = {"data": str(data), "recipes": recipes, "unasked": [_unasked_json(other, now) for other in others]}
+        report = {
+            "data": str(data),
+            "recipes": recipes,
+            "untouched": untouched,
+            "unasked": [_unasked_json(other, now) for other in others],
+            "rebuilds": [rebuild_json(rebuild, now) for rebuild in rebuilds],
+        }
         typer.echo(json.dumps(report, indent=1))
     else:
         for line in _status_lines(known, held, others, data, now):
             typer.echo(line)
-    needs_work = any(holding.condition in _NEEDS_WORK for found in held.values() for holding in found)
+        for line in rebuild_lines(rebuilds, now):
+            typer.echo(line)
+        if not known:
+            names = ", ".join(untouched)
+            typer.echo(f"of no recipe anything is here yet: {names}; `corpusmill status NAME` names what is missing")
+    needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in held[one.path])
     raise typer.Exit(1 if needs_work or any(one.error for one in known) else 0)
 
 
@@ -92,6 +109,14 @@ def _known(name: str, path: Path) -> _Known:
         return _Known(name, path, [], str(error))
     except OSError as error:
         return _Known(name, path, [], f"{path}: {error.strerror or error}; make it readable")
+
+
+def _is_of_interest(one: _Known, held: Sequence["Holding"], root: Path) -> bool:
+    """Whether a recipe is told of unasked: one of the data root always is; one of the project, which nobody may ever
+    have meant to build here, if something of it is here, or if it can't be read.
+    """
+    is_own = one.path.parent == root / "recipes"
+    return is_own or one.error is not None or any(holding.sealed != "missing" or holding.unfinished for holding in held)
 
 
 def _status_lines(
@@ -142,7 +167,7 @@ def _cells(
         "" if size.documents is None else f"{size.documents:,} documents",
         "" if size.tokens is None else f"{size.tokens:,} tokens",
         "" if size.bytes is None else f"{size.bytes:,} bytes",
-        "" if sealed_at is None else f"sealed {_age(sealed_at, now)} ago",
+        "" if sealed_at is None else f"sealed {age(sealed_at, now)} ago",
     )
 
 
@@ -173,15 +198,14 @@ def _reason(holding: "Holding", known: _Known, root: Path, now: datetime.datetim
     left = "all shards are finished, its seal was cut short" if unfinished.is_sealing else finished
     if not unfinished.is_sealing and not unfinished.is_as_asked:
         left += ", for another recipe or other inputs: it will start again"
-    age = _age(unfinished.last_write, now)
-    return f"left {age} ago; {left}{beside}; to go on: {_going_on(holding, known, root)}"
+    return f"left {age(unfinished.last_write, now)} ago; {left}{beside}; to go on: {_going_on(holding, known, root)}"
 
 
 def _builder_words(unfinished: "Unfinished", now: datetime.datetime) -> str:
     builder = unfinished.builder
     if builder is None or builder.pid is None:
         return "another process is building it"
-    since = "" if builder.since is None else f", for {_age(builder.since, now)}"
+    since = "" if builder.since is None else f", for {age(builder.since, now)}"
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
@@ -190,14 +214,6 @@ def _going_on(holding: "Holding", known: _Known, root: Path) -> str:
     is_replacing = holding.sealed in ("stale", "damaged") and not (holding.unfinished and holding.unfinished.is_sealing)
     words = ["corpusmill", "run", known.name, *(["--replace"] if is_replacing else []), "--data", str(root)]
     return shlex.join(words)
-
-
-def _age(then: datetime.datetime, now: datetime.datetime) -> str:
-    seconds = max(0, int((now - then).total_seconds()))
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
 
 
 def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.datetime) -> dict[str, Any]:

@@ -5,17 +5,21 @@ of a finished rebuild is `rebuilds/<name>`. All of it may be deleted at any time
 """
 
 import contextlib
+import datetime
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.lock import locked
+from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
+from pipeline_assets.corpus.spine.usage import folder_bytes
 
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"
+_UNFINISHED = ".unfinished"
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
         InputError: another process does the same rebuild.
     """
     kept = root / FOLDER / name
-    folder = kept.with_name(f"{name}.unfinished")
+    folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
         if not (folder / _TICKET).is_file() or (folder / _TICKET).read_bytes() != data:
@@ -58,3 +62,38 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
             durable.write_durably(folder / _TICKET, data)
         yield Scratch(folder, kept)
         durable.remove(lock.path)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a rebuild left below the data root.
+
+    Attributes:
+        name: of the artifact, with the first digits of its digest.
+        is_finished: whether it was kept; else it was stopped, and the same command goes on.
+        builder: who is at work on it; None where nobody is.
+        last_write: when the folder, or one right below it, last changed.
+    """
+
+    folder: Path
+    name: str
+    is_finished: bool
+    builder: Builder | None
+    last_write: datetime.datetime
+    bytes: int
+
+
+def leftovers(root: Path) -> list[Leftover]:
+    """Every rebuild that was kept or not finished, by name. Only read; one that ends meanwhile is left out."""
+    found = []
+    for folder in sorted((root / FOLDER).iterdir()) if (root / FOLDER).is_dir() else []:
+        if folder.name.startswith(".") or not folder.is_dir():
+            continue
+        is_finished = not folder.name.endswith(_UNFINISHED)
+        name = folder.name.removesuffix(_UNFINISHED)
+        with contextlib.suppress(FileNotFoundError):
+            builder = None if is_finished else owner_of(folder.with_name(name))
+            times = [os.stat(path).st_mtime for path in (folder, *folder.iterdir())]
+            last_write = datetime.datetime.fromtimestamp(max(times), datetime.UTC)
+            found.append(Leftover(folder, name, is_finished, builder, last_write, folder_bytes(folder)))
+    return found
