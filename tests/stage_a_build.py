@@ -1,6 +1,7 @@
 """Stage A without Dagster: a recipe over made sources, and its artifacts by their roles."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,24 @@ def recipe_with(root: Path, change: Change = lambda content: None, commit: str =
 def recipe_of(*sources: Mapping[str, Any], **changes: object) -> StageARecipe:
     """A recipe over other sources than the made ones."""
     return StageARecipe.model_validate(recipe_content(NO_COMMIT) | {"sources": list(sources)} | changes)
+
+
+def local_source(root: Path, name: str, rows: Sequence[Mapping[str, Any]], **changes: object) -> dict[str, Any]:
+    """A section of a source of one file, `rows.jsonl`, which is written: columns text, key and license, no filters."""
+    folder = root / "sources" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    section = {
+        "kind": "local",
+        "source": name,
+        "path": str(folder),
+        "files": ["*.jsonl"],
+        "columns": {"text": "text", "id": "key", "created_at": None, "license": "license"},
+        "text_unit": None,
+        "domain": "books",
+        "license_tag": "cc0-1.0",
+    }
+    return section | changes
 
 
 def build(

@@ -119,7 +119,7 @@ class StageARecipe(Recipe):
             name=self.name,
             folder=self._folder() / "report" / self.name,
             stage=kind.stage,
-            recipe={},
+            recipe={"sources": [source.source for source in self.sources]},
             upstream=tuple(self.filtered(source) for source in self.sources),
             tokenizer=self.tokenizer.content(),
             export_as=f"{self.name}_report.json",

@@ -42,10 +42,13 @@ def test_rejects_up_to_the_fraction_are_kept_aside(normalized: Normalized, rejec
 
 
 def test_pages_with_nothing_but_a_title_do_not_count_as_bad(normalized: Normalized) -> None:
-    url, texts = "https://en.wikipedia.org/wiki?curid=", ["Text.", "Text.", *[""] * 8]
-    pages = [f'<doc id="{n}" url="{url}{n}" title="T">\nT\n\n{text}\n</doc>\n' for n, text in enumerate(texts)]
+    bodies = ["Text.", "More text.", *[""] * 8]
+    pages = "".join(
+        f'<doc id="{n}" url="https://en.wikipedia.org/wiki?curid={n}" title="T">\nT\n\n{body}\n</doc>\n'
+        for n, body in enumerate(bodies)
+    )
 
-    found = normalized("wikipedia_en", {"AA/wiki_00": "".join(pages)}, max_reject_fraction="0")
+    found = normalized("wikipedia_en", {"AA/wiki_00": pages}, max_reject_fraction="0")
 
     assert ledger(found) == {"in": 10, "out": 2, "dropped": {}, "rejected": {"title_only": 8}}
 

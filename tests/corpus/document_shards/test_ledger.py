@@ -1,0 +1,51 @@
+"""Counts of shards as a manifest has them: rows in = documents out + merged + dropped + rejected, by reason."""
+
+import pytest
+
+from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts, ledger
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
+    counts = {"rows": 9, "documents": 4, "dropped/score >= 3": 2, "dropped/language": 1, "rejected/no_text": 2}
+
+    assert ledger(counts) == {
+        "in": 9,
+        "out": 4,
+        "dropped": {"score >= 3": 2, "language": 1},
+        "rejected": {"no_text": 2},
+    }
+
+
+@pytest.mark.parametrize(("merged", "shown"), [({}, {}), ({"merged": 0}, {}), ({"merged": 3}, {"merged": 3})])
+def test_rows_that_became_a_part_of_another_document_are_merged_if_there_are_any(
+    merged: dict[str, int], shown: dict[str, int]
+) -> None:
+    assert ledger({"rows": 4, "documents": 1, **merged}) == {"in": 4, "out": 1, **shown, "dropped": {}, "rejected": {}}
+
+
+def test_what_is_not_counted_is_zero() -> None:
+    assert document_counts({"rows": 1, "documents": 1, "bytes": 5}) == {
+        "ledger": {"in": 1, "out": 1, "dropped": {}, "rejected": {}},
+        "documents": 1,
+        "text_bytes": 5,
+        "nul_documents": 0,
+        "nul_characters_removed": 0,
+    }
+
+
+def test_one_document_in_a_hundred_may_hold_nul_and_no_more() -> None:
+    check_documents({"documents": 100, "nul_documents": 1}, "here", "look")
+
+    with pytest.raises(InputError) as error:
+        check_documents({"documents": 199, "nul_documents": 2}, "here", "look")
+
+    assert error.value.what == "2 of 199 documents hold NUL characters, more than 1 %"
+
+
+@pytest.mark.parametrize("counts", [{}, {"documents": 0, "rejected/no_text": 3}])
+def test_nothing_left_is_an_error_with_the_step_that_the_caller_names(counts: dict[str, int]) -> None:
+    with pytest.raises(InputError) as error:
+        check_documents(counts, "the source", "look at the rejects")
+
+    assert str(error.value) == "the source: no row passed the rules; look at the rejects"

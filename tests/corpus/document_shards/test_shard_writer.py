@@ -1,0 +1,100 @@
+"""A Document shard as rows become one: its documents, their ids, its rejects and its counts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.rejects import Reject
+
+
+def document(doc_id: str, text: str = "Text.") -> Document:
+    return Document(text, "notes", "books", doc_id, "cc0-1.0", None, {})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BuildFolder:
+    return BuildFolder(tmp_path)
+
+
+def rows(folder: BuildFolder, receipt: Receipt, file: int) -> list[dict[str, object]]:
+    blocks = read_line_blocks(folder.path(receipt.files[file].path))
+    return [json.loads(line) for block in blocks for line in block.splitlines()]
+
+
+def test_a_shard_is_its_documents_their_ids_and_its_rejects(folder: BuildFolder) -> None:
+    with ShardWriter(folder, "00007", 3) as writer:
+        writer.write([document("b"), document("a")])
+        writer.reject(Reject("a.jsonl", 3, "no_text", "null"))
+        writer.write([document("c")])
+    receipt = writer.receipt()
+
+    assert [(file.path, file.rows) for file in receipt.files] == [
+        (".work/converted/00007.jsonl.zst", 3),
+        (".work/ids/00007", 3),
+        (".work/rejects/00007.jsonl.zst", 1),
+    ]
+    assert [row["doc_id"] for row in rows(folder, receipt, 0)] == ["b", "a", "c"]
+    assert rows(folder, receipt, 2) == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]
+
+
+def test_bytes_are_those_of_the_texts_in_utf8(folder: BuildFolder) -> None:
+    with ShardWriter(folder, "00000", 3) as writer:
+        writer.write([document("a", "plain"), document("b", "naïve 日本語 🐻")])
+
+    assert writer.receipt().counts == {"documents": 2, "bytes": 5 + 6 + 1 + 9 + 1 + 4}
+
+
+def test_nothing_is_not_counted(folder: BuildFolder) -> None:
+    with ShardWriter(folder, "00000", 3) as writer:
+        writer.write([])
+        writer.count("rows", 0)
+        writer.count("merged", 2)
+        writer.count("merged")
+    receipt = writer.receipt()
+
+    assert receipt.counts == {"merged": 3}
+    assert [file.rows for file in receipt.files] == [0, 0, 0]
+
+
+def test_ids_are_compared_over_shards(folder: BuildFolder) -> None:
+    receipts = []
+    for name, ids in (("0", "abc"), ("1", "bda"), ("2", "")):
+        with ShardWriter(folder, name, 3) as writer:
+            writer.write([document(doc_id) for doc_id in ids])
+        receipts.append(writer.receipt())
+
+    repeats = doc_ids.repeated_ids([folder.path(receipt.files[1].path) for receipt in receipts])
+
+    assert repeats == {1: {0: 2, 2: 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "counts"),
+    [
+        ("Text.", "Text.", {}),
+        ("", "", {}),
+        ("A\0B\0", "AB", {"nul_documents": 1, "nul_characters_removed": 2}),
+        ("\0\0", "", {}),
+    ],
+)
+def test_nul_characters_are_counted_where_a_text_is_left(
+    text: str, plain: str, counts: dict[str, int], folder: BuildFolder
+) -> None:
+    with ShardWriter(folder, "00000", 3) as writer:
+        found = writer.without_nul(text)
+
+    assert (found, writer.counts) == (plain, counts)
+
+
+def test_a_shard_that_fails_leaves_no_file(folder: BuildFolder) -> None:
+    with pytest.raises(ZeroDivisionError), ShardWriter(folder, "00000", 3) as writer:
+        writer.write([document("a")])
+        raise ZeroDivisionError
+
+    assert [path.name for path in folder.folder.rglob("*") if path.is_file()] == []

@@ -1,0 +1,294 @@
+"""The stage A recipe: what it refuses and in which words, what it names, and what a change builds again."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage_a_build import Change, build, digests, local_source, only, recipe_of, recipe_with
+from stage_a_sources import source_named, write_notes
+
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "stage_a_v1.yaml"
+
+
+def of(name: str, **keys: object) -> Change:
+    """Changes keys of one source."""
+    return lambda content: source_named(content, name).update(keys)
+
+
+def twice(name: str) -> Change:
+    return lambda content: content["sources"].append(source_named(content, name))
+
+
+def without_kind(content: dict[str, Any]) -> None:
+    del source_named(content, "notes")["kind"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "fix"),
+    [
+        (
+            lambda content: content.update(refuse_licence=["mit"]),
+            "unknown key `refuse_licence`",
+            "did you mean `refuse_licences`?",
+        ),
+        (of("notes", text_units="file"), "unknown key `sources.4.local.text_units`", "did you mean `text_unit`?"),
+        (
+            of("notes", filters={"lenght": {"min_words": 3}}),
+            "unknown key `sources.4.local.filters.lenght`",
+            "did you mean `length`?",
+        ),
+        (
+            of("wikipedia_en", text_unit="file"),  # a key of another kind
+            "unknown key `sources.1.wikipedia.text_unit`",
+            "remove it; known here: domain, dump_date, files, filters, kind, language, license_tag, "
+            "max_reject_fraction, path, source",
+        ),
+        (of("notes", kind="locl"), "`sources.4.kind` is 'locl'", "did you mean local?"),
+        (
+            of("notes", kind="x"),
+            "`sources.4.kind` is 'x'",
+            "there are hub, wikipedia, stackexchange, local, normalized",
+        ),
+        (without_kind, "the key `sources.4.kind` is missing", "add it"),
+        (twice("notes"), "two sources are called notes: give each a name of its own", "correct the recipe"),
+        (
+            lambda content: content.update(refuse_licences=["CC0"]),
+            "source notes is under cc0-1.0, which refuse_licences refuses: leave one of them out",
+            "correct the recipe",
+        ),
+        (
+            lambda content: content.update(refuse_licences=["cc-by-sa-4.0"]),  # which the dump's date stands for
+            "source wikipedia_en is under cc-by-sa-4.0, which refuse_licences refuses: leave one of them out",
+            "correct the recipe",
+        ),
+        (
+            of("notes", license_tag="cc-by-sa-40"),
+            "source notes: there is no licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
+            "A new one is added to licences.json",
+            "correct the recipe",
+        ),
+        (
+            lambda content: content.update(refuse_licences=["propriety"]),
+            "`refuse_licences` is ['propriety']: there is no licence 'propriety': did you mean proprietary? "
+            "A new one is added to licences.json",
+            "correct the value",
+        ),
+        (
+            of("pages", amount={"times_token_budget": "2", "utf8_bytes_per_token": "4.5"}),
+            "`sources.0.hub`: no token budget is spent here: give `amount` as files, documents or text_bytes",
+            "correct the recipe",
+        ),
+        (
+            of("pages", revision="main"),
+            "`sources.0.hub.revision` is 'main': a revision is a commit of 40 hex digits, since a branch moves; "
+            "`corpusmill pin` gives the commit",
+            "correct the value",
+        ),
+        (
+            of("notes", source="My notes"),
+            "`sources.4.local.source` is 'My notes': String should match pattern '^[a-z0-9][a-z0-9_.-]*$'",
+            "correct the value",
+        ),
+    ],
+)
+def test_a_recipe_that_says_something_wrong_is_refused_in_one_line(
+    change: Change, what: str, fix: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as error:
+        recipe_with(tmp_path, change)
+
+    assert (error.value.what, error.value.fix) == (what, fix)
+    assert error.value.where == str(tmp_path / "recipes" / "mixed.yaml")
+
+
+@pytest.mark.parametrize("folder", ["", ".", "stage_a", "/stage_a/normalized", "stage_a/../x/y", "corpora/x"])
+def test_normalised_sources_lie_below_the_data_root_in_the_area_of_stage_a(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": folder}))
+
+    assert error.value.what == (
+        f"`outputs.normalized_dir` is {folder!r}: it lies below the data root, in stage_a/: "
+        "write stage_a/NAME/normalized"
+    )
+
+
+@pytest.mark.parametrize("step", ["raw", "filtered", "report"])
+def test_normalised_sources_do_not_lie_where_another_step_does(step: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{step} has the place of something else: write stage_a/x/normalized"):
+        recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": f"stage_a/x/{step}"}))
+
+
+def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(tmp_path: Path) -> None:
+    recipe = recipe_with(tmp_path, only("notes", "pages"))
+
+    assert [(target.role, str(target.folder), target.export_as) for target in recipe.targets()] == [
+        ("stage_a/raw/notes", "stage_a/mixed/raw/notes", "mixed_notes_raw.json"),
+        ("stage_a/normalized/notes", "stage_a/mixed/normalized/notes", "mixed_notes_normalized.json"),
+        ("stage_a/filtered/notes", "stage_a/mixed/filtered/notes", "mixed_notes_filtered.json"),
+        ("stage_a/raw/pages", "stage_a/mixed/raw/pages", "mixed_pages_raw.json"),
+        ("stage_a/normalized/pages", "stage_a/mixed/normalized/pages", "mixed_pages_normalized.json"),
+        ("stage_a/filtered/pages", "stage_a/mixed/filtered/pages", "mixed_pages_filtered.json"),
+        ("stage_a/report", "stage_a/mixed/report/mixed", "mixed_report.json"),
+    ]
+    assert recipe.revisions() == [("maker/pages", "ab" * 20)]
+
+
+def test_the_shipped_recipe_is_read_and_has_no_folder_twice() -> None:
+    recipe = StageARecipe.read(RECIPE)
+
+    folders = [target.folder for target in recipe.targets()]
+    assert len(set(folders)) == len(folders)
+    assert {source.kind for source in recipe.sources} >= {"hub", "wikipedia", "stackexchange", "local"}
+
+
+def test_normalised_sources_of_one_recipe_are_found_by_another_by_their_names(tmp_path: Path) -> None:
+    rows = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
+    outputs = {"normalized_dir": "stage_a/pool/documents"}
+    first = recipe_of(local_source(tmp_path, "notes", rows), outputs=outputs)
+    given = {"kind": "normalized", "source": "notes", "filters": {"rules": ["source_row >= 100"]}}
+    second = recipe_of(given, outputs=outputs, name="second")
+
+    normalized = build(first, tmp_path)["stage_a/normalized/notes"]
+    built = build(second, tmp_path, replace=True)
+
+    assert normalized.folder == tmp_path / "stage_a/pool/documents/notes"
+    assert list(built) == ["stage_a/filtered/notes", "stage_a/report"]
+    [entry] = built["stage_a/filtered/notes"].manifest.identity.inputs
+    assert entry == {"name": "stage_a/normalized/notes", "digest": normalized.manifest.digest}
+
+
+def test_a_normalised_source_that_is_not_there_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        build(recipe_of({"kind": "normalized", "source": "notes"}), tmp_path)
+
+    assert error.value.where == str(tmp_path / "stage_a/mixed/normalized/notes")
+
+
+class TestStaleness:
+    """Two sources of local files, built; then something changes."""
+
+    @pytest.fixture
+    def content(self, tmp_path: Path) -> list[dict[str, Any]]:
+        return [
+            local_source(
+                tmp_path, name, [{"text": f"Text {n} of {name}, with words.", "key": f"{name}-{n}"} for n in (1, 2)]
+            )
+            for name in ("letters", "diaries")
+        ]
+
+    @pytest.fixture
+    def built(self, content: list[dict[str, Any]], tmp_path: Path) -> dict[str, Artifact]:
+        return build(recipe_of(*content), tmp_path)
+
+    def states(self, content: list[dict[str, Any]], root: Path, **changes: object) -> dict[str, str]:
+        """What is not current, and why."""
+        states = {target.role: target.state(root) for target in recipe_of(*content, **changes).targets()}
+        return {role: f"{state}: {words}" for role, (state, words) in states.items() if state != "current"}
+
+    def again(self, content: list[dict[str, Any]], root: Path, built: dict[str, Artifact]) -> list[str]:
+        """Roles whose digests are new once all is built again."""
+        new = digests(build(recipe_of(*content), root, replace=True))
+        return [role for role, digest in new.items() if digest != built[role].manifest.digest]
+
+    def test_nothing_changed_leaves_all_as_it_is(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        assert self.states(content, tmp_path) == {}
+        assert self.again(content, tmp_path, built) == []
+
+    def test_a_changed_filter_builds_the_filtered_source_and_the_report_alone(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        content[0]["filters"] = {"length": {"min_words": 1}}
+
+        states = self.states(content, tmp_path)
+
+        assert list(states) == ["stage_a/filtered/letters"]
+        assert states["stage_a/filtered/letters"].startswith("stale: the recipe changed (filters.length: None → ")
+        assert self.again(content, tmp_path, built) == ["stage_a/filtered/letters", "stage_a/report"]
+
+    def test_a_folder_that_moved_changes_nothing_and_is_read_where_it_is(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        shutil.move(content[0]["path"], tmp_path / "moved")
+        content[0]["path"] = "moved"  # below the data root
+
+        assert self.states(content, tmp_path) == {}
+        shutil.rmtree(built["stage_a/normalized/letters"].folder)
+        assert self.again(content, tmp_path, built) == []
+
+    def test_a_changed_file_builds_all_of_its_source_and_the_report(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        local_source(tmp_path, "letters", [{"text": "Other words.", "key": "letters-3"}])
+
+        assert self.states(content, tmp_path) == {
+            "stage_a/raw/letters": f"stale: 1 of the files in {tmp_path}/sources/letters changed, "
+            "the first is rows.jsonl"
+        }
+        assert self.again(content, tmp_path, built) == [
+            "stage_a/raw/letters",
+            "stage_a/normalized/letters",
+            "stage_a/filtered/letters",
+            "stage_a/report",
+        ]
+
+    def test_a_file_written_again_as_it_was_is_hashed_and_nothing_else_is_built(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        path = tmp_path / "sources" / "letters" / "rows.jsonl"
+        path.write_bytes(path.read_bytes())
+
+        assert self.states(content, tmp_path) == {
+            "stage_a/raw/letters": f"stale: files in {tmp_path}/sources/letters were written again"
+        }
+        assert self.again(content, tmp_path, built) == []
+        assert self.states(content, tmp_path) == {}
+
+    def test_another_licence_of_the_source_builds_its_documents_again_and_not_its_raw_files(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        content[0]["license_tag"] = "mit"
+
+        changed = self.again(content, tmp_path, built)
+
+        assert changed == ["stage_a/normalized/letters", "stage_a/filtered/letters", "stage_a/report"]
+
+    @pytest.mark.parametrize(
+        ("chosen", "names"), [(slice(1), "['letters']"), (slice(None, None, -1), "['diaries', 'letters']")]
+    )
+    def test_fewer_sources_or_another_order_of_them_is_another_report_alone(
+        self, chosen: slice, names: str, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        assert self.states(content[chosen], tmp_path) == {
+            "stage_a/report": f"stale: the recipe changed (sources: ['letters', 'diaries'] → {names})"
+        }
+
+    def test_an_artifact_of_another_recipe_is_replaced_only_when_told_to(
+        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        content[0]["filters"] = {"length": {"min_words": 1}}
+
+        with pytest.raises(UsageError) as error:
+            build(recipe_of(*content), tmp_path)
+
+        assert error.value.fix == "give it another `name` in the recipe, or run with --replace"
+
+
+def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Path) -> None:
+    write_notes(tmp_path / "sources" / "notes")
+    recipe = recipe_with(tmp_path, only("notes"))
+    first = digests(build(recipe, tmp_path))
+    lines: Callable[[Path], bytes] = Path.read_bytes
+    contents = {path.name: lines(path) for path in (tmp_path / "sources" / "notes").iterdir()}
+
+    for name in sorted(contents, reverse=True):
+        (tmp_path / "sources" / "notes" / name).write_bytes(contents[name])
+
+    assert digests(build(recipe, tmp_path)) == first

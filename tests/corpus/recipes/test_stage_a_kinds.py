@@ -1,0 +1,104 @@
+"""What a manifest keeps of a stage A recipe is enough to make the artifact by; files are those that were hashed."""
+
+import os
+from pathlib import Path
+
+import pytest
+from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
+
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.recipes import stage_a_kinds
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a_sources import NormalizedSource, source_of
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.errors import InputError
+
+ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
+SETTINGS = RunSettings(INLINE)
+
+
+def test_every_artifact_of_a_recipe_is_of_a_kind_that_can_be_made(tmp_path: Path) -> None:
+    for target in recipe_with(tmp_path).targets():
+        assert (KINDS[target.kind].name, KINDS[target.kind].stage) == (target.kind, target.stage)
+
+
+def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -> None:
+    for source in recipe_with(tmp_path).sources:
+        assert not isinstance(source, NormalizedSource)
+        content = source.rows_content(1234)
+
+        found, shard_text_bytes = source_of(content | {"licences": "of the table"})
+
+        assert shard_text_bytes == 1234
+        assert found.rows_content(1234) == content
+        assert {"path", "filters"}.isdisjoint(content)
+
+
+def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
+    recipe = recipe_with(tmp_path)
+    [pages, *_] = recipe.sources
+
+    with pytest.raises(ValueError, match="this source is read from a hub, and the run settings have none"):
+        KINDS["stage_a/raw"].build(recipe.raw(pages), tmp_path, False, SETTINGS)
+
+
+def test_files_written_between_hashing_and_reading_are_one_clear_error(tmp_path: Path) -> None:
+    recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+    [raw, normalized, *_] = recipe.targets()
+    KINDS[raw.kind].build(raw, tmp_path, False, SETTINGS)
+    local_source(tmp_path, "notes", ROWS[:3])
+
+    with pytest.raises(InputError) as error:
+        KINDS[normalized.kind].build(normalized, tmp_path, False, SETTINGS)
+
+    assert str(error.value) == (
+        f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed, the first is rows.jsonl "
+        "since they were hashed; let nothing write there, and run the recipe again"
+    )
+
+
+def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+    convert = stage_a_kinds.convert_local
+
+    def disturbed(*arguments: object) -> object:
+        converted = convert(*arguments)  # type: ignore[arg-type]
+        os.utime(tmp_path / "sources" / "notes" / "rows.jsonl")
+        return converted
+
+    monkeypatch.setattr(stage_a_kinds, "convert_local", disturbed)
+
+    with pytest.raises(InputError, match="were written again since they were hashed; let nothing write there"):
+        build(recipe, tmp_path)
+
+    assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()
+
+
+def test_a_source_whose_folder_is_gone_once_it_is_hashed_is_one_clear_error(tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", ROWS)
+    recipe = recipe_of(section)
+    [raw, normalized, *_] = recipe.targets()
+    KINDS[raw.kind].build(raw, tmp_path, False, SETTINGS)
+    Path(section["path"]).rename(tmp_path / "elsewhere")
+
+    with pytest.raises(InputError) as error:
+        KINDS[normalized.kind].build(normalized, tmp_path, False, SETTINGS)
+
+    assert str(error.value) == (
+        f"{tmp_path}/sources/notes: the folder that its files were read from is gone; "
+        "give it back, or correct the source's path"
+    )
+
+
+@pytest.mark.parametrize("with_upstream", [False, True])
+def test_a_source_can_be_built_again_from_its_manifest(with_upstream: bool, tmp_path: Path) -> None:
+    built = build(recipe_of(local_source(tmp_path, "notes", ROWS)), tmp_path)
+
+    outcomes = [
+        rebuild(built[role].folder, tmp_path, SETTINGS, with_upstream)
+        for role in ("stage_a/raw/notes", "stage_a/normalized/notes", "stage_a/filtered/notes", "stage_a/report")
+    ]
+
+    assert [outcome.is_identical for outcome in outcomes] == [True, True, True, True]

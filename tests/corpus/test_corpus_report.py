@@ -1,0 +1,177 @@
+"""The report on several sources: what they hold, what became of their rows, whom to name; every id in one source."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage_a_build import INLINE, build, ledger, local_source, recipe_of
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError
+
+Rows = list[dict[str, Any]]
+Built = Callable[..., dict[str, Artifact]]
+# Two sources: one of three licences with a bad row and two short ones, one of a page of the web.
+LETTERS: Rows = [
+    {"text": "Dear friend, the river is high today.", "key": "l-0", "license": "CC BY 4.0"},
+    {"text": "Short.", "key": "l-1"},
+    {"text": None, "key": "l-2"},
+    {"text": "<script>alert('x')</script> & so on", "key": "l-3", "license": "my own"},
+    {"text": "Too.", "key": "l-4"},
+    {"text": "Nothing is kept of this one here.", "key": "l-5", "license": "proprietary"},
+]
+PAGES: Rows = [{"text": "日本語 is spoken in this page <b>here</b>.", "key": "p-0"}]
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    """Builds a recipe over local sources, rows by the source's name, each with the filters that are given."""
+
+    def run(
+        sources: Mapping[str, Rows],
+        engine: EngineSettings = INLINE,
+        root: str = "data",
+        filters: object = {"length": {"min_words": 3}},
+    ) -> dict[str, Artifact]:
+        changes = {"filters": filters, "max_reject_fraction": "0.5"}
+        sections = [local_source(tmp_path, name, rows, **changes) for name, rows in sources.items()]
+        return build(recipe_of(*sections, refuse_licences=["proprietary"]), tmp_path / root, None, engine)
+
+    return run
+
+
+@pytest.fixture
+def report(built: Built) -> Artifact:
+    return built({"letters": LETTERS, "pages": PAGES})["stage_a/report"]
+
+
+def numbers(report: Artifact) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(report.path("report.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_it_counts_documents_characters_bytes_and_tokens_of_what_is_kept(report: Artifact) -> None:
+    assert numbers(report)["totals"] == {"documents": 3, "characters": 111, "utf8_bytes": 117, "tokens": 33}
+    assert report.manifest.identity.counts == {"documents": 3, "tokens": 33, "text_bytes": 117}
+    assert [file.path for file in report.manifest.identity.files] == ["report.json", "report.html", "ATTRIBUTION"]
+
+
+def test_it_counts_by_source_domain_and_licence(report: Artifact) -> None:
+    found = numbers(report)
+
+    by = {
+        name: {key: one["documents"] for key, one in found[name].items()} for name in ("sources", "domains", "licences")
+    }
+    assert by == {
+        "sources": {"letters": 2, "pages": 1},
+        "domains": {"books": 3},
+        "licences": {"cc0-1.0": 1, "unknown": 1, "cc-by-4.0": 1},
+    }
+    assert sum(found["sources"]["letters"]["lengths"]) == 2
+    assert found["licences"]["cc-by-4.0"]["licence"]["attribution"] is True
+
+
+def test_the_ledgers_of_a_source_add_up_over_its_steps(built: Built) -> None:
+    artifacts = built({"letters": LETTERS, "pages": PAGES})
+
+    ledgers = {(one["source"], one["step"]): one for one in numbers(artifacts["stage_a/report"])["ledgers"]}
+
+    for (source, step), shown in ledgers.items():
+        of_step = ledger(artifacts[f"stage_a/{step}/{source}"])
+        assert (shown["rows_in"], shown["documents_out"]) == (of_step["in"], of_step["out"])
+        lost = sum(shown["dropped"].values()) + sum(shown["rejected"].values())
+        assert shown["rows_in"] == shown["documents_out"] + shown["merged"] + lost
+    assert ledgers["letters", "normalized"]["documents_out"] == ledgers["letters", "filtered"]["rows_in"] == 5
+    assert ledgers["letters", "filtered"]["dropped"] == {"few_words": 2, "refused_licence": 1}
+
+
+def test_it_shows_examples_of_what_was_rejected_and_dropped_and_why(report: Artifact) -> None:
+    normalized, filtered, *_ = numbers(report)["ledgers"]
+
+    assert normalized["examples"] == {"no_text": [{"doc_id": "rows.jsonl row 121", "measured": "null", "text": ""}]}
+    assert filtered["examples"] == {
+        "few_words": [
+            {"doc_id": "l-1", "measured": "few_words 1 < 3", "text": "Short."},
+            {"doc_id": "l-4", "measured": "few_words 1 < 3", "text": "Too."},
+        ],
+        "refused_licence": [
+            {
+                "doc_id": "l-5",
+                "measured": "refused_licence proprietary",
+                "text": "Nothing is kept of this one here.",
+            }
+        ],
+    }
+
+
+def test_it_shows_three_examples_of_a_reason_and_the_beginning_of_their_texts(built: Built) -> None:
+    rows: Rows = [{"text": f"{number}" + "x" * 1000, "key": str(number)} for number in range(9)]
+    kept: Rows = [{"text": "one two three", "key": "kept"}]
+
+    artifacts = built({"letters": rows + kept})
+
+    _, filtered = numbers(artifacts["stage_a/report"])["ledgers"]
+    assert [one["doc_id"] for one in filtered["examples"]["few_words"]] == ["0", "1", "2"]
+    assert [len(one["text"]) for one in filtered["examples"]["few_words"]] == [400, 400, 400]
+
+
+def test_text_of_a_corpus_is_escaped_in_the_page(built: Built) -> None:
+    artifacts = built({"letters": [*LETTERS, {"text": "<script>alert()</script>", "key": "<b>"}], "pages": PAGES})
+
+    page = artifacts["stage_a/report"].path("report.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "<pre>&lt;script&gt;alert()&lt;/script&gt;</pre>" in page
+    assert "<td>&lt;b&gt;</td>" in page
+
+
+def test_licences_that_nobody_knows_are_marked_and_those_that_ask_for_it_are_named(report: Artifact) -> None:
+    page = report.path("report.html").read_text(encoding="utf-8")
+
+    assert "<span class='unknown'>unknown</span>" in page
+    assert report.path("ATTRIBUTION").read_text(encoding="utf-8").splitlines() == [
+        "This set holds text of the following sources, under licences that ask for attribution:",
+        "",
+        "letters: Creative Commons Attribution 4.0 International (https://creativecommons.org/licenses/by/4.0/)",
+        "",
+        "Of these it is not known what their licence asks for:",
+        "",
+        "letters: unknown licence",
+    ]
+
+
+def test_one_doc_id_in_two_sources_is_an_error_that_names_both_and_where(built: Built, tmp_path: Path) -> None:
+    other: Rows = [{"text": "A text of its own.", "key": "o-0"}, {"text": "Another text with that id.", "key": "l-0"}]
+
+    with pytest.raises(InputError) as error:
+        built({"letters": LETTERS, "others": other})
+
+    assert str(error.value) == (
+        f"{tmp_path / 'data/stage_a/mixed/filtered/others'}: doc_id 'l-0' is in letters and in others "
+        "(shards/00000.jsonl.zst row 1); leave one of the sources out, or take another column for `columns.id`"
+    )
+    assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()
+
+
+def test_many_doc_ids_in_two_sources_are_counted(built: Built) -> None:
+    rows: Rows = [{"text": f"The text number {number}.", "key": str(number)} for number in range(5)]
+
+    with pytest.raises(InputError, match=r"'0' is in a and in b .*, and 4 more ids are in two sources;"):
+        built({"a": rows, "b": rows})
+
+
+def test_an_id_that_a_filter_dropped_from_one_source_is_in_the_other_alone(built: Built) -> None:
+    artifacts = built({"a": [{"text": "Short.", "key": "1"}, {"text": "One two three.", "key": "2"}],
+                       "b": [{"text": "Long enough, this one.", "key": "1"}]})  # fmt: skip
+
+    assert numbers(artifacts["stage_a/report"])["totals"]["documents"] == 2
+
+
+def test_workers_have_no_part_in_the_report(built: Built) -> None:
+    alone = built({"letters": LETTERS, "pages": PAGES})
+
+    found = built({"letters": LETTERS, "pages": PAGES}, EngineSettings(2, start_method="fork"), root="workers")
+
+    assert found["stage_a/report"].manifest.digest == alone["stage_a/report"].manifest.digest
