@@ -1,0 +1,71 @@
+"""Stage A recipes from a command line: inputs by pattern, hub datasets by name, nothing written that can't be built."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns, write_recipe
+from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
+from pipeline_assets.corpus.spine.errors import UsageError
+
+NOTES = {
+    "kind": "local",
+    "source": "notes",
+    "path": "notes",
+    "files": ["*.jsonl"],
+    "columns": {"text": "text", "id": None, "created_at": None, "license": None},
+    "text_unit": None,
+    "domain": "books",
+    "license_tag": "mit",
+}
+KINDS = {RAW.name, NORMALIZED.name}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are typed in, with a few files."""
+    for name in ("a/x.jsonl", "a/b/y.jsonl", "a/b/z.txt", "c/w.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("inputs", "folder", "patterns"),
+    [
+        (["a/x.jsonl"], "a", ["x.jsonl"]),
+        (["a"], "a", ["**/*"]),
+        (["a/*.jsonl"], "a", ["*.jsonl"]),
+        (["a/**/*.jsonl"], "a", ["**/*.jsonl"]),
+        (["*/*.jsonl"], ".", ["*/*.jsonl"]),
+        (["a/x.jsonl", "c/w.jsonl"], ".", ["a/x.jsonl", "c/w.jsonl"]),
+        (["a/b", "a/x.jsonl"], "a", ["b/**/*", "x.jsonl"]),
+        (["./a/../c/w.jsonl"], "c", ["w.jsonl"]),
+    ],
+)
+def test_inputs_are_patterns_below_one_folder(here: Path, inputs: list[str], folder: str, patterns: list[str]) -> None:
+    assert folder_and_patterns(inputs, "**/*") == (Path(os.path.normpath(here / folder)), patterns)
+
+
+def test_an_input_that_matches_nothing_is_named(here: Path) -> None:
+    with pytest.raises(UsageError, match=r"a/\*.parquet: no file matches; correct the path, or quote the pattern"):
+        folder_and_patterns(["a/x.jsonl", "a/*.parquet"], "**/*")
+
+
+def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
+    recipe, path = write_recipe(tmp_path, "notes", [NOTES], KINDS, refuse_licences=["gpl-3.0"])
+
+    assert path == tmp_path / "recipes" / "notes.yaml"
+    assert recipe.refuse_licences == ("gpl-3.0",)
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["sources"] == [NOTES]
+
+
+def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"sources.*text_unit"):
+        write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "line"}], KINDS)
+
+    assert not (tmp_path / "recipes").exists()

@@ -1,0 +1,76 @@
+"""Why a document is in or out: every place of its id, and what each filter saw in it."""
+
+import json
+from pathlib import Path
+
+from stage_a_build import build, only, recipe_with
+
+from pipeline_assets.corpus.document_fate import DocumentFate, fates_of
+
+
+def fates(root: Path, rows: list[dict[str, object]], doc_id: str, **changes: object) -> list[DocumentFate]:
+    """What becomes of an id in one file of notes whose filters want five words and mask addresses."""
+    path = root / "sources" / "notes" / "a.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    columns = {"text": "text", "id": "id", "created_at": None, "license": "license"}
+    filters = {"length": {"min_words": 5}, "masking": {"emails": True, "public_ips": True}}
+    keys = {"columns": columns, "filters": filters, "max_reject_fraction": "0.9"}
+    build(recipe_with(root, only("notes", **keys, **changes)), root)
+    return list(fates_of(root, doc_id))
+
+
+KEPT = {"id": "kept", "text": "five words are in here", "license": "MIT"}
+
+
+def test_a_kept_document_is_shown_with_its_place_licence_and_measurements(tmp_path: Path) -> None:
+    [fate] = fates(tmp_path, [{"id": "other", "text": "other words that are five"}, KEPT], "kept")
+
+    assert (fate.shard, fate.row) == ("shards/00000.jsonl.zst", 1)
+    assert fate.document is not None
+    assert (fate.document.license_tag, fate.document.meta["license_evidence"]) == ("mit", "row: license")
+    [filtered] = fate.filtered
+    assert (filtered.outcome, filtered.reason) == ("kept", None)
+    assert "few_words 5 = 5" in filtered.measurements
+
+
+def test_a_dropped_one_says_for_what(tmp_path: Path) -> None:
+    [fate] = fates(tmp_path, [KEPT, {"id": "short", "text": "too short"}], "short")
+
+    [filtered] = fate.filtered
+    assert (filtered.outcome, filtered.reason) == ("dropped", "few_words")
+    assert "few_words 2 < 5" in filtered.measurements
+
+
+def test_one_of_a_refused_licence_says_so_before_any_filter(tmp_path: Path) -> None:
+    rows = [KEPT, {"id": "secret", "text": "five words are in here too", "license": "proprietary"}]
+
+    [fate] = fates(tmp_path, rows, "secret")
+
+    [filtered] = fate.filtered
+    assert (filtered.outcome, filtered.reason) == ("dropped", "refused_licence")
+    assert filtered.measurements[0] == "refused_licence proprietary"
+
+
+def test_what_is_masked_in_a_kept_one_is_counted(tmp_path: Path) -> None:
+    rows = [{"id": "mail", "text": "write to me at somebody@company.com or call me soon"}]
+
+    [fate] = fates(tmp_path, rows, "mail")
+
+    assert fate.filtered[0].changes == {"masked/email": 1}
+
+
+def test_rows_whose_id_came_before_are_named_beside_the_first(tmp_path: Path) -> None:
+    rows = [KEPT, KEPT | {"text": "the same id with another text"}]
+
+    [fate] = fates(tmp_path, rows, "kept")
+
+    assert fate.document is not None
+    assert fate.document.text == "five words are in here"
+    assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", len(json.dumps(KEPT)) + 1)]
+
+
+def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(tmp_path: Path) -> None:
+    rows = [KEPT, {"id": "other", "text": 'the id "kept-2" is only spoken of here'}]
+
+    assert fates(tmp_path, rows, "kept-2") == []
