@@ -1,0 +1,159 @@
+"""Filtering a corpus: shards keep their names, every dropped document leaves a line, and something is kept."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage_a_build import INLINE, build, local_source, recipe_of
+
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.filters.filter_corpus import DroppedLine, read_dropped
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+Filtered = Callable[..., Artifact]
+Read = Callable[[Artifact], list[dict[str, object]]]
+SHARD = "shards/00000.jsonl.zst"
+
+
+@pytest.fixture
+def filtered(tmp_path: Path) -> Filtered:
+    """Texts, or whole rows, of a source through filters; the keys of texts are their numbers."""
+
+    def run(
+        *texts: str | Mapping[str, Any],
+        engine: EngineSettings = INLINE,
+        root: str = "data",
+        shard_text_bytes: int = 1 << 30,
+        **filters: object,
+    ) -> Artifact:
+        rows = [{"text": text} if isinstance(text, str) else text for text in texts]
+        keyed = [{"key": f"note-{number}", **row} for number, row in enumerate(rows)]
+        source = local_source(tmp_path, "notes", keyed, filters=filters)
+        changes = {"refuse_licences": ["proprietary", "cc-by-nc-4.0"], "shard_text_bytes": shard_text_bytes}
+        return build(recipe_of(source, **changes), tmp_path / root, None, engine)["stage_a/filtered/notes"]
+
+    return run
+
+
+def test_each_dropped_document_leaves_a_line_with_why_what_was_measured_and_its_place(filtered: Filtered) -> None:
+    found = filtered("one two three", "one", "x y z " * 9, "two words", length={"min_words": 3, "max_words": 20})
+
+    assert list(read_dropped(found)) == [
+        DroppedLine("note-1", "few_words", 1, 3, SHARD, 1),
+        DroppedLine("note-2", "many_words", 27, 20, SHARD, 2),
+        DroppedLine("note-3", "few_words", 2, 3, SHARD, 3),
+    ]
+    assert found.manifest.identity.counts == {
+        "ledger": {"in": 4, "out": 1, "dropped": {"few_words": 2, "many_words": 1}, "rejected": {}},
+        "documents": 1,
+        "text_bytes": 13,
+        "changed_documents": 0,
+        "changes": {},
+    }
+    assert [(file.path, file.rows) for file in found.manifest.identity.files] == [
+        (SHARD, 1),
+        ("dropped.jsonl.zst", 3),
+        ("rejects.jsonl.zst", 0),
+    ]
+
+
+def test_documents_under_a_refused_licence_are_dropped_before_any_filter_is_asked(filtered: Filtered) -> None:
+    rows = [
+        {"text": "short", "license": "proprietary"},
+        {"text": "one two three", "license": "CC BY-NC 4.0"},
+        {"text": "one two three", "license": "MIT"},
+    ]
+
+    found = filtered(*rows, length={"min_words": 3})
+
+    assert list(read_dropped(found)) == [
+        DroppedLine("note-0", "refused_licence", "proprietary", None, SHARD, 0),
+        DroppedLine("note-1", "refused_licence", "cc-by-nc-4.0", None, SHARD, 1),
+    ]
+
+
+def test_without_filters_every_document_is_kept_as_it_is(filtered: Filtered, documents_of: Read) -> None:
+    found = filtered("one", "two a@b.org")
+
+    assert [one["text"] for one in documents_of(found)] == ["one", "two a@b.org"]
+    assert list(read_dropped(found)) == []
+
+
+def test_changes_of_texts_are_counted_and_move_the_size(filtered: Filtered, documents_of: Read) -> None:
+    found = filtered("Mail a@b.org now.", "Nothing here.", masking={"emails": True, "public_ips": False})
+
+    counts = found.manifest.identity.counts
+    assert documents_of(found)[0]["text"] == "Mail email@example.com now."
+    assert (counts["changed_documents"], counts["changes"], counts["text_bytes"]) == (1, {"masked/email": 1}, 40)
+
+
+def test_a_source_of_which_nothing_is_left_is_an_error_that_names_reasons_and_seals_nothing(
+    filtered: Filtered, tmp_path: Path
+) -> None:
+    rows = [{"text": "one two three", "license": "proprietary"}, "one", "two", "x " * 30]
+
+    with pytest.raises(InputError) as error:
+        filtered(*rows, length={"min_words": 2, "max_words": 20})
+
+    assert str(error.value) == (
+        "mixed/notes: none of its 4 documents is kept (2 few_words, 1 refused_licence, 1 many_words); "
+        "loosen the source's `filters` in the recipe"
+    )
+    assert not (tmp_path / "data/stage_a/mixed/filtered/notes").exists()
+    assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()
+
+
+def test_a_shard_of_which_nothing_is_left_stays_as_an_empty_one(filtered: Filtered) -> None:
+    texts = ["one " * 100 if number < 5 else "x" * 400 for number in range(10)]
+
+    found = filtered(*texts, shard_text_bytes=1000, length={"min_words": 2})
+
+    assert list(shard_rows(found).values()) == [3, 2, 0, 0, 0]
+    assert {line.shard for line in read_dropped(found)} == {f"shards/0000{number}.jsonl.zst" for number in (2, 3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x", "few_words"),
+        ("日", "few_words"),
+        ("🐻" * 500, "few_words"),
+        ("🐻🐻 " * 500, "ascii_ratio"),
+        (" \n\t", "few_words"),
+    ],
+)
+def test_texts_of_one_character_of_emoji_or_of_space_are_measured_like_any_other(
+    text: str, reason: str, filtered: Filtered
+) -> None:
+    found = filtered(text, "A text of some words.", length={"min_words": 2}, characters={"min_ascii_ratio": "0.5"})
+
+    assert [(line.doc_id, line.reason) for line in read_dropped(found)] == [("note-0", reason)]
+
+
+def test_a_text_of_50_MB_is_filtered_like_any_other(filtered: Filtered) -> None:  # noqa: N802
+    found = filtered("word " * 10_000_000, "short", length={"min_words": 2})
+
+    assert found.manifest.identity.counts["text_bytes"] == 50_000_000
+    assert [line.doc_id for line in read_dropped(found)] == ["note-1"]
+
+
+def test_a_rule_over_a_column_that_is_not_there_names_those_that_are(filtered: Filtered) -> None:
+    with pytest.raises(UsageError) as error:
+        filtered("one", rules=["score >= 3"])
+
+    assert error.value.what == "there is no column `score`"
+
+
+def test_workers_have_no_part_in_the_result(filtered: Filtered) -> None:
+    texts = [f"Text of {number} " + "word " * (number % 7) for number in range(200)]
+    alone = filtered(*texts, shard_text_bytes=2000, length={"min_words": 5})
+
+    found = filtered(
+        *texts, shard_text_bytes=2000, length={"min_words": 5}, engine=EngineSettings(2, start_method="fork"), root="b"
+    )
+
+    assert len(shard_rows(alone)) > 4
+    assert found.manifest.digest == alone.manifest.digest

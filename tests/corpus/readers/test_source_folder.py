@@ -1,0 +1,142 @@
+"""The folder of a source: which files are read, and whether they are still those that a manifest lists."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, as_provenance, files_of, folder_of
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SourceFolder:
+    """Three files, of which the patterns match two."""
+    (tmp_path / "notes" / "deep").mkdir(parents=True)
+    for name in ("a.jsonl", "deep/b.jsonl", "readme.md"):
+        (tmp_path / "notes" / name).write_text(name)
+    return SourceFolder(tmp_path / "notes", ("**/*.jsonl",))
+
+
+def sealed(folder: SourceFolder) -> Manifest:
+    """What a raw source's manifest says of the files as they are now."""
+    files = folder.files()
+    inputs = [{"name": file.name, "digest": "sha256:…", "bytes": file.bytes} for file in files]
+    identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, inputs, None, {}, {}, [])
+    return Manifest("stage_a/raw", "notes", identity, [], as_provenance(folder, files))
+
+
+def test_files_are_those_that_the_patterns_match_by_name(folder: SourceFolder) -> None:
+    assert [(file.name, file.bytes) for file in folder.files()] == [("a.jsonl", 7), ("deep/b.jsonl", 12)]
+
+
+def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder) -> None:
+    manifest = sealed(folder)
+
+    (folder.path / "readme.md").write_text("no pattern matches it")
+
+    assert folder.changed(Path(), manifest) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda path: os.utime(path / "a.jsonl", ns=(1, 1)), "files in {} were written again"),
+        (
+            lambda path: (path / "a.jsonl").write_text("longer than it was"),
+            "1 of the files in {} changed, the first is a.jsonl",
+        ),
+        (lambda path: (path / "a.jsonl").unlink(), "1 of the files in {} changed, the first is a.jsonl"),
+        (lambda path: (path / "c.jsonl").touch(), "1 of the files in {} changed, the first is c.jsonl"),
+        (
+            lambda path: (path / "a.jsonl").rename(path / "z.jsonl"),
+            "2 of the files in {} changed, the first is a.jsonl",
+        ),
+    ],
+    ids=["touched", "other size", "gone", "one more", "renamed"],
+)
+def test_a_change_is_told_by_names_sizes_and_times(
+    change: Callable[[Path], object], words: str, folder: SourceFolder
+) -> None:
+    manifest = sealed(folder)
+
+    change(folder.path)
+
+    assert folder.changed(Path(), manifest) == words.format(folder.path)
+
+
+def test_files_that_are_all_gone_are_a_change_in_the_words_of_the_listing(folder: SourceFolder) -> None:
+    manifest = sealed(folder)
+
+    (folder.path / "a.jsonl").unlink()
+    (folder.path / "deep" / "b.jsonl").unlink()
+
+    assert folder.changed(Path(), manifest) == "no file matches '**/*.jsonl'"
+
+
+def test_a_folder_that_is_gone_has_not_changed(folder: SourceFolder) -> None:
+    manifest = sealed(folder)
+
+    folder.path.rename(folder.path.with_name("elsewhere"))
+
+    assert folder.changed(Path(), manifest) is None
+
+
+def test_a_relative_path_is_below_the_root_and_an_absolute_one_is_not(folder: SourceFolder, tmp_path: Path) -> None:
+    relative = SourceFolder(Path("notes"), folder.patterns)
+    manifest = sealed(folder)
+
+    assert relative.below(tmp_path) == folder
+    assert folder.below(tmp_path / "elsewhere") == folder
+    assert relative.changed(tmp_path, manifest) is None
+
+
+def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder, tmp_path: Path) -> None:
+    manifest = sealed(folder)
+
+    moved = SourceFolder(folder.path.rename(tmp_path / "moved"), folder.patterns)
+
+    assert moved.changed(Path(), manifest) is None
+    assert files_of(moved, manifest) == [
+        SourceFile(tmp_path / "moved" / "a.jsonl", "a.jsonl", 7),
+        SourceFile(tmp_path / "moved" / "deep" / "b.jsonl", "deep/b.jsonl", 12),
+    ]
+
+
+def test_a_manifest_names_the_folder_that_its_files_were_in(folder: SourceFolder) -> None:
+    assert folder_of(sealed(folder)) == folder
+
+
+@pytest.mark.parametrize(("recipe", "provenance"), [({}, {"folder": "/x"}), ({"files": ["*"]}, {})])
+def test_a_manifest_of_something_else_names_none(recipe: dict[str, object], provenance: dict[str, object]) -> None:
+    identity = Identity(StageVersion("raw", 1), recipe, [], None, {}, {}, [])
+
+    assert folder_of(Manifest("stage_a/raw", "pages", identity, [], provenance)) is None
+
+
+def test_files_that_changed_since_they_were_hashed_are_one_error(folder: SourceFolder) -> None:
+    manifest = sealed(folder)
+
+    os.utime(folder.path / "a.jsonl", ns=(1, 1))
+
+    with pytest.raises(InputError) as error:
+        files_of(folder, manifest)
+    assert str(error.value) == (
+        f"{folder.path}: files in {folder.path} were written again since they were hashed; "
+        "let nothing write there, and run the recipe again"
+    )
+
+
+def test_a_folder_that_is_gone_can_not_be_read(folder: SourceFolder) -> None:
+    manifest = sealed(folder)
+
+    folder.path.rename(folder.path.with_name("elsewhere"))
+
+    with pytest.raises(InputError) as error:
+        files_of(folder, manifest)
+    assert str(error.value) == (
+        f"{folder.path}: the folder that its files were read from is gone; give it back, or correct the source's path"
+    )
