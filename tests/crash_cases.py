@@ -1,4 +1,4 @@
-"""What is killed: every way in which the spine and the healing system write, on tiny shards, with each engine.
+"""What is killed: every way in which the spine, healing and stage A write, on tiny shards, with each engine.
 
 The tests and benchmarks/crashes.py run the same cases, by `crash_proof`.
 """
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
+from stage_a_crashes import stage_a, write_stage_a
 
 sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
 
@@ -27,6 +28,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine import durable
@@ -48,6 +50,7 @@ class Sources:
     hub: LoopbackHub
     cache: Path
     recipe: HealingRecipe
+    stage_a: StageARecipe
 
     @property
     def offline(self) -> HubFiles:
@@ -199,6 +202,16 @@ CASES = [
     *(Case(f"split train: {name}", _TO_SPLITS, _larger_train, lacks=lacks) for name, lacks in _REPLACEMENTS),
     Case("selection: rebuild", _TO_SELECTION, _rebuild),
     Case("split train: rebuild and keep", _TO_SPLITS, _rebuild_and_keep),
+    Case("stage A: raw", _nothing, stage_a("raw")),
+    Case("stage A: normalized", stage_a("raw"), stage_a("normalized")),
+    *(
+        Case("stage A: normalized", stage_a("raw"), stage_a("normalized"), FORKED, victim, stride=4)
+        for victim in Victim
+    ),
+    Case("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered")),
+    Case("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered"), FORKED, stride=4),
+    Case("stage A: report", stage_a("raw", "normalized", "filtered"), stage_a("report")),
+    Case("stage A: all", _nothing, stage_a("raw", "normalized", "filtered", "report"), FORKED, stride=16),
 ]
 
 
@@ -221,7 +234,7 @@ def open_sources() -> Iterator[Sources]:
                 threads=1,
                 log_every_s=60,
             )
-            yield Sources(hub, folder / "cache", recipe)
+            yield Sources(hub, folder / "cache", recipe, write_stage_a(folder, LEAVES, hub.commits()[LEAVES]))
 
 
 def _write_leaves(folder: Path) -> None:

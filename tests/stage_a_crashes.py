@@ -1,0 +1,68 @@
+"""Stage A as crash cases kill it: a hub source, a site and local files of a few documents, built step by step."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stage_a_build import local_source, recipe_of
+from stage_a_sources import write_site
+
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.engine import EngineSettings
+
+if TYPE_CHECKING:
+    from crash_cases import Sources
+
+SITE = "garden.stackexchange.com"
+
+
+def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
+    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id."""
+    write_site(folder, SITE, questions=6)
+    texts = [f"Note {number} has an address a{number}@b.org in it. " * 3 for number in range(10)]
+    rows = [{"text": text, "key": f"note-{number % 9}"} for number, text in enumerate(texts)]
+    notes = local_source(folder, "notes", [*rows, {"text": "Short."}, {"text": None}], max_reject_fraction="0.5")
+    notes["filters"] = {"length": {"min_words": 2}, "masking": {"emails": True, "public_ips": False}}
+    site = {
+        "kind": "stackexchange",
+        "source": SITE,
+        "path": str(folder / SITE),
+        "files": ["Posts.xml"],
+        "domain": "questions",
+        "host": SITE,
+        "min_question_score": None,
+        "min_answer_score": None,
+        "min_answers": 1,
+        "max_reject_fraction": "0.5",
+    }
+    leaves = {
+        "kind": "hub",
+        "source": "leaves",
+        "dataset": dataset,
+        "config": "default",
+        "revision": commit,
+        "split": "train",
+        "files": ["*.parquet"],
+        "domain": "web",
+        "license_tag": "cc0-1.0",
+        "columns": {"text": "text", "id": "id", "created_at": None, "license": None},
+        "rules": [],
+        "language": None,
+        "amount": {"files": 100},
+        "seed": "seed",
+        "max_reject_fraction": "0.1",
+    }
+    return recipe_of(leaves, site, notes, shard_text_bytes=1000)
+
+
+def stage_a(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
+    """Builds these steps: `raw`, `normalized`, `filtered` of every source, and `report`."""
+
+    def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
+        for target in sources.stage_a.targets():
+            if target.kind.removeprefix("stage_a/") in steps:
+                KINDS[target.kind].build(target, root, False, RunSettings(engine, sources.offline))
+
+    return run
