@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -198,6 +199,32 @@ def test_the_command_builds_what_is_missing_to_the_same_digests(
     assert shown == digests(built)
     assert result.stderr.count("check mixed") == 6
     assert "FAILED" not in result.stderr
+
+
+def test_the_command_killed_in_the_middle_goes_on_to_the_same_digests(
+    built: dict[str, Artifact],
+    built_root: Path,
+    corpusmill: Corpusmill,
+    started: Callable[..., subprocess.Popen[str]],
+) -> None:
+    for step in ("raw", "normalized", "filtered"):
+        shutil.rmtree(built_root / "stage_a" / "mixed" / step / "notes")
+    arguments = ("run", "mixed", "--partition", "notes", "--data", built_root, "--workers")
+
+    process = started(*arguments, 2)
+    deadline = time.monotonic() + 120
+    while not list(built_root.glob("stage_a/mixed/normalized/notes.building.*/.receipts/normalize/*")):
+        assert time.monotonic() < deadline and process.poll() is None, "no shard was converted"
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    sealed = (built_root / "stage_a" / "mixed" / "filtered" / "notes").exists()
+    result = corpusmill(*arguments, 0)
+
+    assert not sealed
+    assert result.returncode == 0, result.stderr
+    assert digests(build(recipe_in(built_root), built_root, offline(built_root))) == digests(built)
+    assert [path for path in built_root.rglob("*.building.*") if path.is_dir()] == []
 
 
 def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(

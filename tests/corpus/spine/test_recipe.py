@@ -31,12 +31,32 @@ class Budget(RecipePart):
         return self
 
 
+class Leaf(RecipePart):
+    kind: Literal["leaf"]
+    leaves: int
+
+
+class Root(RecipePart):
+    kind: Literal["root"]
+    depth: int
+
+
 class TextRecipe(Recipe):
     system: Literal["text"]
     source: Source
     more: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
     held_out: Source | None = None
     budget: Budget = Budget(tokens=5)
+    parts: Annotated[
+        tuple[Annotated[Leaf | Root, pydantic.Field(discriminator="kind")], ...], pydantic.Field(strict=False)
+    ] = ()
+    seed: str = ""
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_seed_of_its_own(self) -> "TextRecipe":
+        if self.seed in {source.dataset for source in self.more}:
+            raise ValueError("the seed is the name of a dataset")
+        return self
 
 
 RECIPE = """\
@@ -141,6 +161,42 @@ def test_a_rule_over_a_whole_section_speaks_in_its_own_words(path: Path) -> None
     error = refusal(path, RECIPE + "budget: {tokens: 1, rows: 2}\n")
 
     assert error.what == "`budget` is {'tokens': 1, 'rows': 2}: give either tokens or rows"
+
+
+def test_a_rule_over_a_long_section_does_not_bury_its_words_under_it(path: Path) -> None:
+    error = refusal(path, RECIPE + f"budget: {{tokens: 1{'0' * 80}, rows: 2}}\n")
+
+    assert (error.what, error.fix) == ("`budget`: give either tokens or rows", "correct the recipe")
+
+
+def test_a_rule_over_the_whole_recipe_names_no_key(path: Path) -> None:
+    error = refusal(
+        path, RECIPE + "more: [{dataset: same, sampling: {rows: 1, seed: a}}]\nheld_out: null\nseed: same\n"
+    )
+
+    assert error.what == "the seed is the name of a dataset"
+
+
+@pytest.mark.parametrize(
+    ("part", "what", "fix"),
+    [
+        ("{kind: leef, leaves: 3}", "`parts.0.kind` is 'leef'", "did you mean leaf?"),
+        ("{kind: x}", "`parts.0.kind` is 'x'", "there are leaf, root"),
+        ("{leaves: 3}", "the key `parts.0.kind` is missing", "add it"),
+        (
+            "{kind: leaf, leaves: 3, depth: 2}",
+            "unknown key `parts.0.leaf.depth`",
+            "remove it; known here: kind, leaves",
+        ),
+        ("{kind: root, dept: 3}", "unknown key `parts.0.root.dept`", "did you mean `depth`?"),
+    ],
+)
+def test_a_section_of_several_kinds_is_told_by_its_kind_and_compared_with_the_keys_of_that(
+    part: str, what: str, fix: str, path: Path
+) -> None:
+    error = refusal(path, RECIPE + f"parts: [{part}]\n")
+
+    assert (error.what, error.fix) == (what, fix)
 
 
 def test_a_missing_file_names_the_nearest_recipe_beside_it(path: Path) -> None:
