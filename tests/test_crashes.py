@@ -1,6 +1,6 @@
 """The demo's builds and the command itself, killed and stopped: after a restart the content of an undisturbed run.
 
-kill -9 at every step of everything, on tiny shards, is in test_crash_matrix.py.
+kill -9 at every step of everything, on tiny shards, is in crashes/test_crash_matrix.py.
 """
 
 import os

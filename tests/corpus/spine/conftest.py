@@ -1,11 +1,13 @@
 """A target for the words of `word_artifact`, whose folder is on the module path: spawned workers import from it."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.building import Building, open_building
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,3 +23,10 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "no exchange":
         monkeypatch.setattr(durable, "exchange", lambda first, second: False)
     return str(request.param)
+
+
+@pytest.fixture
+def building(tmp_path: Path) -> Iterator[Building]:
+    """An open building folder for words."""
+    with open_building(tmp_path / "words", {}) as building:
+        yield building

@@ -1,7 +1,7 @@
 """A build that is killed before any of its steps on the disk, and what a reader sees: old or new, never a mix.
 
-Whether every kill, and every kill of a recovery, is survived is held by tests/test_crash_matrix.py. Here: what is kept,
-in which order things appear, and that one may also change one's mind.
+Whether every kill, and every kill of a recovery, is survived is held by tests/crashes/test_crash_matrix.py. Here: what
+is kept, in which order things appear, and that one may also change one's mind.
 """
 
 import itertools

@@ -1,71 +1,22 @@
-"""The engine: the same receipts in the same order for any workers; whatever dies, no other shard suffers from it."""
+"""The engine: the same receipts in the same order for any workers, and errors as they were raised."""
 
-import contextlib
 import logging
-import multiprocessing
-import os
-import select
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 
 import pytest
-import word_artifact
 from word_artifact import (
     ENGLISH,
-    Words,
     die_always,
-    die_of_two_rows,
-    die_of_words,
-    die_once,
-    exit_on_five,
     raise_unpicklable,
     raise_unsendable,
     refuse_five,
     stumble_over_five,
     write_words,
 )
+from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
-from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
+from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Work
-
-INLINE = EngineSettings()
-ONE, TWO = EngineSettings(1, "fork"), EngineSettings(2, "fork")
-SPAWNED, SERVED = EngineSettings(2, "spawn"), EngineSettings(2, "forkserver")
-MANY = [Words(f"{number:03}", (f"word{number}",)) for number in range(100)]
-
-every_way = pytest.mark.parametrize(
-    "settings",
-    [INLINE, ONE, TWO, SPAWNED, EngineSettings(1, "forkserver"), SERVED],
-    ids=["here", "one forked", "two forked", "two spawned", "one from the fork server", "two from the fork server"],
-)
-in_workers = pytest.mark.parametrize("settings", [ONE, TWO, SERVED], ids=["one worker", "two workers", "forkserver"])
-
-
-@pytest.fixture
-def building(tmp_path: Path) -> Iterator[Building]:
-    with open_building(tmp_path / "words", {}) as building:
-        yield building
-
-
-def run(
-    work: Work[Words], building: Building, settings: EngineSettings, shards: list[Words] = ENGLISH
-) -> list[Receipt]:
-    return list(run_stage("write", work, shards, building, settings))
-
-
-def parts_of(building: Building) -> dict[str, str]:
-    return {path.name: path.read_text() for path in sorted((building.folder / "parts").iterdir())}
-
-
-def children() -> list[object]:
-    return list(multiprocessing.active_children())
-
 
 # The same, however it is run
 
@@ -193,188 +144,3 @@ def test_shards_that_were_finished_before_an_error_stay_finished(building: Build
 
     assert building.receipt("write", "a") is not None
     assert building.receipt("write", "b") is None
-
-
-# Workers that die
-
-
-@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED, SERVED], ids=["one", "two", "spawn", "forkserver"])
-def test_a_shard_whose_worker_was_killed_once_is_run_again(
-    building: Building, settings: EngineSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    marker = tmp_path / "killed once"
-
-    receipts = run(partial(die_once, marker=marker), building, settings)
-
-    assert marker.exists()
-    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
-    assert caplog.messages == ["a worker died on shard b (killed by SIGKILL, out of memory perhaps)"]
-    assert children() == []
-
-
-@pytest.mark.parametrize("deadly", ["three", "four", "five"])
-def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
-    building: Building, deadly: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    receipts = run(partial(die_of_words, deadly=(deadly,)), building, TWO)
-
-    row = ENGLISH[1].words.index(deadly)
-    kept = [word.upper() for word in ENGLISH[1].words if word != deadly]
-    assert parts_of(building)["b.txt"].split() == kept
-    assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
-    assert [receipts[0].counts, receipts[2].counts] == [{"documents": 2}, {"documents": 1}]
-    assert f"row {row} of shard b kills its worker: it goes to the rejects" in caplog.messages
-
-
-def test_what_is_left_after_a_killed_worker_is_what_a_build_without_the_row_leaves(building: Building) -> None:
-    run(partial(die_of_words, deadly=("four",)), building, TWO)
-
-    names = sorted(path.relative_to(building.folder).as_posix() for path in building.folder.rglob("*"))
-    assert "parts/b.txt.tmp" not in [name for name in names if name.startswith("parts/")]
-    assert not [name for name in names if name.startswith(".work/probe")]
-    assert building.receipt("write", "b") is not None
-
-
-def test_several_rows_that_kill_are_found_one_by_one(building: Building) -> None:
-    shard = Words("w", tuple(f"word{row}" for row in range(37)))
-    deadly = ("word0", "word17", "word18", "word36")
-
-    [receipt] = run(partial(die_of_words, deadly=deadly), building, ONE, [shard])
-
-    assert receipt.counts == {"documents": 33, "killed_worker": 4}
-
-
-def test_a_shard_of_one_row_that_kills_is_rejected_whole(building: Building) -> None:
-    receipts = run(partial(die_of_words, deadly=("six",)), building, ONE)
-
-    assert receipts[2].counts == {"documents": 0, "killed_worker": 1}
-
-
-def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
-    building: Building, caplog: pytest.LogCaptureFixture
-) -> None:
-    receipts = run(exit_on_five, building, ONE)
-
-    assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
-    assert caplog.messages[0] == "a worker died on shard b (exit status 7)"
-
-
-def test_the_result_is_the_same_for_any_workers_when_rows_kill(tmp_path: Path) -> None:
-    results = []
-
-    for settings in (ONE, TWO):
-        with open_building(tmp_path / f"{settings.workers}", {}) as building:
-            results.append((run(partial(die_of_words, deadly=("one", "four")), building, settings), parts_of(building)))
-
-    assert results[0] == results[1]
-
-
-@pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
-def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: Building, shard: Words) -> None:
-    with pytest.raises(InputError) as stop:
-        run(die_always, building, ONE, [shard])
-
-    assert stop.value.what == "its worker dies whatever rows it is given"
-    assert stop.value.where == "w"
-    assert stop.value.fix == "look at its last words in the log, or give the machine more memory"
-    assert children() == []
-
-
-def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: Building) -> None:
-    shard = Words("w", ("one", "two"))
-
-    with pytest.raises(InputError) as stop:
-        run(die_of_two_rows, building, ONE, [shard])
-
-    assert stop.value.what == "its worker dies on rows 0 to 2 together, on neither half alone"
-    assert stop.value.where == "w"
-    assert stop.value.fix == "run again with fewer workers or more memory"
-
-
-def test_more_rows_that_kill_than_bad_luck_explains_stop_the_build(building: Building) -> None:
-    shard = Words("w", tuple(f"word{row}" for row in range(20)))
-
-    with pytest.raises(InputError) as stop:
-        run(partial(die_of_words, deadly=shard.words[:17]), building, ONE, [shard])
-
-    assert stop.value.what == "more than 16 rows kill their worker"
-    assert stop.value.fix == "look at the rows named in the log, or give the machine more memory"
-
-
-# No process is left behind
-
-
-@in_workers
-def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
-    building: Building, settings: EngineSettings
-) -> None:
-    with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
-        next(receipts)
-        next(receipts)
-
-    assert children() == []
-    assert building.receipt("write", "001") is not None
-    assert building.receipt("write", "020") is None
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
-def test_a_caller_that_fails_leaves_no_process(building: Building, kind: type[BaseException]) -> None:
-    with pytest.raises(kind):
-        for _ in run_stage("write", write_words, MANY, building, TWO):
-            raise kind
-
-    assert children() == []
-
-
-def test_workers_leave_ctrl_c_to_the_parent(building: Building, caplog: pytest.LogCaptureFixture) -> None:
-    receipts = run_stage("write", write_words, MANY, building, TWO)
-    next(receipts)
-
-    for child in multiprocessing.active_children():
-        os.kill(child.pid or 0, signal.SIGINT)
-
-    assert len(list(receipts)) == 99
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize(
-    ("end", "start_method"),
-    [
-        (signal.SIGKILL, "fork"),
-        (signal.SIGKILL, "spawn"),
-        (signal.SIGTERM, "fork"),
-        (signal.SIGINT, "fork"),
-        (signal.SIGKILL, "forkserver"),
-        (signal.SIGTERM, "forkserver"),
-        (signal.SIGINT, "forkserver"),
-    ],
-)
-def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: signal.Signals, start_method: str) -> None:
-    fifo = tmp_path / "held open by workers"
-    os.mkfifo(fifo)
-    script = (
-        "from functools import partial; from pathlib import Path; import signal, sys\n"
-        "from word_artifact import ENGLISH, open_and_wait\n"
-        "from pipeline_assets.corpus.spine.building import open_building\n"
-        "from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has ignored\n"
-        "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
-        "with open_building(fifo.with_name('words'), {}) as building:\n"
-        "    work = partial(open_and_wait, fifo=fifo)\n"
-        "    list(run_stage('write', work, ENGLISH, building, EngineSettings(2, start_method)))\n"
-    )
-    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
-
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(fifo), start_method],
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.DEVNULL,
-    )
-    with open(fifo, "rb", buffering=0) as held:  # ends when the last process that holds the other end is gone
-        assert [held.read(1), held.read(1)] == [b".", b"."]
-        parent.send_signal(end)
-        parent.wait()
-        has_ended, _, _ = select.select([held], [], [], 20)
-
-        assert has_ended
-        assert held.read() == b""

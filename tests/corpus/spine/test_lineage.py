@@ -42,7 +42,7 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
     with pytest.raises(InputError) as refused:
         locate(tmp_path, words.manifest.digest)
     assert str(refused.value) == (
-        f"{tmp_path}: no artifact with digest {words.manifest.digest} is below corpora, selections, megatron; "
+        f"{tmp_path}: no artifact with digest {words.manifest.digest} is below corpora, selections, megatron, stage_a; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 
@@ -97,3 +97,12 @@ def test_copies_of_manifests_are_read_where_builds_keep_them(words: Artifact, tm
     (copies / "torn.json").write_text("{")
 
     assert kept_manifests(tmp_path) == [words.manifest]
+
+
+def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: Artifact, tmp_path: Path) -> None:
+    identity = words.manifest.identity
+    other = seal_in_place(tmp_path / "stage_a" / "other", "words/parts", "other", identity, {})
+
+    assert other.manifest.digest == words.manifest.digest
+    assert locate(tmp_path, other.manifest.digest, "other").folder == other.folder
+    assert locate(tmp_path, other.manifest.digest, "nobody").folder == words.folder

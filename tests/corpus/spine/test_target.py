@@ -1,39 +1,20 @@
 """Targets: built when missing, left alone when current, and never overwritten unasked."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
+from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, verify
+from pipeline_assets.corpus.spine.artifact import open_artifact, verify
 from pipeline_assets.corpus.spine.building import Building, open_building
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import building_folders
 from pipeline_assets.corpus.spine.stage import WHOLE
 from pipeline_assets.corpus.spine.target import Content, Target, changed_keys
-
-COUNT = Target("words/count", "count", Path("count"), StageVersion("count", 1), {}, upstream=(target_of("english"),))
-ENGLISH_WORDS = target_of("english")
-
-
-def nothing(building: Building) -> Content:
-    return Content([], {"documents": 0}, {})
-
-
-def one_file(building: Building) -> Content:
-    return Content([write_words(ENGLISH[0], WHOLE, building).files[0]], {"documents": 2}, {})
-
-
-def never(building: Building) -> Content:
-    raise AssertionError("the artifact is there: nothing is to be made")
-
-
-def build(target: Target, root: Path, make: Callable[[Building], Content] = nothing, replace: bool = False) -> Artifact:
-    return target.build(root, make, replace, {"workers": 1})
 
 
 def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
@@ -176,80 +157,6 @@ def test_the_error_names_the_recipe_key_that_gives_it_another_folder(tmp_path: P
         build(replace(target_of("french"), named_by="source.name"), tmp_path, never)
 
     assert refused.value.fix == "give it another `source.name` in the recipe, or run with --replace"
-
-
-def remove_a_file(folder: Path) -> tuple[str, str]:
-    (folder / "parts/a.txt").unlink()
-    return "parts/a.txt", "the file is missing"
-
-
-def cut_a_file(folder: Path) -> tuple[str, str]:
-    (folder / "parts/b.txt").chmod(0o644)
-    (folder / "parts/b.txt").write_bytes(b"THREE\n")
-    return "parts/b.txt", "has 6 bytes, sealed with 16"
-
-
-def spoil_the_manifest(folder: Path) -> tuple[str, str]:
-    (folder / "manifest.json").write_bytes(b"[]")
-    return "manifest.json", "this is no manifest: its parts have other types"
-
-
-DAMAGE = pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
-
-
-@DAMAGE
-def test_what_lost_a_file_or_its_manifest_is_damaged_and_says_where(
-    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
-) -> None:
-    folder = build_words(tmp_path, "english").folder
-
-    name, what = damage(folder)
-
-    assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
-    assert target_of("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
-
-
-@DAMAGE
-def test_without_replace_what_is_damaged_stays_as_it_is(
-    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
-) -> None:
-    folder = build_words(tmp_path, "english").folder
-    name, what = damage(folder)
-
-    with pytest.raises(InputError) as refused:
-        build(ENGLISH_WORDS, tmp_path, never)
-
-    assert not isinstance(refused.value, UsageError)
-    assert str(refused.value) == (
-        f"{folder}: it is damaged ({folder / name}: {what}); run with --replace to build it again"
-    )
-    assert ENGLISH_WORDS.state(tmp_path)[0] == "damaged"
-
-
-@DAMAGE
-def test_with_replace_what_is_damaged_is_built_again_to_the_same_digest(
-    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
-) -> None:
-    sealed = build_words(tmp_path, "english")
-    damage(sealed.folder)
-
-    again = build_words(tmp_path, "english")  # it replaces what is there
-
-    assert again.manifest.digest == sealed.manifest.digest
-    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
-    assert words_in(sealed.folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
-
-
-def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_is_built_again(tmp_path: Path) -> None:
-    folder = build_words(tmp_path, "english").folder
-    made = build(COUNT, tmp_path)
-
-    spoil_the_manifest(folder)
-    spoilt = COUNT.state(tmp_path)
-    build_words(tmp_path, "english")
-
-    assert spoilt == ("stale", "words is damaged")
-    assert COUNT.state(tmp_path) == ("current", made.manifest.digest)
 
 
 def test_with_replace_the_new_version_takes_its_place(tmp_path: Path) -> None:

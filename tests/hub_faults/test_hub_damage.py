@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, Reading, open_hub, read
-from fault_cases import undisturbed as read_undisturbed
+from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, Reading, read
 from healing_build import DATASET, FILE, write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -14,18 +13,6 @@ from pipeline_assets.corpus.spine.errors import InputError
 from resources.loopback_faults import Fault, FaultKind
 from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
-    with open_hub(tmp_path_factory.mktemp("hub")) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
-    """By place, where nothing goes wrong."""
-    return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture(autouse=True)

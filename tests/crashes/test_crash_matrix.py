@@ -6,14 +6,13 @@ Two seeded points of each case run always, all points under `slow`. benchmarks/c
 import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from crash_cases import CASES, INLINE, Case, Sources, open_sources
+from crash_cases import CASES, INLINE, Case, Sources
 from crash_points import count_steps, steps_of
-from crash_proof import Proof, scratch_folder
+from crash_proof import Proof
 
 from pipeline_assets.corpus.spine import durable
 
@@ -31,18 +30,6 @@ STEPS = {
     "os.truncate": set(),
     "os.symlink": set(),
 }
-
-
-@pytest.fixture(scope="module")
-def sources() -> Iterator[Sources]:
-    with open_sources() as sources:
-        yield sources
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with scratch_folder() as folder:
-        yield folder
 
 
 @pytest.mark.parametrize("case", QUICK, ids=str)

@@ -6,13 +6,13 @@
 import os
 import random
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash_cases import CASES, INLINE, Case, Sources, open_sources
+from crash_cases import CASES, INLINE, Case, Sources
 from crash_points import steps_of
-from crash_proof import Proof, scratch_folder
+from crash_proof import Proof
 from power_loss import Disk, Tree, followed, write_tree
 from word_artifact import build_words, refuse_five
 
@@ -21,18 +21,6 @@ from pipeline_assets.corpus.spine.errors import InputError
 
 ALONE = [case for case in CASES if case.engine is INLINE]
 SNAPSHOT = next(case for case in ALONE if case.name == "snapshot without links")
-
-
-@pytest.fixture(scope="module")
-def sources() -> Iterator[Sources]:
-    with open_sources() as sources:
-        yield sources
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with scratch_folder() as folder:
-        yield folder
 
 
 # What a disk may hold

@@ -7,43 +7,18 @@ same cases as a table.
 
 import hashlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_cases import (
-    CASES,
-    PASSING,
-    TRIES,
-    TWO_ROW_GROUPS,
-    FaultCase,
-    Place,
-    Reading,
-    open_hub,
-    read,
-    strike,
-)
-from fault_cases import undisturbed as read_undisturbed
+from fault_cases import CASES, PASSING, TRIES, TWO_ROW_GROUPS, FaultCase, Place, Reading, read, strike
 from healing_build import DATASET, FILE
 
 from resources.loopback_faults import ALWAYS, FaultKind
 from resources.loopback_hub import LoopbackHub
 
 WAITED_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
-    with open_hub(tmp_path_factory.mktemp("hub")) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
-    """By place, where nothing goes wrong."""
-    return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
 
 
 def test_the_requests_of_an_undisturbed_snapshot_are_those_of_the_places(
@@ -153,7 +128,7 @@ OTHER_BYTES = (
 
 
 def line_of(case: FaultCase) -> str | None:
-    """What is said of a fault that stays; None where nothing stays, or nothing tells (tests/test_hub_damage.py)."""
+    """What is said of a fault that stays; None where nothing stays, or nothing tells (test_hub_damage.py)."""
     match case.kind:
         case FaultKind.UNAUTHORIZED | FaultKind.NOT_FOUND:
             return NOT_STORED if case.place.is_storage else NOT_SHOWN

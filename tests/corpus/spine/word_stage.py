@@ -1,0 +1,36 @@
+"""The stage of words, run in every way, and what it leaves."""
+
+import multiprocessing
+
+import pytest
+from word_artifact import ENGLISH, Words
+
+from pipeline_assets.corpus.spine.building import Building, Receipt
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.stage import Work
+
+INLINE = EngineSettings()
+ONE, TWO = EngineSettings(1, "fork"), EngineSettings(2, "fork")
+SPAWNED, SERVED = EngineSettings(2, "spawn"), EngineSettings(2, "forkserver")
+MANY = [Words(f"{number:03}", (f"word{number}",)) for number in range(100)]
+
+every_way = pytest.mark.parametrize(
+    "settings",
+    [INLINE, ONE, TWO, SPAWNED, EngineSettings(1, "forkserver"), SERVED],
+    ids=["here", "one forked", "two forked", "two spawned", "one from the fork server", "two from the fork server"],
+)
+in_workers = pytest.mark.parametrize("settings", [ONE, TWO, SERVED], ids=["one worker", "two workers", "forkserver"])
+
+
+def run(
+    work: Work[Words], building: Building, settings: EngineSettings, shards: list[Words] = ENGLISH
+) -> list[Receipt]:
+    return list(run_stage("write", work, shards, building, settings))
+
+
+def parts_of(building: Building) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted((building.folder / "parts").iterdir())}
+
+
+def children() -> list[object]:
+    return list(multiprocessing.active_children())

@@ -1,0 +1,31 @@
+"""Targets of words, and ways to make them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from word_artifact import ENGLISH, target_of, write_words
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.target import Content, Target
+
+COUNT = Target("words/count", "count", Path("count"), StageVersion("count", 1), {}, upstream=(target_of("english"),))
+ENGLISH_WORDS = target_of("english")
+
+
+def nothing(building: Building) -> Content:
+    return Content([], {"documents": 0}, {})
+
+
+def one_file(building: Building) -> Content:
+    return Content([write_words(ENGLISH[0], WHOLE, building).files[0]], {"documents": 2}, {})
+
+
+def never(building: Building) -> Content:
+    raise AssertionError("the artifact is there: nothing is to be made")
+
+
+def build(target: Target, root: Path, make: Callable[[Building], Content] = nothing, replace: bool = False) -> Artifact:
+    return target.build(root, make, replace, {"workers": 1})

@@ -1,0 +1,20 @@
+"""What crash cases start from, and where they work."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crash_cases import Sources, open_sources
+from crash_proof import scratch_folder
+
+
+@pytest.fixture(scope="module")
+def sources() -> Iterator[Sources]:
+    with open_sources() as sources:
+        yield sources
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with scratch_folder() as folder:
+        yield folder

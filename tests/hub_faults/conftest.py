@@ -1,0 +1,21 @@
+"""A hub with a file, and what is read of it where nothing goes wrong."""
+
+from collections.abc import Iterator
+
+import pytest
+from fault_cases import Reading, open_hub
+from fault_cases import undisturbed as read_undisturbed
+
+from resources.loopback_hub import LoopbackHub
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    with open_hub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
+    """By place, where nothing goes wrong."""
+    return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))

@@ -1,0 +1,43 @@
+"""A loopback hub with the repo of `stories`, and clients of it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi, constants
+
+from resources.loopback_hub import LoopbackHub
+
+sys.path.insert(0, str(Path(__file__).parent))  # of stories
+
+
+@pytest.fixture(autouse=True)
+def quiet_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    from stories import write_stories
+
+    return write_stories(tmp_path / "hub")
+
+
+@pytest.fixture
+def hub(repo: Path, tmp_path: Path) -> Iterator[LoopbackHub]:
+    with LoopbackHub(tmp_path / "hub") as running:
+        yield running
+
+
+@pytest.fixture
+def api(hub: LoopbackHub) -> HfApi:
+    return HfApi(endpoint=hub.endpoint, token=False)
+
+
+@pytest.fixture
+def known(hub: LoopbackHub) -> HfApi:
+    """A client with a token."""
+    return HfApi(endpoint=hub.endpoint, token="hf_any")

@@ -1,0 +1,103 @@
+"""What the loopback hub refuses: what is unknown, private or gated, with the errors of the real hub."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    GatedRepoError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from stories import ARCHIVE, COMMIT, NO_SUCH_COMMIT, README, REPO, ask, download
+
+from resources.loopback_hub import LoopbackHub
+
+
+@pytest.mark.parametrize("revision", [NO_SUCH_COMMIT, "no-such-branch", "refs/convert/parquet", COMMIT[:7]])
+def test_any_revision_but_main_and_the_commit_is_not_found(
+    api: HfApi, hub: LoopbackHub, tmp_path: Path, revision: str
+) -> None:
+    with pytest.raises(RevisionNotFoundError):
+        api.repo_info(REPO, repo_type="dataset", revision=revision)
+    with pytest.raises(RevisionNotFoundError):
+        list(api.list_repo_tree(REPO, repo_type="dataset", revision=revision))
+    with pytest.raises(RevisionNotFoundError):
+        download(hub, "README.md", tmp_path / "cache", revision=revision)
+
+
+def test_an_unknown_file_is_not_found_and_the_client_remembers(hub: LoopbackHub, tmp_path: Path) -> None:
+    with pytest.raises(RemoteEntryNotFoundError):
+        download(hub, "no.txt", tmp_path / "cache")
+
+    assert [path.name for path in (tmp_path / "cache").rglob(".no_exist/*/*")] == ["no.txt"]
+
+
+def test_an_unknown_folder_is_not_found(api: HfApi) -> None:
+    with pytest.raises(RemoteEntryNotFoundError):
+        list(api.list_repo_tree(REPO, "no", repo_type="dataset"))
+
+
+def test_an_unknown_repo_is_401_to_strangers_and_404_to_known_clients(api: HfApi, known: HfApi) -> None:
+    with pytest.raises(RepositoryNotFoundError) as stranger:
+        api.repo_info("maker/no", repo_type="dataset")
+    with pytest.raises(RepositoryNotFoundError) as client:
+        known.repo_info("maker/no", repo_type="dataset")
+
+    assert (stranger.value.response.status_code, client.value.response.status_code) == (401, 404)
+
+
+@pytest.mark.parametrize("name", ["stories", "a" * 300 + "/stories", ".hidden/stories", "maker/.."])
+def test_a_name_that_no_repo_can_have_is_an_unknown_repo(hub: LoopbackHub, name: str) -> None:
+    status, headers, _ = ask(hub.endpoint, "GET", f"/api/datasets/{name}", {"Authorization": "Bearer any"})
+
+    assert (status, headers["X-Error-Code"]) == (404, "RepoNotFound")
+
+
+def test_a_private_repo_looks_unknown_to_strangers(repo: Path, hub: LoopbackHub, api: HfApi, tmp_path: Path) -> None:
+    (repo / ".private").touch()
+
+    with pytest.raises(RepositoryNotFoundError) as of_info:
+        api.repo_info(REPO, repo_type="dataset")
+    with pytest.raises(RepositoryNotFoundError) as of_file:
+        download(hub, "README.md", tmp_path / "cache")
+
+    assert (of_info.value.response.status_code, of_file.value.response.status_code) == (401, 401)
+
+
+def test_a_private_repo_opens_with_a_token(repo: Path, hub: LoopbackHub, known: HfApi, tmp_path: Path) -> None:
+    (repo / ".private").touch()
+
+    info = known.repo_info(REPO, repo_type="dataset")
+    path = download(hub, "data/archive.zst", tmp_path / "cache", token="hf_any")
+
+    assert (info.private, info.sha) == (True, COMMIT)
+    assert path.read_bytes() == ARCHIVE
+
+
+def test_a_gated_repo_is_seen_but_not_read_by_strangers(
+    repo: Path, hub: LoopbackHub, api: HfApi, tmp_path: Path
+) -> None:
+    (repo / ".gated").touch()
+
+    assert api.repo_info(REPO, repo_type="dataset").gated == "auto"
+    with pytest.raises(GatedRepoError) as of_tree:
+        list(api.list_repo_tree(REPO, repo_type="dataset"))
+    with pytest.raises(GatedRepoError):
+        download(hub, "README.md", tmp_path / "cache")
+    assert of_tree.value.response.status_code == 403
+
+
+def test_a_gated_repo_opens_with_a_token(repo: Path, hub: LoopbackHub, known: HfApi, tmp_path: Path) -> None:
+    (repo / ".gated").touch()
+
+    paths = [item.path for item in known.list_repo_tree(REPO, repo_type="dataset")]
+
+    assert paths == ["README.md", "data"]
+    assert download(hub, "README.md", tmp_path / "cache", token="hf_any").read_bytes() == README
+
+
+def test_whoami_wants_a_token(known: HfApi, hub: LoopbackHub) -> None:
+    assert known.whoami()["name"] == "loopback"
+    assert ask(hub.endpoint, "GET", "/api/whoami-v2", {})[0] == 401

@@ -1,0 +1,75 @@
+"""A repo's commit on the loopback hub is a function of its files, and of nothing else."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RevisionNotFoundError
+from stories import COMMIT, REPO, write_stories
+
+from resources.loopback_hub import LoopbackHub
+from resources.loopback_repos import repo_commit
+
+
+def test_equal_content_in_two_folders_has_one_commit(tmp_path: Path) -> None:
+    first, second = write_stories(tmp_path / "first"), write_stories(tmp_path / "second")
+    os.utime(second / "README.md", (0, 0))
+    (second / ".gated").touch()
+
+    assert (repo_commit(first), repo_commit(second)) == (COMMIT, COMMIT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda repo: (repo / "README.md").write_bytes(b"# Storied\n"),
+        lambda repo: (repo / "README.md").rename(repo / "readme.md"),
+        lambda repo: (repo / "README.md").unlink(),
+        lambda repo: (repo / "data/empty.txt").touch(),
+    ],
+    ids=["content", "name", "removal", "addition"],
+)
+def test_main_moves_with_any_change_and_the_old_commit_is_gone(
+    repo: Path, api: HfApi, change: Callable[[Path], object]
+) -> None:
+    before = api.repo_info(REPO, repo_type="dataset").sha
+
+    change(repo)
+
+    after = api.repo_info(REPO, repo_type="dataset").sha
+    assert before == COMMIT
+    assert after not in (COMMIT, None)
+    with pytest.raises(RevisionNotFoundError):
+        api.repo_info(REPO, repo_type="dataset", revision=before)
+
+
+def test_content_is_read_again_only_when_size_or_mtime_differ(repo: Path, hub: LoopbackHub) -> None:
+    os.utime(repo / "README.md", ns=(0, 1_000_000_000))
+    before = hub.commits()[REPO]
+
+    (repo / "README.md").write_bytes(b"# Storied\n")
+    os.utime(repo / "README.md", ns=(0, 1_000_000_000))
+    unnoticed = hub.commits()[REPO]
+    os.utime(repo / "README.md", ns=(0, 1_000_000_001))
+    noticed = hub.commits()[REPO]
+
+    assert (before, unnoticed) == (COMMIT, COMMIT)
+    assert noticed == repo_commit(repo) != COMMIT
+
+
+def test_commits_names_every_repo(repo: Path, hub: LoopbackHub) -> None:
+    (repo.parent / "empty").mkdir()
+
+    assert hub.commits() == {"maker/empty": "da39a3ee5e6b4b0d3255bfef95601890afd80709", REPO: COMMIT}
+
+
+def test_dot_files_and_links_are_not_part_of_a_repo(repo: Path, hub: LoopbackHub, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (repo / ".cache").mkdir()
+    (repo / ".cache/README.md").write_text("hidden")
+    (repo / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (repo / "folder").symlink_to(tmp_path)
+
+    assert hub.commits() == {REPO: COMMIT}

@@ -1,0 +1,185 @@
+"""The loopback hub as an HTTP server: ranges, bad requests, connections, and the command that serves."""
+
+import hashlib
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.errors import HfHubHTTPError
+from stories import ARCHIVE, COMMIT, README, REPO, ROOT, ask
+
+from pipeline_assets.corpus.spine.errors import InputError
+from resources.loopback_hub import LoopbackHub
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/datasets/maker/stories/resolve/main/../../../../secret.txt",
+        "/datasets/maker/stories/resolve/main/%2e%2e/%2e%2e/%2e%2e/%2e%2e/secret.txt",
+        "/datasets/maker/stories/resolve/main/..%2F..%2F..%2F..%2Fsecret.txt",
+        "/datasets/maker/stories/resolve/main/.gated",
+        "/datasets/..%2F../hub/resolve/main/secret.txt",
+        "/../hub/resolve/main/secret.txt",
+        "/datasets/maker/stories/resolve/main/",
+        "/datasets/maker/stories/resolve/main/data",
+    ],
+)
+def test_no_path_leads_out_of_a_repo(repo: Path, hub: LoopbackHub, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (repo / ".gated").touch()
+
+    assert ask(hub.endpoint, "GET", path, {"Authorization": "Bearer any"})[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content_range", "body"),
+    [
+        ("bytes=0-0", 206, "bytes 0-0/10", b"#"),
+        ("bytes=2-4", 206, "bytes 2-4/10", b"Sto"),
+        ("bytes=9-", 206, "bytes 9-9/10", b"\n"),
+        ("bytes=8-99", 206, "bytes 8-9/10", b"s\n"),
+        ("bytes=-3", 206, "bytes 7-9/10", b"es\n"),
+        ("bytes=-99", 206, "bytes 0-9/10", README),
+        ("bytes=10-", 416, "bytes */10", b""),
+        ("bytes=10-20", 416, "bytes */10", b""),
+        ("bytes=-0", 416, "bytes */10", b""),
+        ("bytes=4-2", 200, None, README),
+        ("bytes=-", 200, None, README),
+        ("bytes=0-1,3-4", 200, None, README),
+        ("lines=1-2", 200, None, README),
+    ],
+)
+def test_a_range_is_answered_as_the_rfc_says(
+    hub: LoopbackHub, asked: str, status: int, content_range: str | None, body: bytes
+) -> None:
+    answer = ask(hub.endpoint, "GET", f"/datasets/{REPO}/resolve/main/README.md", {"Range": asked})
+
+    assert (answer[0], answer[1].get("Content-Range"), answer[2]) == (status, content_range, body)
+
+
+def test_a_range_past_the_end_of_a_large_file_is_416_for_the_client(hub: LoopbackHub, api: HfApi) -> None:
+    files = HfFileSystem(endpoint=hub.endpoint, token=False, skip_instance_cache=True)
+
+    with files.open(f"datasets/{REPO}/data/archive.zst") as content, pytest.raises(HfHubHTTPError) as error:
+        content._fetch_range(4096, 5000)
+
+    assert error.value.response.status_code == 416
+    assert error.value.response.headers["Content-Range"] == "bytes */4096"
+
+
+def test_storage_gives_nothing_by_a_stale_digest(hub: LoopbackHub) -> None:
+    path = f"/datasets/{REPO}/resolve/main/data/archive.zst"
+    location = ask(hub.endpoint, "HEAD", path, {})[1]["Location"]
+    storage, _, address = location.removeprefix("http://").partition("/")
+
+    assert ask(storage, "GET", f"/{address}", {"Range": "bytes=1-3"})[2] == b"\x01\x02\x03"
+    assert ask(storage, "GET", f"/{address.replace(hashlib.sha256(ARCHIVE).hexdigest(), '0' * 64)}", {})[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("sent", "status_line"),
+    [
+        (b"nonsense\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"GET / HTTP/9.9\r\n\r\n", b"HTTP/1.1 505 HTTP Version Not Supported"),
+        (b"BREW /coffee HTTP/1.1\r\n\r\n", b"HTTP/1.1 501 Not Implemented"),
+        (b"POST /api HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"POST /api HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"GET /%ff%00//x?a=%ff&& HTTP/1.1\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 Not Found"),
+    ],
+)
+def test_a_bad_request_is_refused_without_a_word_on_stderr(
+    hub: LoopbackHub, capfd: pytest.CaptureFixture[str], sent: bytes, status_line: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", int(hub.endpoint.rsplit(":")[-1])), timeout=5) as connection:
+        connection.sendall(sent)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answer.startswith(status_line)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
+    repo: Path, hub: LoopbackHub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (repo / "long.bin").write_bytes(bytes(64_000_000))
+    location = ask(hub.endpoint, "HEAD", f"/datasets/{REPO}/resolve/main/long.bin", {})[1]["Location"]
+    host, _, path = location.removeprefix("http://").partition("/")
+
+    connection = http.client.HTTPConnection(host, timeout=5)
+    connection.request("GET", f"/{path}")
+    connection.getresponse().read(100)
+    connection.close()
+    for _ in range(5000):  # the server notices when it writes on
+        if any(request.origin == "storage" for request in hub.requests):
+            break
+        ask(hub.endpoint, "GET", "/api/whoami-v2", {})
+
+    [cut] = [request for request in hub.requests if request.origin == "storage"]
+    assert 0 < cut.bytes_sent < 64_000_000
+    assert capfd.readouterr().err == ""
+
+
+def test_one_connection_carries_many_requests(hub: LoopbackHub) -> None:
+    connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=5)
+
+    bodies = []
+    for _ in range(3):
+        connection.request("GET", f"/datasets/{REPO}/resolve/main/README.md")
+        bodies.append(connection.getresponse().read())
+        local_port = connection.sock.getsockname()[1]
+        bodies.append(local_port)
+
+    assert bodies == [README, local_port] * 3
+
+
+def test_a_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> None:
+    with LoopbackHub(tmp_path / "hub") as hub:
+        connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=5)
+        connection.request("GET", "/api/whoami-v2")
+        connection.getresponse().read()
+
+    with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+        connection.request("GET", "/api/whoami-v2")
+        connection.getresponse()
+
+
+def test_a_missing_folder_a_file_and_a_taken_port_say_what_to_do(hub: LoopbackHub, tmp_path: Path) -> None:
+    port = int(hub.endpoint.rsplit(":")[-1])
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InputError) as missing:
+        LoopbackHub(tmp_path / "no").start()
+    with pytest.raises(InputError) as file:
+        LoopbackHub(tmp_path / "file").start()
+    with pytest.raises(InputError) as taken:
+        LoopbackHub(tmp_path / "hub", port).start()
+
+    fix = "give a folder with datasets/<owner>/<name>/… inside"
+    assert str(missing.value) == f"{tmp_path}/no: there is no such folder; {fix}"
+    assert str(file.value) == f"{tmp_path}/file: this is a file; {fix}"
+    assert str(taken.value) == f"127.0.0.1:{port}: the port is taken; give another one with --port"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_says_how_to_use_it_and_ends_on_a_signal(repo: Path, tmp_path: Path, number: signal.Signals) -> None:
+    code = f"import pathlib, resources.loopback_hub as h; h.serve(pathlib.Path({str(tmp_path / 'hub')!r}), 0)"
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said = [program.stdout.readline() for _ in range(3)]
+    program.send_signal(number)
+    rest, complaints = program.communicate(timeout=10)
+
+    endpoint = said[0].removeprefix("hub: ").strip()
+    assert said == [
+        f"hub: {endpoint}\n",
+        f"{REPO} {COMMIT}\n",
+        f"use: HF_ENDPOINT={endpoint} HF_HUB_DISABLE_TELEMETRY=1 <command>; Ctrl-C ends it\n",
+    ]
+    assert (rest, complaints, program.returncode) == ("", "", 0)
