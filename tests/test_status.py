@@ -101,7 +101,7 @@ class TestStatus:
         ]
         assert after.returncode == 1
         assert [line.split()[0] for line in after.stdout.splitlines()[1::2]] == ["stale"] * 4
-        assert after.stdout.splitlines()[2].strip() == f"1 files in {path.parent} changed, the first is 1.jsonl"
+        assert after.stdout.splitlines()[2].strip() == f"1 of the files in {path.parent} changed, the first is 1.jsonl"
 
     def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(self, corpusmill: Corpusmill, root: Path) -> None:
         write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
