@@ -4,10 +4,10 @@ DATA ?= data/demo
 PORT ?= 3000
 
 demo: $(BIN)/.demo
-	$(BIN)/corpusmill demo --data $(DATA)
+	$(BIN)/corpusmill demo --data "$(DATA)"
 
 ui: $(BIN)/.demo
-	exec $(BIN)/corpusmill ui --data $(DATA) --port $(PORT)
+	exec $(BIN)/corpusmill ui --data "$(DATA)" --port $(PORT)
 
 test: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

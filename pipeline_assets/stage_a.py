@@ -6,6 +6,7 @@ import dagster as dg
 
 from pipeline_assets.checks import check_of
 from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
+from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
 from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
 from pipeline_assets.corpus.recipes import stage_a_kinds
@@ -117,4 +118,5 @@ CHECKS = [
     *(check_of(asset, files_match_manifest, _targets, blocking=True) for asset in (normalized, filtered, report)),
     *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (normalized, filtered)),
     check_of(normalized, pages_add_up, _targets, blocking=True),
+    check_of(normalized, named_columns_have_values, _targets, severity=dg.AssetCheckSeverity.WARN),
 ]

@@ -174,6 +174,32 @@ def test_why_tells_where_from_and_every_measurement(typed: dict[str, Typed]) -> 
     assert "    few_words 61 > 10" in lines
 
 
+def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corpusmill, work: Path) -> None:
+    columns = ("--text-column", "body.text", "--license-column", "licens")
+
+    result = corpusmill(
+        *(
+            "stage-a",
+            "normalize",
+            "--input",
+            "notes/*.jsonl",
+            "--out-dir",
+            "misspelt",
+            "--domain",
+            "d",
+            "--source",
+            "n",
+        ),
+        *columns,
+        cwd=work,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert (
+        "named_columns_have_values: WARNING: n: no document has a value for `licens`: is it misspelt?" in result.stderr
+    )
+
+
 class TestWrong:
     def test_an_input_that_is_not_there(self, wrong: Callable[..., tuple[int, str]]) -> None:
         status, line = wrong("ingest-wikipedia", "--input", "nowhere", "--dump-date", "2026-11-01", "--out-dir", "bad")
@@ -221,6 +247,47 @@ class TestWrong:
         assert status == 2
         assert "another version is sealed here: the recipe changed" in line
         assert (work / "out" / "recipes" / "wikipedia.yaml").read_bytes() == before
+
+    def test_a_recipe_written_by_hand_is_not_overwritten(
+        self, wrong: Callable[..., tuple[int, str]], work: Path
+    ) -> None:
+        path = work / "bad" / "recipes" / "mine.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("system: stage_a\n", encoding="utf-8")
+
+        status, line = wrong(
+            "normalize", "--input", "notes/*.jsonl", "--out-dir", "bad", "--domain", "d", "--source", "mine"
+        )
+
+        assert status == 2
+        assert line == "bad/recipes/mine.yaml: another recipe is there; rename that file, or run with --replace"
+        assert path.read_text(encoding="utf-8") == "system: stage_a\n"
+
+    def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(
+        self, wrong: Callable[..., tuple[int, str]], typed: dict[str, Typed]
+    ) -> None:
+        status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
+
+        assert status == 2
+        assert "this one doesn't; rename that file, or run with --replace" in line
+
+    def test_a_source_that_changed_is_not_replaced_unasked(
+        self, wrong: Callable[..., tuple[int, str]], corpusmill: Corpusmill, work: Path
+    ) -> None:
+        shutil.copytree(work / "notes", work / "moving")
+        common = ("normalize", "--input", "moving/*.jsonl", "--out-dir", "changed", "--domain", "d", "--source", "m")
+        columns = ("--text-column", "body.text")
+        raw = work / "changed" / "stage_a" / "raw" / "m" / "manifest.json"
+        assert corpusmill("stage-a", *common, *columns, cwd=work).returncode == 0
+        before = raw.read_bytes()
+        path = work / "moving" / "1.jsonl"
+        path.write_bytes(path.read_bytes() + b'{"body": {"text": "one more of them"}}\n')
+
+        status, line = wrong(*common, *columns)
+
+        assert status == 2
+        assert "another version is sealed here: 1 of the files in" in line
+        assert raw.read_bytes() == before
 
     def test_a_report_on_what_is_no_source(
         self, wrong: Callable[..., tuple[int, str]], typed: dict[str, Typed]

@@ -1,5 +1,6 @@
 """run, demo, ui: commands that build, and show what was built."""
 
+import difflib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,9 +28,11 @@ def run(
     path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
     wanted = read_recipe(path)
     targets = wanted.targets()
-    partitions = [target.partition for target in targets if target.partition is not None]
+    partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
     if partition is not None and partition not in partitions:
-        raise UsageError(f"there is no partition {partition!r}", recipe, f"give one of {', '.join(partitions)}")
+        nearest = difflib.get_close_matches(partition, partitions, n=1)
+        fix = f"did you mean {nearest[0]}?" if nearest else f"give one of {', '.join(partitions)}"
+        raise UsageError(f"there is no partition {partition!r}", recipe, fix)
     asked = [target for target in targets if partition is None or target.partition in (None, partition)]
     states = [(target, *target.state(data)) for target in asked]
     if any(state != "current" for _, state, _ in states):

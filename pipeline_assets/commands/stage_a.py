@@ -56,7 +56,7 @@ def hf_configs(
     from resources.hub import Hub
 
     log_to_stderr()
-    hub, repo = Hub().files(out_dir.absolute()), _known(dataset)
+    hub, repo = Hub().files(out_dir.absolute()), _known(dataset, "--dataset")
     commit = hub.resolve(repo, revision)
     configs = read_configs(hub, repo, commit)
     if not configs:
@@ -109,7 +109,7 @@ def hf_stream(
     def sources() -> list[dict[str, Any]]:
         sections = []
         for name in source:
-            repo, known = _known(name), KNOWN.get(name)
+            repo, known = _known(name, "--source"), KNOWN.get(name)
             commit = hub.resolve(repo, revision)
             typer.echo(f"{repo} at {commit}", err=True)
             config = config_name or (known.config if known else "default")
@@ -284,18 +284,18 @@ def filter_sources(
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
     with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
         recipe, path = write_recipe(
-            out_dir, name_of(filters.stem), sections, {FILTERED.name}, refuse_license or (), replace
+            out_dir, name_of(f"filter-{filters.stem}"), sections, {FILTERED.name}, refuse_license or (), replace
         )
         typer.echo(f"recipe {path}", err=True)
         build(recipe, path, out_dir, cpu_threads, replace, {FILTERED.name})
 
 
-def _known(name: str) -> str:
-    """The dataset that a short name stands for."""
+def _known(name: str, option: str) -> str:
+    """The dataset that a short name, given with an option, stands for."""
     from pipeline_assets.corpus.recipes.stage_a_inputs import KNOWN
 
     if name in KNOWN:
         return KNOWN[name].dataset
     if name.count("/") != 1:
-        raise UsageError(f"{name!r} is no dataset", "--source", f"give owner/name, {' or '.join(KNOWN)}")
+        raise UsageError(f"{name!r} is no dataset", option, f"give owner/name, {' or '.join(KNOWN)}")
     return name

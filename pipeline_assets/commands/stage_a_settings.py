@@ -76,7 +76,8 @@ def build(recipe: Any, path: Path, root: Path, threads: int, replace: bool, kind
     for outcome in run_targets(recipe, path, root, None, settings, kinds):
         for check in outcome.checks:
             if not check.passed:
-                typer.echo(f"check {outcome.target.name}: {check.name}: FAILED: {check.because}", err=True)
+                word = "WARNING" if check.is_warning else "FAILED"
+                typer.echo(f"check {outcome.target.name}: {check.name}: {word}: {check.because}", err=True)
         artifact = open_artifact(root / outcome.target.folder)
         ledger = artifact.manifest.identity.counts.get("ledger")
         if ledger is not None:

@@ -80,8 +80,9 @@ class LicenceTable:
     def advice(self, value: str) -> str:
         """The nearest tag of a licence that isn't there, or all of them."""
         nearest = difflib.get_close_matches(_normal(value), self._by_tag, n=1, cutoff=0.5)
-        fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(self._by_tag))}"
-        return f"{fix}; a new one is added to manifests/licences.json"
+        if nearest:
+            return f"did you mean {nearest[0]}? A new one is added to manifests/licences.json"
+        return f"there are {', '.join(sorted(self._by_tag))}; a new one is added to manifests/licences.json"
 
     def licensed(self, value: str, evidence: str) -> Licensed:
         """The tag of a licence that a source or its row says; a value that the table doesn't have is evidence of

@@ -67,7 +67,7 @@ def filter_corpus(
     receipts = list(run_stage("filter", work, shards, building, engine, warm_up))
     counts = total_counts(receipts)
     if not counts.get("documents"):
-        raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen the source's `filters` in the recipe")
+        raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
     dropped = _gathered(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
     rejects = _gathered(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
     return Content(

@@ -8,7 +8,9 @@ from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import CONVERT_STAGE, Converted, NormalizeSettings
+from pipeline_assets.corpus.normalize.named_columns import WITHOUT_VALUES, columns_without_values, noting_columns
 from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe, Piece, plan_local, read_piece
 from pipeline_assets.corpus.readers.local_rows import local_doc_id
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
@@ -53,10 +55,17 @@ def convert_local(
     derive_id = functools.partial(local_doc_id, recipe.source)
     read = functools.partial(read_piece, recipe=recipe)
     work = functools.partial(
-        normalize_pieces, read=read, derive_id=derive_id, licences=licences, zstd_level=settings.zstd_level
+        normalize_pieces,
+        read=read,
+        derive_id=derive_id,
+        licences=licences,
+        zstd_level=settings.zstd_level,
+        columns=recipe.columns,
     )
     receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
-    return Converted({shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}, derive_id, {})
+    named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
+    missing = columns_without_values(recipe.columns, total_counts(named.values())) if recipe.columns else []
+    return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {})
 
 
 def convert_wikipedia(
@@ -114,11 +123,13 @@ def normalize_pieces(
     derive_id: DeriveId,
     licences: LicenceTable,
     zstd_level: int,
+    columns: LicensedColumns | None = None,
     counts_pages: bool = False,
 ) -> Receipt:
     """One shard of files. Counts: as `ShardWriter`, and `rows` read.
 
     Args:
+        columns: named by a recipe, of which it is noted whether they are there.
         counts_pages: of a Wikipedia extraction, whether `pages` are counted too, by their first lines alone.
         window: has no part in this: rows aren't known before they are read.
     Raises:
@@ -126,7 +137,8 @@ def normalize_pieces(
     """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
-            writer.count("rows", write_outcomes(read(piece), writer, derive_id, licences))
+            rows = noting_columns(read(piece), columns, derive_id, writer) if columns else read(piece)
+            writer.count("rows", write_outcomes(rows, writer, derive_id, licences))
             if counts_pages and isinstance(piece, ByteRange):
                 writer.count("pages", count_pages([piece]))
     return writer.receipt()

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 NORMALIZED_DIR = "stage_a/normalized"
 SHARD_TEXT_BYTES = 1 << 26
+_WRITTEN = "# Written by corpusmill stage-a.\n"
 _MAGIC = frozenset("*?[")
 
 
@@ -80,6 +81,9 @@ def hub_source(
     where = f"{dataset}@{commit}"
     listing = hub.list_files(dataset, commit)
     configs = read_configs(hub, dataset, commit)
+    if not configs and config != "default":
+        what = f"config {config!r} can't be found: its card lists none"
+        raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
     patterns = config_named(configs, config, where).patterns("train") if configs else ["*.parquet"]
     files = [file for file in listing if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in patterns)]
     if not files:
@@ -151,8 +155,25 @@ def write_recipe(
     for target in recipe.targets():
         if target.kind in kinds and target.outside is None:
             target.refuse_to_overwrite(root, replace)
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    text = _WRITTEN + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        _refuse_to_lose(path, recipe, root, replace)
     durable.make_folder(path.parent)
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        durable.write_durably(path, text.encode("utf-8"))
+    durable.write_durably(path, text.encode("utf-8"))
     return recipe, path
+
+
+def _refuse_to_lose(path: Path, recipe: StageARecipe, root: Path, replace: bool) -> None:
+    """
+    Raises:
+        UsageError: the recipe in the file was written by hand, or made artifacts that the new one doesn't speak of.
+    """
+    if replace:
+        return
+    fix = "rename that file, or run with --replace"
+    if not path.read_text(encoding="utf-8").startswith(_WRITTEN):
+        raise UsageError("another recipe is there", path, fix)
+    asked = {target.folder for target in recipe.targets()}
+    for target in StageARecipe.read(path).targets():
+        if target.folder not in asked and target.state(root)[0] == "current":
+            raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)

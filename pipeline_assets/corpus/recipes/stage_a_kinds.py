@@ -33,7 +33,7 @@ __all__ = ["FILTERED", "KINDS", "NORMALIZED", "RAW", "REPORT", "Kind"]
 
 
 def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
-    """Seals what a source is made of. Nothing but its manifest is written, so it follows its source unasked."""
+    """Seals what a source is made of; nothing but its manifest is written."""
     if target.state(root)[0] == "current":
         return open_artifact(root / target.folder)
     stopwatch, log_every_s = Stopwatch(), settings.engine.log_every_s
@@ -46,7 +46,7 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
     else:
         assert isinstance(target.outside, SourceFolder)
         content = raw_of_folder(target.outside.below(root), settings.engine.workers, log_every_s)
-    return target.seal_members(root, content, settings.provenance(), stopwatch)
+    return target.seal_members(root, content, settings.provenance(), stopwatch, replace)
 
 
 def _make_normalized(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:

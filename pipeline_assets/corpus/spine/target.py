@@ -13,6 +13,7 @@ from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.sealing import recover
 from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
 
+_SHOWN_CHARACTERS = 60
 State = Literal["missing", "current", "stale", "damaged"]
 
 
@@ -150,15 +151,22 @@ class Target:
             return building.seal(self.kind, self.name, identity, stored, provenance)
 
     def seal_members(
-        self, root: Path, content: "Content", run_settings: Mapping[str, Any], since: Stopwatch | None = None
+        self,
+        root: Path,
+        content: "Content",
+        run_settings: Mapping[str, Any],
+        since: Stopwatch | None = None,
+        replace: bool = True,
     ) -> Artifact:
         """The artifact whose content is its upstream artifacts, folders inside it, or files from elsewhere: only its
         manifest is written.
 
-        It follows them: one that names others is replaced without being asked, since nothing else is in it.
-
         Args:
             since: when the work on it began; None where looking at its members was all.
+            replace: whether one of another content gives way. Members are followed unasked; what was made from files
+                that changed would lose what it names.
+        Raises:
+            UsageError, DecisionNeeded: it doesn't give way.
         """
         inputs = [
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
@@ -166,8 +174,19 @@ class Target:
         ]
         if self.state(root)[0] == "current":
             return open_artifact(root / self.folder)
+        identity = self._identity(content, inputs)
+        if not self._holds(root, identity):
+            self.refuse_to_overwrite(root, replace)
         provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
-        return seal_in_place(root / self.folder, self.kind, self.name, self._identity(content, inputs), provenance)
+        return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance)
+
+    def _holds(self, root: Path, identity: Identity) -> bool:
+        """Whether what is sealed there has this content, whatever its provenance says."""
+        try:
+            sealed = read_manifest(root / self.folder)
+        except InputError:
+            return False
+        return sealed is not None and sealed.digest == identity.digest
 
     def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
         """
@@ -228,8 +247,13 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             changed += changed_keys(before, after, f"{prefix}{key}.")
         elif before != after:
-            changed.append(f"{prefix}{key}: {before} → {after}")
+            changed.append(f"{prefix}{key}: {_short(before)} → {_short(after)}")
     return changed
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _words(stage: StageVersion) -> str:

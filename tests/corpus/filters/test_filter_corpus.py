@@ -100,7 +100,7 @@ def test_a_source_of_which_nothing_is_left_is_an_error_that_names_reasons_and_se
 
     assert str(error.value) == (
         "mixed/notes: none of its 4 documents is kept (2 few_words, 1 refused_licence, 1 many_words); "
-        "loosen the source's `filters` in the recipe"
+        "loosen its filters, or leave the source out"
     )
     assert not (tmp_path / "data/stage_a/mixed/filtered/notes").exists()
     assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()

@@ -92,7 +92,8 @@ def without_kind(content: dict[str, Any]) -> None:
         ),
         (
             of("notes", source="My notes"),
-            "`sources.4.local.source` is 'My notes': String should match pattern '^[a-z0-9][a-z0-9_.-]*$'",
+            "`sources.4.local.source` is 'My notes': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or "
+            "digit first",
             "correct the value",
         ),
     ],
