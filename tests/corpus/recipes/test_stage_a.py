@@ -70,13 +70,13 @@ def without_kind(content: dict[str, Any]) -> None:
         (
             of("notes", license_tag="cc-by-sa-40"),
             "source notes: there is no licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
-            "A new one is added to licences.json",
+            "A new one is added to manifests/licences.json",
             "correct the recipe",
         ),
         (
             lambda content: content.update(refuse_licences=["propriety"]),
             "`refuse_licences` is ['propriety']: there is no licence 'propriety': did you mean proprietary? "
-            "A new one is added to licences.json",
+            "A new one is added to manifests/licences.json",
             "correct the value",
         ),
         (
@@ -92,8 +92,8 @@ def without_kind(content: dict[str, Any]) -> None:
         ),
         (
             of("notes", source="My notes"),
-            "`sources.4.local.source` is 'My notes': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or "
-            "digit first",
+            "`sources.4.local.source` is 'My notes': a name has lower-case letters, digits, `_`, `.` and `-`, "
+            "a letter or digit first",
             "correct the value",
         ),
     ],
