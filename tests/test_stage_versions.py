@@ -12,7 +12,7 @@ from stage_a_build import build, recipe_with
 from stage_a_sources import SITES, write_hub, write_sources
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE
-from pipeline_assets.corpus.filters.filter_shard import FILTER_STAGE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE

@@ -15,7 +15,7 @@ import msgspec
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
-from pipeline_assets.corpus.filters.filter_corpus import DroppedLine, read_dropped
+from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
 from pipeline_assets.corpus.filters.verdict import Measurement
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text

@@ -9,8 +9,7 @@ import msgspec
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
-from pipeline_assets.corpus.filters.filter_corpus import DroppedLine, read_dropped
-from pipeline_assets.corpus.filters.filter_shard import FILTER_STAGE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, DroppedLine, read_dropped
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks

@@ -1,17 +1,15 @@
 """Filters a corpus: Document shards → those that are kept, and a line for each document that is not."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from pipeline_assets.corpus.document_shards.ledger import ledger
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
 from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Value
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, total_counts
@@ -19,21 +17,7 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Content
 
-DROPPED_FILE = f"dropped{SUFFIX}"
 _CHANGES = ("masked/", "removed/", "removed_lines/")
-
-
-class DroppedLine(msgspec.Struct, frozen=True):
-    """A document that a filter dropped: which, why, what was measured and beyond which threshold, and its place in the
-    corpus that was filtered.
-    """
-
-    doc_id: str
-    reason: str
-    value: Value
-    threshold: Value
-    shard: str
-    row: int
 
 
 @dataclass(frozen=True)
@@ -75,15 +59,6 @@ def filter_corpus(
         counts=_manifest_counts(counts),
         decisions={},
     )
-
-
-def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
-    """What was dropped, in the order of the corpus."""
-    for block in read_line_blocks(filtered.path(DROPPED_FILE)):
-        yield from _dropped_decoder.decode_lines(block)
-
-
-_dropped_decoder = msgspec.json.Decoder(DroppedLine)
 
 
 def _gathered(building: Building, parts: Sequence[OutputFile], name: str, zstd_level: int) -> OutputFile:

@@ -17,12 +17,10 @@ from pipeline_assets.corpus.filters.verdict import Candidate, Measurement
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
 
-FILTER_STAGE = StageVersion("filter", 1)
 FILTERED = "shards"
 DROPPED = f"{WORK}/dropped"
 REJECTS = f"{WORK}/rejects"

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
-from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
-from pipeline_assets.corpus.filters.filter_shard import FILTER_STAGE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converted, NormalizeSettings, finish
@@ -107,6 +106,9 @@ def _convert_site(
 
 
 def _make_filtered(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    # Compiled code is loaded only where it is needed.
+    from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
+
     [normalized] = target.upstream
     rules = CorpusFilter(
         FilterRecipe.from_content(target.recipe["filters"]), frozenset(target.recipe["refuse_licences"])

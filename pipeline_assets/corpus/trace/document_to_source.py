@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.corpus.filters.filter_shard import FILTER_STAGE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.trace.origin import listing_of
