@@ -209,6 +209,7 @@ class TestKilled:
                 os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("keep", [False, True])
     def test_at_every_step_of_a_small_one(self, made: HealingSet, keep: bool) -> None:
         def action() -> Rebuild:

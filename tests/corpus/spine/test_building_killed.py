@@ -54,6 +54,7 @@ def test_what_was_finished_when_a_build_was_killed_is_not_done_again(tmp_path: P
     assert len(finished) == 3
 
 
+@pytest.mark.slow
 def test_after_a_killed_replacement_the_old_one_can_be_asked_for_again(tmp_path: Path, system: str) -> None:
     for step in itertools.count(1):
         root = tmp_path / f"{step}"

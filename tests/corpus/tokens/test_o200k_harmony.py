@@ -259,6 +259,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  # noqa: N802
     command = [sys.executable, "-c", RANDOM_WORDS]
 
