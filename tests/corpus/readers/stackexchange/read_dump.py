@@ -3,7 +3,6 @@
 Prints how many documents it has, and the most memory that the process has taken, in KiB.
 """
 
-import resource
 import sys
 from pathlib import Path
 
@@ -26,7 +25,9 @@ def main(dump: Path, root: Path) -> None:
         for bucket in plan_buckets(folder, receipts, "garden", BUCKET_BYTES)
         for outcome in read_threads(bucket, site, EVERY_THREAD)
     )
-    print(documents, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    # Not ru_maxrss: that begins with what the process had which this one was forked from.
+    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    print(documents, next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")))
 
 
 if __name__ == "__main__":
