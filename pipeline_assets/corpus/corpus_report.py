@@ -16,7 +16,6 @@ from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
-from pipeline_assets.corpus.filters.verdict import Measurement
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.profile import (
@@ -188,7 +187,7 @@ def _dropped_examples(steps: SourceSteps) -> dict[str, list[Example]]:
         if row in rows
     }
     return {
-        reason: [Example(line.doc_id, _measured(line), texts[line.shard, line.row]) for line in lines]
+        reason: [Example(line.doc_id, str(line), texts[line.shard, line.row]) for line in lines]
         for reason, lines in sorted(chosen.items())
     }
 
@@ -198,10 +197,6 @@ def _first_rows(corpus: Artifact, shard: str, last: int) -> Iterator[tuple[int, 
         yield row, document
         if row >= last:
             return
-
-
-def _measured(line: DroppedLine) -> str:
-    return str(Measurement(line.reason, line.value, line.threshold, is_failed=True))
 
 
 def _as_json(profile: Profile, ledgers: Sequence[SourceLedger], licences: LicenceTable) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, DroppedLine, read_dropped
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -17,9 +17,9 @@ from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.trace.snapshot_rows import line_of_doc_id, read_document
 
 Outcome = Literal["kept", "dropped", "rejected"]
-_document_decoder = msgspec.json.Decoder(Document)
 _reject_decoder = msgspec.json.Decoder(Reject)
 
 
@@ -66,41 +66,24 @@ def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
         InputError: a source there is damaged.
     """
     manifests, _ = sealed_manifests(root)
-    sources = {folder: manifest for folder, manifest in manifests.items() if _is_by(manifest.identity.stage.name)}
-    for folder, manifest in sources.items():
+    for folder, manifest in manifests.items():
         if manifest.identity.stage.name != NORMALIZE_STAGE.name:
             continue
         normalized = open_artifact(folder)
         rejects = list(_rejects_of(normalized, doc_id))
-        found = next(_lines_of(normalized, doc_id), None)
+        found = line_of_doc_id(normalized, doc_id)
         if found is None and not rejects:
             continue
-        shard, row, document = found or ("", 0, None)
+        shard, row = (found.shard, found.row) if found else ("", 0)
+        document = read_document(normalized.path(shard), row) if found else None
         filtered = [
             _filter_fate(open_artifact(place), doc_id, document)
-            for place, other in sources.items()
+            for place, other in manifests.items()
             if document is not None
             and other.identity.stage.name == FILTER_STAGE.name
             and manifest.digest in {entry["digest"] for entry in other.identity.upstream}
         ]
         yield DocumentFate(folder, shard, row, document, rejects, filtered)
-
-
-def _is_by(stage: str) -> bool:
-    return stage in (NORMALIZE_STAGE.name, FILTER_STAGE.name)
-
-
-def _lines_of(corpus: Artifact, doc_id: str) -> Iterator[tuple[str, int, Document]]:
-    """(shard, row, document) of the id. A block that doesn't hold it is not decoded."""
-    quoted = msgspec.json.encode(doc_id)
-    for shard in shard_rows(corpus):
-        row = 0
-        for block in read_line_blocks(corpus.path(shard)):
-            if quoted in block:
-                for number, line in enumerate(block.splitlines(), row):
-                    if quoted in line and (document := _document_decoder.decode(line)).doc_id == doc_id:
-                        yield shard, number, document
-            row += block.count(b"\n")
 
 
 def _rejects_of(corpus: Artifact, doc_id: str) -> Iterator[Reject]:
@@ -112,15 +95,11 @@ def _filter_fate(filtered: Artifact, doc_id: str, document: Document) -> FilterF
     recipe = filtered.manifest.identity.recipe
     verdict = judge(document.text, document.meta, FilterRecipe.from_content(recipe["filters"]))
     measurements = [str(measurement) for measurement in verdict.measurements]
-    dropped = _dropped_line(filtered, doc_id)
+    dropped = dropped_line(filtered, doc_id)
     if dropped is not None:
         if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
             measurements = [f"{dropped.reason} {dropped.value}", *measurements]
         return FilterFate(filtered.folder, "dropped", dropped.reason, measurements, {})
-    if next(_lines_of(filtered, doc_id), None) is None:
+    if line_of_doc_id(filtered, doc_id) is None:
         return FilterFate(filtered.folder, "rejected", None, measurements, {})
     return FilterFate(filtered.folder, "kept", None, measurements, dict(verdict.changes))
-
-
-def _dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
-    return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pipeline_assets.corpus.filters.verdict import Value
+from pipeline_assets.corpus.filters.verdict import Measurement, Value
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -25,6 +25,9 @@ class DroppedLine(msgspec.Struct, frozen=True):
     shard: str
     row: int
 
+    def __str__(self) -> str:
+        return str(Measurement(self.reason, self.value, self.threshold, is_failed=True))
+
 
 _decoder = msgspec.json.Decoder(DroppedLine)
 
@@ -33,3 +36,8 @@ def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
     """What was dropped, in the order of the corpus."""
     for block in read_line_blocks(filtered.path(DROPPED_FILE)):
         yield from _decoder.decode_lines(block)
+
+
+def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
+    """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
+    return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)

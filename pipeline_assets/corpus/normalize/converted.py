@@ -1,20 +1,22 @@
 """A source's shards, from the first pass to the content of its artifact: too many rejects, repeated ids, counts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline_assets.corpus.document import DeriveId
 from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts
 from pipeline_assets.corpus.document_shards.publish import gather_rejects, publish, read_rejects
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
+from pipeline_assets.corpus.spine.stage import Shard, Work
 from pipeline_assets.corpus.spine.target import Content
 
 NORMALIZE_STAGE = StageVersion("normalize", 1)
-CONVERT_STAGE = "normalize"
+S = TypeVar("S", bound=Shard)
+_STAGE = "normalize"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class Converted:
     decisions: Mapping[str, Any]
     expected_rejects: frozenset[str] = frozenset()
     uncounted: Mapping[str, int] = field(default_factory=dict)
+
+
+def convert_shards(
+    building: Building, work: Work[S], shards: Sequence[S], settings: NormalizeSettings
+) -> dict[str, Receipt]:
+    """Receipts of a source's shards, by name, in their order."""
+    receipts = run_stage(_STAGE, work, shards, building, settings.engine)
+    return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
 
 def finish(building: Building, converted: Converted, max_reject_fraction: str, settings: NormalizeSettings) -> Content:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize.converted import CONVERT_STAGE, Converted, NormalizeSettings
+from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
 from pipeline_assets.corpus.normalize.named_columns import WITHOUT_VALUES, columns_without_values, noting_columns
 from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
@@ -17,13 +17,11 @@ from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, b
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.stage import Window
 
 Read = Callable[[Piece], Iterator[Document | Reject]]
-
 
 TITLE_ONLY = "title_only"
 _TIMES_PACKED = 4
@@ -62,8 +60,7 @@ def convert_local(
         zstd_level=settings.zstd_level,
         columns=recipe.columns,
     )
-    receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
-    named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
+    named = convert_shards(building, work, shards, settings)
     missing = columns_without_values(recipe.columns, total_counts(named.values())) if recipe.columns else []
     return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {})
 
@@ -92,8 +89,7 @@ def convert_wikipedia(
         zstd_level=settings.zstd_level,
         counts_pages=True,
     )
-    receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
-    named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
+    named = convert_shards(building, work, shards, settings)
     page_ledger(total_counts(named.values())).check(building.target)
     return Converted(named, no_derived_id, {}, expected_rejects=frozenset({TITLE_ONLY}))
 

@@ -5,7 +5,7 @@ import functools
 from pipeline_assets.corpus.document import DeriveId, Document, derived_doc_id
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize.converted import CONVERT_STAGE, Converted, NormalizeSettings
+from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
 from pipeline_assets.corpus.normalize.outcomes import write_outcomes
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
@@ -17,7 +17,6 @@ from pipeline_assets.corpus.snapshot.plan import hub_inputs, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
-from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import Window
@@ -67,8 +66,7 @@ def convert_hub_rows(
     work = functools.partial(
         normalize_rows, recipe=recipe, columns=columns, licences=licences, zstd_level=settings.zstd_level
     )
-    receipts = run_stage(CONVERT_STAGE, work, shards, building, settings.engine)
-    named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
+    named = convert_shards(building, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
     return Converted(named, derive_from(recipe), decisions)

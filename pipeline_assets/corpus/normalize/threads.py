@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize.converted import CONVERT_STAGE, Converted, NormalizeSettings
+from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
 from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_buckets
@@ -63,8 +63,7 @@ def convert_site(
         licences=licences,
         zstd_level=settings.zstd_level,
     )
-    receipts = run_stage(CONVERT_STAGE, work, buckets, building, settings.engine)
-    named = {bucket.name: receipt for bucket, receipt in zip(buckets, receipts, strict=True)}
+    named = convert_shards(building, work, buckets, settings)
     before, after = total_counts(spilled), total_counts(named.values())
     if before["spilled"] != after.get("rows", 0):
         what = f"{before['spilled']:,} posts were read, {after.get('rows', 0):,} came out"

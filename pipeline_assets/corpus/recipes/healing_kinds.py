@@ -23,13 +23,11 @@ from pipeline_assets.corpus.text_selection import SELECTION_STAGE, SelectionReci
 
 
 def _make_snapshot(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
-    if settings.hub is None:
-        raise ValueError("a snapshot is read from a hub, and the run settings have none")
     recipe, token_budget = SnapshotRecipe.from_content_for(target.recipe)
     snapshot_settings = SnapshotSettings(
         settings.engine, settings.zstd_level, settings.fetch_threads, read_track_record(root)
     )
-    return take_snapshot(building, settings.hub, recipe, token_budget, snapshot_settings)
+    return take_snapshot(building, settings.hub_for("a snapshot"), recipe, token_budget, snapshot_settings)
 
 
 def _make_selection(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:

@@ -28,6 +28,16 @@ class RunSettings:
     zstd_level: int = 3
     fetch_threads: int = 8
 
+    def hub_for(self, what: str) -> HubFiles:
+        """The hub that something is read from.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.hub is None:
+            raise ValueError(f"{what} is read from a hub, and the run settings have none")
+        return self.hub
+
     def provenance(self) -> Mapping[str, Any]:
         """What a manifest records of them."""
         return {

@@ -10,6 +10,7 @@ import pydantic
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import stage_a_kinds
+from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.stage_a_sources import (
     HubSource,
     LocalSource,
@@ -147,7 +148,7 @@ class StageARecipe(Recipe):
 
     def _target(
         self,
-        kind: stage_a_kinds.Kind,
+        kind: Kind,
         step: str,
         source: Source,
         content: dict[str, Any],

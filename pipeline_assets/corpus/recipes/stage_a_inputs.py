@@ -156,7 +156,9 @@ def write_recipe(
         if target.kind in kinds and target.outside is None:
             target.refuse_to_overwrite(root, replace)
     text = _WRITTEN + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if path.exists():
+        if path.read_text(encoding="utf-8") == text:
+            return recipe, path
         _refuse_to_lose(path, recipe, root, replace)
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode("utf-8"))

@@ -28,8 +28,6 @@ from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.target import Content, Target
 
-__all__ = ["FILTERED", "KINDS", "NORMALIZED", "RAW", "REPORT", "Kind"]
-
 
 def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
     """Seals what a source is made of; nothing but its manifest is written."""
@@ -37,11 +35,11 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
         return open_artifact(root / target.folder)
     stopwatch, log_every_s = Stopwatch(), settings.engine.log_every_s
     if target.outside is None:
-        if settings.hub is None:
-            raise ValueError("this source is read from a hub, and the run settings have none")
         source, shard_text_bytes = source_of(target.recipe)
         assert isinstance(source, HubSource)
-        content = raw_of_hub(settings.hub, source.snapshot(shard_text_bytes), settings.fetch_threads, log_every_s)
+        content = raw_of_hub(
+            settings.hub_for("this source"), source.snapshot(shard_text_bytes), settings.fetch_threads, log_every_s
+        )
     else:
         assert isinstance(target.outside, SourceFolder)
         content = raw_of_folder(target.outside.below(root), settings.engine.workers, log_every_s)
@@ -54,10 +52,10 @@ def _make_normalized(building: Building, target: Target, root: Path, settings: R
     raw = open_artifact(root / raw_target.folder)
     own = NormalizeSettings(settings.engine, settings.zstd_level, settings.fetch_threads)
     if isinstance(source, HubSource):
-        if settings.hub is None:
-            raise ValueError("this source is read from a hub, and the run settings have none")
         recipe = source.snapshot(shard_text_bytes)
-        converted = convert_hub_rows(building, raw, settings.hub, recipe, source.columns, licence_table(), own)
+        converted = convert_hub_rows(
+            building, raw, settings.hub_for("this source"), recipe, source.columns, licence_table(), own
+        )
     else:
         assert isinstance(raw_target.outside, SourceFolder)
         folder = raw_target.outside.below(root)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.trace.origin import listing_of
@@ -15,7 +15,6 @@ from pipeline_assets.corpus.trace.snapshot_rows import (
     rows_of,
 )
 from pipeline_assets.corpus.trace.source_row import AnyRow
-from pipeline_assets.corpus.trace.source_to_corpora import dropped_line, dropped_words
 
 _BEGINNING = 160  # characters
 
@@ -87,6 +86,6 @@ def _not_there(corpus: Artifact, doc_id: str) -> UsageError:
     if corpus.manifest.identity.stage.name == FILTER_STAGE.name:
         line = dropped_line(corpus, doc_id)
         if line is not None:
-            what = f"document {doc_id!r} was dropped here: {dropped_words(line)}"
+            what = f"document {doc_id!r} was dropped here: {line}"
             return UsageError(what, corpus.folder, "trace it in the corpus that was filtered")
     return UsageError(f"no document has doc_id {doc_id!r}", corpus.folder, fix)

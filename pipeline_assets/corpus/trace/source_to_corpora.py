@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, DroppedLine, read_dropped
-from pipeline_assets.corpus.filters.verdict import Measurement
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -110,7 +109,7 @@ def _filter_fates(line: DocumentLine, corpus: Artifact, manifests: Mapping[Path,
 def _filter_fate(line: DocumentLine, filtered: Artifact) -> FilterFate:
     dropped = dropped_line(filtered, line.doc_id)
     if dropped is not None:
-        return FilterFate(filtered.folder, "dropped", dropped_words(dropped))
+        return FilterFate(filtered.folder, "dropped", str(dropped))
     for reject in rejects_of(filtered.path(REJECTS_FILE), line.shard):
         if reject.row == line.row:
             return FilterFate(filtered.folder, "rejected", reason_of(reject))
@@ -119,13 +118,3 @@ def _filter_fate(line: DocumentLine, filtered: Artifact) -> FilterFate:
         what = f"it neither holds document {line.doc_id!r} nor says why not"
         raise InputError(what, filtered.folder, "run `corpusmill verify` on it, then rebuild it")
     return FilterFate(filtered.folder, "kept", "", kept.shard, kept.row)
-
-
-def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
-    """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
-    return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)
-
-
-def dropped_words(line: DroppedLine) -> str:
-    """The reason, what was measured, and what it was held against."""
-    return str(Measurement(line.reason, line.value, line.threshold, is_failed=True))
