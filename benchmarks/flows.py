@@ -130,7 +130,7 @@ def corpusmill(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
-    from pipeline_assets.corpus.spine.manifest import FileContent
+    from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     recipe = MegatronRecipe.model_validate(
@@ -143,7 +143,10 @@ def corpusmill(folder: Path, workers: int) -> None:
     listed = [FileContent(path.name, 0, "") for path in shards(folder)]
     target = folder / "built" / "split"
     shutil.rmtree(target.parent, ignore_errors=True)
-    corpus = Artifact(folder, None)  # type: ignore[arg-type]
+    sealed_by = {"dataset": "benchmark", "language": None, "amount": {}}  # what a plan reads of a snapshot
+    counts = {"documents": 1, "text_bytes": 0}
+    identity = Identity(StageVersion("snapshot", 1), sealed_by, [], None, {}, counts, listed)
+    corpus = Artifact(folder, Manifest("healing/text", "benchmark", identity, [], {}))
     with open_building(target, {}) as building:
         build_split(building, corpus, listed, recipe, "train", SplitSettings(EngineSettings(workers)))
         print_digest([building.path("tokens.bin")])

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.megatron import index_bytes
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, numbers, read_columns
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.planning.outcome import as_json
 from pipeline_assets.corpus.planning.split_forecast import forecast_sealed

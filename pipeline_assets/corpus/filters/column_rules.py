@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.verdict import Candidate, Measurement
+from pipeline_assets.corpus.formats.arrow import array_of, truths
 from pipeline_assets.corpus.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
@@ -69,12 +70,12 @@ class ColumnRule:
             fix = f"correct the rule; there are {', '.join(names)}"
             raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
         try:
-            verdict = _COMPARE[self.operator](batch.column(self.column), pa.scalar(self.value))
+            verdict = _COMPARE[self.operator](batch.column(self.column), array_of([self.value])[0])
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             kind = batch.schema.field(self.column).type
             fix = "compare it with a value of that type"
             raise UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix) from None
-        return np.asarray(pc.fill_null(verdict, False).to_numpy(zero_copy_only=False), dtype=bool)
+        return truths(verdict)
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
         """The rule held against the columns that a document keeps in its meta.

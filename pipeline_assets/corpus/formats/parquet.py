@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 
@@ -115,17 +116,6 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Columns of a file, all by default. Not `read_table`: by its dataset module it has pyarrow import pandas."""
     with pq.ParquetFile(path) as file:
         return file.read(columns)
-
-
-def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """A column of whole numbers or floats without nulls, shape (rows,), viewed where it is in one piece.
-
-    Not `to_numpy`: that has pyarrow import pandas, half a second a process.
-    """
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    dtype = np.dtype(column.type.to_pandas_dtype())
-    views = [np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in chunks]
-    return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype), *views])
 
 
 def _type_name(kind: pa.DataType) -> str:

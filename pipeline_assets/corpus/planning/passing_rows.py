@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
+from pipeline_assets.corpus.formats.arrow import array_of
 from pipeline_assets.corpus.planning.estimate import Estimate
 from pipeline_assets.corpus.readers.hub_parquet import ColumnBounds, RowGroup
 
@@ -60,7 +61,7 @@ def _lies_outside(rule: ColumnRule, column: ColumnBounds) -> bool:
 
 
 def _keeps(rule: ColumnRule, values: Sequence[Any]) -> NDArray[np.bool_]:
-    return rule.keeps(pa.RecordBatch.from_arrays([pa.array(values)], [rule.column]))
+    return rule.keeps(pa.RecordBatch.from_arrays([array_of(values)], [rule.column]))
 
 
 def _values_between(least: Any, greatest: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.document import Document, derived_doc_id
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.filters.column_rules import first_failed
+from pipeline_assets.corpus.formats.arrow import mask
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
 from pipeline_assets.corpus.readers.row_faults import text_fault
@@ -67,7 +68,7 @@ def row_batches(
                 writer.count(f"dropped/{rule.text}", int((failed[wanted] == number).sum()))
             kept = wanted & (failed < 0)
             rows = (numbers[kept] + group.first_row).tolist()
-            yield RowBatch(group.file.path, rows, batch.filter(pa.array(kept)))
+            yield RowBatch(group.file.path, rows, batch.filter(mask(kept)))
         first_row += local.piece.rows
 
 
