@@ -1,0 +1,1 @@
+"""Deduplication: bands propose, the text decides, and every decision is written down."""

@@ -1,0 +1,82 @@
+"""Shards of the corpus that is deduplicated, and their lines as stages read them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.stage import Window
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class CorpusShard:
+    """One Document shard of one source.
+
+    Attributes:
+        name: unique in the corpus; names what is made of it.
+        source: the source's name.
+        source_number: its place in the order of sources.
+        path: in its artifact.
+        file: on disk.
+        first_number: the number of its first document in the corpus, see `order`.
+    """
+
+    name: str
+    source: str
+    source_number: int
+    path: str
+    file: Path
+    rows: int
+    first_number: int
+
+
+class Line(NamedTuple):
+    """A line of a shard: its row, and its bytes without the line feed; None where the row kills its worker."""
+
+    row: int
+    line: bytes | None
+
+
+class DocumentFields(msgspec.Struct, frozen=True):
+    """What is compared of a Document; decoding skips the rest."""
+
+    text: str
+    doc_id: str
+    meta: msgspec.Raw
+
+
+_decoder = msgspec.json.Decoder(DocumentFields)
+
+
+def line_blocks(shard: CorpusShard, window: Window) -> Iterator[list[Line]]:
+    """The lines in the window, in blocks.
+
+    Raises:
+        InputError: the file is damaged, or has other rows than its manifest says.
+    """
+    first_row = 0
+    for block in read_line_blocks(shard.file, _BLOCK_BYTES):
+        lines = block.removesuffix(b"\n").split(b"\n")
+        yield [Line(row, None if row in window.fatal else line) for row, line in window.of(lines, first_row)]
+        first_row += len(lines)
+    if first_row != shard.rows:
+        what = f"it has {first_row:,} rows, its manifest says {shard.rows:,}"
+        raise InputError(what, shard.file, "verify the corpus, then rebuild it")
+
+
+def read_fields(line: bytes, shard: CorpusShard, row: int) -> DocumentFields:
+    """
+    Raises:
+        InputError: the line is no Document.
+    """
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = f"row {row} is no Document ({error})"
+        raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None

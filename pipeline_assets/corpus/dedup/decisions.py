@@ -1,0 +1,170 @@
+"""The stage `decide`: what became of each document of a shard, a line each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.order import document_numbers
+from pipeline_assets.corpus.dedup.sorted_runs import read_range
+from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
+
+DEDUP_STAGE = StageVersion("dedup", 1)
+RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
+DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
+Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a document.
+
+    Attributes:
+        rule: name and version of the rule.
+        shard, row: its place in its source.
+        duplicate_of: the document that stays in its place, which is itself kept.
+        similarity: Jaccard similarity of their sets of shingles; 1 for exact duplicates.
+        containment: the share of its own shingles that the other one has.
+    """
+
+    doc_id: str
+    source: str
+    decision: Outcome
+    rule: str
+    shard: str
+    row: int
+    duplicate_of: str | None = None
+    similarity: float | None = None
+    containment: float | None = None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class DecidedShard:
+    """One shard of the corpus, and the runs that say what is dropped.
+
+    Attributes:
+        ids: runs of its documents' ids.
+        exact: runs of exact copies, see `find_copies`.
+        near: runs of near duplicates, see `near_duplicates`.
+        of_firsts: those near duplicates that have exact copies, one run; None where there are none.
+    """
+
+    shard: CorpusShard
+    ids: tuple[Path, ...]
+    exact: tuple[Path, ...]
+    near: tuple[Path, ...]
+    of_firsts: Path | None
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    @property
+    def rows(self) -> int:
+        return self.shard.rows
+
+
+@dataclass(frozen=True)
+class _Fate:
+    """Why a document goes."""
+
+    outcome: Outcome
+    duplicate_of: str
+    similarity: float
+    containment: float
+
+
+def decide_shard(shard: DecidedShard, window: Window, folder: BuildFolder, zstd_level: int) -> Receipt:
+    """The shard's decisions, in the order of its rows.
+
+    An exact copy of a document that itself goes as a near duplicate goes for the same one: what stands in
+    `duplicate_of` is always kept.
+
+    Files: the lines; the rows that go, int64. Counts: `exact_duplicates`, `near_duplicates`, `kept`.
+    """
+    counts = {"kept": 0, "exact_duplicates": 0, "near_duplicates": 0}
+    corpus_shard = shard.shard
+    name = f"{DECISIONS}/{shard.name}{SUFFIX}"
+    dropped: list[int] = []
+    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
+        for run in shard.ids:
+            ids = read_columns(run)
+            found = document_numbers(numbers(ids["order"]))
+            fates = _fates(shard, int(found[0]), int(found[-1]) + 1) if len(found) else {}
+            lines = []
+            for number, doc_id in zip(found.tolist(), ids["doc_id"].to_pylist(), strict=True):
+                row = number - corpus_shard.first_number
+                fate = fates.get(number)
+                lines.append(_decision(doc_id, corpus_shard, row, fate))
+                if fate is not None:
+                    dropped.append(row)
+                counts["kept" if fate is None else f"{fate.outcome}s"] += 1
+            writer.write_lines(_encoder.encode_lines(lines), len(lines))
+    rows_name = f"{DROPPED}/{shard.name}.rows"
+    with DurableFile(folder.path(rows_name)) as file:
+        file.write(np.array(dropped, np.int64).tobytes())
+    rows = OutputFile(rows_name, len(dropped), file.bytes_written, file.sha256, file.sha256)
+    return Receipt([writer.output(name), rows], counts)
+
+
+def dropped_rows(file: Path) -> NDArray[np.int64]:
+    """The rows that `decide_shard` wrote, ascending."""
+    return np.fromfile(file, np.int64)
+
+
+def _decision(doc_id: str, shard: CorpusShard, row: int, fate: _Fate | None) -> Decision:
+    if fate is None:
+        return Decision(doc_id, shard.source, "kept", RULE, shard.path, row)
+    return Decision(
+        doc_id,
+        shard.source,
+        fate.outcome,
+        RULE,
+        shard.path,
+        row,
+        fate.duplicate_of,
+        fate.similarity,
+        fate.containment,
+    )
+
+
+def _fates(shard: DecidedShard, first: int, stop: int) -> dict[int, _Fate]:
+    """Of the documents with numbers from `first` to before `stop` those that go, by number."""
+    fates: dict[int, _Fate] = {}
+    if shard.near:
+        fates |= _near(read_range(shard.near, first, stop))
+    if shard.exact:
+        copies = read_range(shard.exact, first, stop)
+        firsts = document_numbers(numbers(copies["first"]))
+        of_firsts: dict[int, _Fate] = {}
+        if shard.of_firsts is not None and len(firsts):
+            of_firsts = _near(read_range([shard.of_firsts], int(firsts.min()), int(firsts.max()) + 1))
+        rows = zip(numbers(copies["number"]).tolist(), firsts.tolist(), copies["first_id"].to_pylist(), strict=True)
+        for number, first_number, first_id in rows:
+            fates[number] = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0)
+    return fates
+
+
+def _near(table: pa.Table) -> dict[int, _Fate]:
+    return dict(_near_fates(table))
+
+
+def _near_fates(table: pa.Table) -> Iterator[tuple[int, _Fate]]:
+    columns = ("number", "first_id", "shared", "shingles", "other_shingles")
+    for number, first_id, shared, own, other in zip(*(table[name].to_pylist() for name in columns), strict=True):
+        yield number, _Fate("near_duplicate", first_id, shared / (own + other - shared), shared / own)

@@ -1,0 +1,171 @@
+"""Deduplicates a corpus of several sources: their Document shards → those that stay, and a decision for each document.
+
+A build that was killed goes on where it was.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.kept_shards import KeptShard, keep_documents
+from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.settings import DedupSettings
+from pipeline_assets.corpus.dedup.sketches import FATAL
+from pipeline_assets.corpus.dedup.steps import Runs, decide, find_exact, find_near, sketch_corpus
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
+from pipeline_assets.corpus.formats.parquet import read_columns, write_table
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER
+from pipeline_assets.corpus.spine.target import Content
+
+DECISIONS_FILE, EDGES_FILE = f"decisions{SUFFIX}", "edges.parquet"
+EDGE_SCHEMA = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("other_doc_id", pa.string(), nullable=False),
+        pa.field("order", pa.uint64(), nullable=False),
+        pa.field("other_order", pa.uint64(), nullable=False),
+        pa.field("shared", pa.int64(), nullable=False),
+        pa.field("shingles", pa.int64(), nullable=False),
+        pa.field("other_shingles", pa.int64(), nullable=False),
+        pa.field("similarity", pa.float64(), nullable=False),
+        pa.field("containment", pa.float64(), nullable=False),
+    ]
+)
+
+
+def dedup_corpus(
+    building: Building, sources: Mapping[str, Artifact], recipe: DedupRecipe, settings: DedupSettings
+) -> Content:
+    """Files: the documents that stay, a shard of each shard; `decisions.jsonl.zst`, a line for each document, in order;
+    `edges.parquet`, all pairs that are as alike as the threshold asks, unless the mode is `exact`; rejects.
+
+    Raises:
+        UsageError: no document has the quality column.
+        InputError: a line that is no Document.
+    """
+    shards = corpus_shards(sources)
+    sketches = sketch_corpus(building, shards, recipe, settings)
+    exact = find_exact(building, shards, sketches, settings) if recipe.mode != "near" else None
+    near = find_near(building, shards, sketches, recipe.near, exact, settings) if recipe.near is not None else None
+    decisions = decide(building, shards, sketches, exact, near, settings)
+    kept = _keep(building, shards, sketches, decisions, settings)
+    files = [
+        *(receipt.files[0] for receipt in kept),
+        _gathered(building, [receipt.files[0] for receipt in decisions], settings.zstd_level),
+        *([publish_edges(building, near.edges)] if near is not None else []),
+        _rejects(building, shards, sketches, settings.zstd_level),
+    ]
+    found = {**total_counts(sketches), **(near.counts if near is not None else {})}
+    counts = _counts(shards, sketches, decisions, kept)
+    comparisons = {name: found[name] for name in _COMPARISONS if name in found}
+    return Content(files=files, counts=counts | {"comparisons": comparisons}, decisions={})
+
+
+_COMPARISONS = ("without_words", "short", "buckets", "capped_buckets", "proposed", "compared", "pairs", "edges")
+
+
+def corpus_shards(sources: Mapping[str, Artifact]) -> list[CorpusShard]:
+    """The shards of sources, given by their names, in this order.
+
+    Raises:
+        InputError: more documents than can be numbered.
+    """
+    shards: list[CorpusShard] = []
+    first = 0
+    for source_number, (source, corpus) in enumerate(sources.items()):
+        for path, rows in shard_rows(corpus).items():
+            name = f"{source}-{Path(path).name.removesuffix(SUFFIX)}"
+            shards.append(CorpusShard(name, source, source_number, path, corpus.path(path), rows, first))
+            first += rows
+    if first > MAX_DOCUMENTS:
+        raise InputError(f"{first:,} documents", "the corpus", f"deduplicate at most {MAX_DOCUMENTS:,} at a time")
+    return shards
+
+
+def _keep(
+    building: Building,
+    shards: Sequence[CorpusShard],
+    sketches: Sequence[Receipt],
+    decisions: Sequence[Receipt],
+    settings: DedupSettings,
+) -> list[Receipt]:
+    work = [
+        KeptShard(shard, building.path(decision.files[1].path), frozenset(sketch.notes[FATAL]))
+        for shard, sketch, decision in zip(shards, sketches, decisions, strict=True)
+    ]
+    stage = functools.partial(keep_documents, zstd_level=settings.zstd_level)
+    return list(run_stage("keep", stage, work, building, settings.engine))
+
+
+def publish_edges(building: Building, runs: Runs) -> OutputFile:
+    """All edges in one file, in the order of the later document, then of the other."""
+    return write_table(building.path(EDGES_FILE), EDGES_FILE, map(_published, runs), EDGE_SCHEMA)
+
+
+def _published(run: Path) -> pa.Table:
+    edges = read_columns(run)
+    shared, own, other = (edges[name].cast(pa.float64()) for name in ("shared", "shingles", "other_shingles"))
+    union = pc.subtract(pc.add(own, other), shared)
+    names = ("doc_id", "other_doc_id", "later", "earlier", "shared", "shingles", "other_shingles")
+    columns = [*(edges[name] for name in names), pc.divide(shared, union), pc.divide(shared, own)]
+    return pa.table(columns, schema=EDGE_SCHEMA)
+
+
+def _gathered(building: Building, parts: Sequence[OutputFile], zstd_level: int) -> OutputFile:
+    with JsonlZstWriter(building.path(DECISIONS_FILE), zstd_level) as writer:
+        for part in parts:
+            for block in read_line_blocks(building.path(part.path)):
+                writer.write_lines(block, block.count(b"\n"))
+    return writer.output(DECISIONS_FILE)
+
+
+def _rejects(
+    building: Building, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], zstd_level: int
+) -> OutputFile:
+    rejects = [
+        Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
+        for shard, sketch in zip(shards, sketches, strict=True)
+        for row in sketch.notes[FATAL]
+    ]
+    return write_rows(building.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
+
+
+def _counts(
+    shards: Sequence[CorpusShard],
+    sketches: Sequence[Receipt],
+    decisions: Sequence[Receipt],
+    kept: Sequence[Receipt],
+) -> dict[str, Any]:
+    by_source: dict[str, dict[str, int]] = {}
+    for shard, sketch, decision, documents in zip(shards, sketches, decisions, kept, strict=True):
+        figures = {
+            "in": shard.rows,
+            "out": documents.counts["documents"],
+            "exact_duplicate": decision.counts["exact_duplicates"],
+            "near_duplicate": decision.counts["near_duplicates"],
+            "rejected": len(sketch.notes[FATAL]),
+            "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
+        }
+        before = by_source.setdefault(shard.source, dict.fromkeys(figures, 0))
+        by_source[shard.source] = {name: before[name] + count for name, count in figures.items()}
+    total = {name: sum(figures[name] for figures in by_source.values()) for name in next(iter(by_source.values()))}
+    dropped = {name: total[name] for name in ("exact_duplicate", "near_duplicate") if total[name]}
+    rejected = {KILLED_WORKER: total["rejected"]} if total["rejected"] else {}
+    return {
+        "ledger": {"in": total["in"], "out": total["out"], "dropped": dropped, "rejected": rejected},
+        "documents": total["out"],
+        "text_bytes": total["text_bytes"],
+        "by_source": by_source,
+    }

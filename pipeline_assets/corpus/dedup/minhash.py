@@ -1,0 +1,158 @@
+"""MinHash signatures and their bands (Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3).
+
+A shingle is n words in a row. Its hash is the polynomial of its words' hashes in an odd constant modulo 2**64, mixed;
+1 where that is 0.
+Signatures are datasketch's (2.0, scheme `affine32`, its default), given the lower 32 bits of that hash: each is mixed
+by MurmurHash3's finalizer, and permutation k is `a[k] * h + b[k]` modulo 2**32. `a` and `b` are drawn as datasketch
+draws them from a seed.
+"""
+
+import functools
+from typing import NamedTuple, Self
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.dedup.words import mixed
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+_POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+_16, _13 = np.uint32(16), np.uint32(13)
+_EMPTY = np.uint32(2**32 - 1)
+_ONE = np.uint64(1)
+
+
+class MinHashRecipe(RecipePart):
+    """Which documents are proposed as near duplicates: those with all rows of a band alike.
+
+    Attributes:
+        shingle_words: words in a row that make a shingle.
+        permutations: numbers in a signature; bands × rows of them are used, and there are no others.
+        seed: of the permutations.
+    """
+
+    shingle_words: int = pydantic.Field(ge=1, le=100)
+    permutations: int = pydantic.Field(ge=1, le=4096)
+    bands: int = pydantic.Field(ge=1)
+    rows: int = pydantic.Field(ge=1)
+    seed: int = pydantic.Field(ge=0, lt=2**32)
+
+    @pydantic.model_validator(mode="after")
+    def _uses_every_permutation(self) -> Self:
+        if self.bands * self.rows != self.permutations:
+            what = f"{self.bands} bands of {self.rows} rows use {self.bands * self.rows} permutations"
+            raise ValueError(f"{what}, and there are {self.permutations}: make them equal")
+        return self
+
+
+class Permutations(NamedTuple):
+    """`h → a * h + b` modulo 2**32; uint32, each of shape (permutations,)."""
+
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+
+
+@functools.cache
+def permutations_of(recipe: MinHashRecipe) -> Permutations:
+    """The recipe's permutations; `a` is odd, so each is a bijection."""
+    drawn = np.random.RandomState(recipe.seed)
+    a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
+
+
+def shingle_hashes(words: NDArray[np.uint64], shingle_words: int) -> NDArray[np.uint64]:
+    """The hash of every shingle of one document, in the order of the text; none where there are too few words."""
+    shingles = np.empty(max(len(words) - shingle_words + 1, 0), np.uint64)
+    _hash_shingles(words, shingle_words, shingles)
+    return shingles
+
+
+def signatures(
+    words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int, permutations: Permutations
+) -> NDArray[np.uint32]:
+    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1.
+
+    Args:
+        words, first_words: as in `NormalizedBatch`.
+    """
+    signed = np.full((len(first_words) - 1, len(permutations.a)), _EMPTY)
+    longest = int(np.diff(first_words).max(initial=0))
+    _sign(words, first_words, shingle_words, permutations, np.empty(longest, np.uint64), signed)
+    return signed
+
+
+@compiled
+def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDArray[np.uint64]) -> None:
+    leaves = np.uint64(1)
+    for _ in range(shingle_words):
+        leaves = leaves * _POLYNOMIAL
+    rolled = np.uint64(0)
+    for word in range(min(shingle_words - 1, len(words))):
+        rolled = rolled * _POLYNOMIAL + words[word]
+    for shingle in range(len(shingles)):
+        rolled = rolled * _POLYNOMIAL + words[shingle + shingle_words - 1]
+        if shingle:
+            rolled -= words[shingle - 1] * leaves
+        shingles[shingle] = max(mixed(rolled), _ONE)
+
+
+@inner
+def _finalized(shingle: np.uint64) -> np.uint32:
+    """The lower half of a shingle's hash by MurmurHash3's 32-bit finalizer."""
+    key = np.uint32(shingle)
+    key = np.uint32((key ^ (key >> _16)) * _FIRST)
+    key = np.uint32((key ^ (key >> _13)) * _SECOND)
+    return key ^ (key >> _16)
+
+
+@compiled
+def _sign(
+    words: NDArray[np.uint64],
+    first_words: NDArray[np.int64],
+    shingle_words: int,
+    permutations: Permutations,
+    shingles: NDArray[np.uint64],
+    signed: NDArray[np.uint32],
+) -> None:
+    """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
+    a, b = permutations
+    for document in range(len(signed)):
+        own = words[first_words[document] : first_words[document + 1]]
+        number = max(len(own) - shingle_words + 1, 0)
+        _hash_shingles(own, shingle_words, shingles[:number])
+        signature = signed[document]
+        for shingle in range(0, number, 4):
+            h0 = _finalized(shingles[shingle])
+            h1 = _finalized(shingles[min(shingle + 1, number - 1)])
+            h2 = _finalized(shingles[min(shingle + 2, number - 1)])
+            h3 = _finalized(shingles[min(shingle + 3, number - 1)])
+            for k in range(len(a)):
+                least = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
+                other = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
+                signature[k] = min(signature[k], min(least, other))
+
+
+def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
+    """What two documents must share to be proposed, shape (documents, bands): a hash of a band's number and rows.
+
+    Args:
+        salt: documents under different ones share no key.
+    """
+    keys = np.empty((len(signed), bands), np.uint64)
+    _hash_bands(signed, salt, keys)
+    return keys
+
+
+@compiled
+def _hash_bands(signed: NDArray[np.uint32], salt: np.uint64, keys: NDArray[np.uint64]) -> None:
+    documents, bands = keys.shape
+    rows = signed.shape[1] // bands
+    for document in range(documents):
+        for band in range(bands):
+            key = mixed(mixed(salt) ^ np.uint64(band))
+            for row in range(band * rows, band * rows + rows):
+                key = mixed(key ^ np.uint64(signed[document, row]))
+            keys[document, band] = key

@@ -1,0 +1,61 @@
+"""What counts as a duplicate, and which of several stays."""
+
+from fractions import Fraction
+from typing import Literal, Self
+
+import pydantic
+
+from pipeline_assets.corpus.dedup.minhash import MinHashRecipe
+from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+Mode = Literal["exact", "near", "both"]
+Scope = Literal["global", "per-source"]
+Selection = Literal["first", "longest", "quality"]
+
+
+class NearRecipe(RecipePart):
+    """Near duplicates: proposed by MinHash bands, decided by the shingles of the texts.
+
+    Attributes:
+        threshold: of the Jaccard similarity of two sets of shingles; at it or above they are duplicates.
+        max_compared: in a bucket of documents that share a band, each is compared to the first so many of them.
+    """
+
+    minhash: MinHashRecipe
+    threshold: Decimal
+    max_compared: int = pydantic.Field(ge=1)
+
+    @pydantic.field_validator("threshold")
+    @classmethod
+    def _is_a_similarity(cls, threshold: str) -> str:
+        if not 0 < Fraction(threshold) <= 1:
+            raise ValueError(f"a similarity of {threshold}: it is above 0, and 1 at most")
+        return threshold
+
+
+class DedupRecipe(RecipePart):
+    """Which documents of a corpus go because another one stays.
+
+    Attributes:
+        mode: `exact` compares normalised texts, `near` sets of shingles, `both` first the one, then the other.
+        scope: whether a document may be the duplicate of one in another source.
+        selection: which of several stays: the first one in the order of sources and rows, the longest (in UTF-8 bytes),
+            or the one with the highest `quality_column`; of several of those the first.
+        quality_column: a number in the documents' meta, compared as float32; documents without it come last.
+    """
+
+    mode: Mode
+    scope: Scope
+    selection: Selection
+    quality_column: str | None = None
+    near: NearRecipe | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _says_what_it_needs(self) -> Self:
+        if (self.mode == "exact") == (self.near is not None):
+            missing = "leave the section `near` out" if self.near else "say what is near, in a section `near`"
+            raise ValueError(f"mode is {self.mode}: {missing}")
+        if (self.selection == "quality") != (self.quality_column is not None):
+            raise ValueError("selection `quality` goes with a quality_column, and no other does")
+        return self

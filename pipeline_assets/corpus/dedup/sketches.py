@@ -1,0 +1,151 @@
+"""The stage `sketch`: a Document shard → what its documents are compared by, as sorted runs.
+
+Texts are read once more only where two documents share a band.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_fields
+from pipeline_assets.corpus.dedup.minhash import MinHashRecipe, band_keys, permutations_of, signatures
+from pipeline_assets.corpus.dedup.order import Selected, orders
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.sorted_runs import write_run
+from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
+from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
+
+IDS, HASHES, BANDS = f"{WORK}/ids", f"{WORK}/hashes", f"{WORK}/bands"
+FATAL = "fatal"
+_RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
+_HALVES = np.dtype([("high", ">u8"), ("low", ">u8")])
+_SALT = np.uint64(0xA0761D6478BD642F)
+
+
+class _Sketch:
+    """What documents of a shard are compared by, block by block."""
+
+    def __init__(self, shard: CorpusShard, recipe: DedupRecipe) -> None:
+        self._shard, self._recipe = shard, recipe
+        self._salt = _SALT * np.uint64(shard.source_number if recipe.scope == "per-source" else 0)
+        self.counts = {"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0}
+        self._forget()
+
+    def _forget(self) -> None:
+        self.doc_ids: list[str] = []
+        self._orders: list[NDArray[np.uint64]] = []
+        self._hashes: list[NDArray[np.void]] = []
+        self._keys: list[NDArray[np.uint64]] = []
+        self._key_orders: list[NDArray[np.uint64]] = []
+
+    def add(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> None:
+        texts = [document.text.encode() for document in documents]
+        batch = normalize(texts)
+        selected = Selected(np.fromiter(map(len, texts), np.int64, len(texts)), self._quality(rows, documents))
+        own = orders(np.array(rows, np.uint64) + np.uint64(self._shard.first_number), self._recipe.selection, selected)
+        self.doc_ids += [document.doc_id for document in documents]
+        self._orders.append(own)
+        self.counts["documents"] += len(texts)
+        self.counts["bytes"] += int(selected.text_bytes.sum())
+        self.counts["with_quality"] += int((~np.isnan(selected.quality)).sum())
+        if self._recipe.mode != "near":
+            self._hashes.append(_hashes(batch, texts))
+            self.counts["without_words"] += int((batch.words() == 0).sum())
+        if self._recipe.near is not None:
+            self._add_bands(batch, own, self._recipe.near.minhash)
+
+    def _add_bands(self, batch: NormalizedBatch, own: NDArray[np.uint64], recipe: MinHashRecipe) -> None:
+        has_shingles = batch.words() >= recipe.shingle_words
+        signed = signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
+        self._keys.append(band_keys(signed[has_shingles], recipe.bands, self._salt).ravel())
+        self._key_orders.append(np.repeat(own[has_shingles], recipe.bands))
+        self.counts["short"] += int((~has_shingles).sum())
+
+    def _quality(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> NDArray[np.float32]:
+        column = self._recipe.quality_column
+        if column is None:
+            return np.full(len(documents), np.nan, np.float32)
+        values = [msgspec.json.decode(document.meta).get(column) for document in documents]
+        for row, value in zip(rows, values, strict=True):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
+                raise InputError(what, self._shard.file, "choose another quality_column")
+        return np.array([np.nan if value is None else value for value in values], np.float32)
+
+    def runs(self) -> dict[str, pa.Table]:
+        """A run for each area that the mode asks for, of the documents added since the last ones."""
+        own, doc_ids = _joined(self._orders, np.uint64), pa.array(self.doc_ids, pa.string())
+        tables = {IDS: pa.table({"order": own, "doc_id": doc_ids})}
+        if self._recipe.mode != "near":
+            hashes = _joined(self._hashes, _HALVES)
+            high, low = hashes["high"].astype(np.uint64) ^ self._salt, hashes["low"].astype(np.uint64)
+            by = np.argsort(high)
+            columns: dict[str, Any] = {"high": high[by], "low": low[by], "order": own[by]}
+            tables[HASHES] = pa.table(columns | {"doc_id": doc_ids.take(pa.array(by))})
+        if self._recipe.near is not None:
+            keys, key_orders = _joined(self._keys, np.uint64), _joined(self._key_orders, np.uint64)
+            by = np.argsort(keys)
+            tables[BANDS] = pa.table({"key": keys[by], "order": key_orders[by]})
+        self._forget()
+        return tables
+
+
+def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe: DedupRecipe) -> Receipt:
+    """Runs of one shard.
+
+    Files, of every so many documents: below `IDS` their orders and ids, as they stand; below `HASHES` the 128-bit
+    hashes of their normalised texts, if the mode asks for them; below `BANDS` the keys of their bands, if it asks for
+    those. Counts: `documents`, `bytes` of text,
+    `without_words`: those are compared as they stand, `short`: fewer words than a shingle, so only exact duplicates
+    are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
+
+    Raises:
+        InputError: a line that is no Document, or a quality that is no number.
+    """
+    sketch = _Sketch(shard, recipe)
+    fatal: list[int] = []
+    files: list[OutputFile] = []
+    for lines in line_blocks(shard, window):
+        read = [(row, read_fields(line, shard, row)) for row, line in lines if line is not None]
+        fatal += [row for row, line in lines if line is None]
+        if read:
+            sketch.add([row for row, _ in read], [document for _, document in read])
+        if len(sketch.doc_ids) >= _RUN_DOCUMENTS:
+            files += _written(sketch, shard, folder, len(files))
+    if sketch.doc_ids or not files:
+        files += _written(sketch, shard, folder, len(files))
+    return Receipt(files, sketch.counts, {FATAL: fatal})
+
+
+def _written(sketch: _Sketch, shard: CorpusShard, folder: BuildFolder, number: int) -> list[OutputFile]:
+    names = {f"{area}/{shard.name}.{number:05d}.parquet": table for area, table in sketch.runs().items()}
+    return [write_run(folder.path(name), name, table) for name, table in names.items()]
+
+
+def load_kernels(recipe: DedupRecipe) -> None:
+    """Loads what `sketch_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
+    lowered()
+    batch = normalize([b"a few words are enough"])
+    if recipe.near is not None:
+        signed = signatures(batch.word_hashes, batch.first_words, 1, permutations_of(recipe.near.minhash))
+        band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
+
+
+def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype), *parts])
+
+
+def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.void]:
+    """The first half of the sha256 of each normalised text; of the text as it stands where no word is left."""
+    view = batch.text.data
+    spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)
+    digests = [hashlib.sha256(view[start:stop] if start < stop else text).digest()[:16] for start, stop, text in spans]
+    return np.frombuffer(b"".join(digests), _HALVES)

@@ -1,0 +1,201 @@
+r"""Normalised text, as deduplication compares it: lower-case words, one blank between two.
+
+A word is a longest run of `\w` of a regular expression: letters and digits of every script, and the underscore. Each
+character is lowered by itself, to the first character of its `str.lower`: so `İ` is `i`, and every `Σ` is `σ`. Marks
+that combine are no `\w`, and writing without blanks is one long word. In plain Python:
+
+    " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
+
+A word's hash is of its UTF-8: its length, then eight bytes at a time (the last filled up with zeros), each step
+`h = mixed(h ^ eight_bytes)`.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
+
+BLANK = 0x20
+_CODE_POINTS = 0x40000  # above it Unicode has no letter or digit, only private use
+_PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
+_ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
+_ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
+
+
+class Lowered(NamedTuple):
+    """What each character is in normalised text.
+
+    Attributes:
+        of_byte: of an ASCII character, a blank where it is no word's; 0 for a byte of a longer one. uint8, (256,).
+        of_code_point: the lower-case code point, a blank where it is no word's. int32, (0x40000,).
+    """
+
+    of_byte: NDArray[np.uint8]
+    of_code_point: NDArray[np.int32]
+
+
+class NormalizedBatch(NamedTuple):
+    """Documents normalised, one after the other.
+
+    Attributes:
+        text: their UTF-8, uint8.
+        starts, stops: of each document in `text`, int64, (documents,).
+        word_hashes: of all their words, uint64.
+        first_words: of each document in `word_hashes`, and after the last the number of words; int64.
+    """
+
+    text: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    word_hashes: NDArray[np.uint64]
+    first_words: NDArray[np.int64]
+
+    def words(self) -> NDArray[np.int64]:
+        """How many words each document has."""
+        return np.diff(self.first_words)
+
+
+@functools.cache
+def lowered() -> Lowered:
+    """The tables by this Python's Unicode data."""
+    of_code_point = np.fromiter(map(_lowered, range(_CODE_POINTS)), np.int32, _CODE_POINTS)
+    of_byte = np.zeros(256, np.uint8)
+    of_byte[:128] = of_code_point[:128]
+    return Lowered(of_byte, of_code_point)
+
+
+def _lowered(code_point: int) -> int:
+    character = chr(code_point)
+    return ord(character.lower()[0]) if character.isalnum() or character == "_" else BLANK
+
+
+def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
+    """The documents, given as UTF-8, normalised."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
+    room = len(text) + len(text) // 2  # no character grows by more: two bytes become three
+    normalized, words = np.empty(room, np.uint8), np.empty(len(text) // 2 + 2, np.int64)
+    starts, stops = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
+    first_words = np.empty(len(texts) + 1, np.int64)
+    number = _normalize(text, lengths, lowered(), normalized, words, starts, stops, first_words)
+    hashes = np.empty(number, np.uint64)
+    _hash_words(eight_bytes_at_each(normalized), words[: number + 1], hashes)
+    return NormalizedBatch(normalized, starts, stops, hashes, first_words)
+
+
+@compiled
+def _normalize(
+    text: NDArray[np.uint8],
+    lengths: NDArray[np.int64],
+    tables: Lowered,
+    normalized: NDArray[np.uint8],
+    words: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    first_words: NDArray[np.int64],
+) -> int:
+    """Fills the arrays; the number of words. `words` begin where they do in `normalized`, a blank after each.
+
+    A character is written, and whether it stays is told by how far the next one goes: a branch that guesses the end of
+    each word wrong would cost more than all else.
+    """
+    of_byte, of_code_point = tables
+    number = out = at = 0
+    for document in range(len(lengths)):
+        end = at + lengths[document]
+        starts[document], first_words[document] = out, number
+        before = 0
+        while at < end:
+            character = wide(of_byte[text[at]])
+            if character:
+                normalized[out] = character
+                is_word = wide(character != BLANK)
+                words[number] = out
+                number += is_word & ~before
+                out += is_word | before
+                before = is_word
+                at += 1
+                continue
+            code_point, width = _decoded(text, at)
+            at += width
+            low = wide(of_code_point[code_point]) if code_point < _CODE_POINTS else BLANK
+            is_word = wide(low != BLANK)
+            words[number] = out
+            number += is_word & ~before
+            size = _encode(low, normalized, out)
+            out += size if is_word else before
+            before = is_word
+        if before:
+            normalized[out] = BLANK
+            out += 1
+        stops[document] = max(out - 1, starts[document])
+    first_words[len(lengths)] = number
+    words[number] = out
+    return number
+
+
+@inner
+def wide(number: np.integer | bool) -> int:
+    """The number as int64: compiled code computes in the type of what it reads."""
+    return np.int64(number)  # type: ignore[return-value]
+
+
+@inner
+def _decoded(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """The code point of two bytes or more that begins at `at`, and how many bytes it has."""
+    first, second = wide(text[at]), wide(text[at + 1] & 0x3F)
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | second, 2
+    third = wide(text[at + 2] & 0x3F)
+    if first < 0xF0:
+        return (first & 0x0F) << 12 | second << 6 | third, 3
+    return (first & 0x07) << 18 | second << 12 | third << 6 | wide(text[at + 3] & 0x3F), 4
+
+
+@inner
+def _encode(code_point: int, text: NDArray[np.uint8], at: int) -> int:
+    """Writes a code point as UTF-8 at `at`; its bytes."""
+    if code_point < 0x80:
+        text[at] = code_point
+        return 1
+    if code_point < 0x800:
+        text[at] = 0xC0 | code_point >> 6
+        text[at + 1] = 0x80 | code_point & 0x3F
+        return 2
+    if code_point < 0x10000:
+        text[at] = 0xE0 | code_point >> 12
+        text[at + 1] = 0x80 | code_point >> 6 & 0x3F
+        text[at + 2] = 0x80 | code_point & 0x3F
+        return 3
+    text[at] = 0xF0 | code_point >> 18
+    text[at + 1] = 0x80 | code_point >> 12 & 0x3F
+    text[at + 2] = 0x80 | code_point >> 6 & 0x3F
+    text[at + 3] = 0x80 | code_point & 0x3F
+    return 4
+
+
+@inner
+def mixed(key: np.uint64) -> np.uint64:
+    """A bijection of 64 bits that leaves none of them where it was."""
+    key = (key ^ (key >> _HALF)) * _ODD
+    key = (key ^ (key >> _SHIFT)) * _ODD
+    return key ^ (key >> _HALF)
+
+
+@compiled
+def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
+    """The hash of each word, from where words begin and after the last end; between two is one blank."""
+    for word in range(len(words) - 1):
+        at = words[word]
+        size = words[word + 1] - at - 1
+        key = np.uint64(size)
+        while size > 8:
+            key = mixed(key ^ eights[at])
+            at += 8
+            size -= 8
+        hashes[word] = mixed(key ^ (eights[at] & (_ALL >> (_64 - np.uint64(8 * size)))))

@@ -1,0 +1,78 @@
+"""Corpora of a few documents, and what the engine makes of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from plain_dedup import PlainDocument
+
+from pipeline_assets.corpus.dedup.decisions import Decision
+from pipeline_assets.corpus.dedup.dedup_corpus import DECISIONS_FILE, dedup_corpus
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.settings import DedupSettings
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.target import Content, Target
+
+INLINE = DedupSettings(EngineSettings())
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Decision)
+
+
+def recipe(**changes: Any) -> DedupRecipe:
+    """The recipe with some keys changed; those of `near` and `minhash` by their own names."""
+    minhash: dict[str, Any] = {"shingle_words": 5, "permutations": 112, "bands": 14, "rows": 8, "seed": 1}
+    near: dict[str, Any] = {"threshold": "0.7", "max_compared": 100}
+    top: dict[str, Any] = {"mode": "both", "scope": "global", "selection": "first"}
+    for name, value in changes.items():
+        next(section for section in (minhash, near, top) if name in section or section is top)[name] = value
+    section = {} if top["mode"] == "exact" else {"near": near | {"minhash": minhash}}
+    return DedupRecipe.model_validate(top | section)
+
+
+def thorough(**changes: Any) -> DedupRecipe:
+    """A recipe whose bands propose every pair that is anything like as similar as its threshold."""
+    return recipe(**{"permutations": 256, "bands": 256, "rows": 1, "max_compared": 10_000} | changes)
+
+
+def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documents: int) -> dict[str, Artifact]:
+    """A sealed corpus of Document shards for each source, in the order in which sources occur."""
+    corpora = {}
+    for source in dict.fromkeys(document.source for document in documents):
+        own = [document for document in documents if document.source == source]
+        target = Target("made/documents", source, Path(source), StageVersion("made", 1), {"of": shard_documents})
+
+        def make(building: Any, own: Sequence[PlainDocument] = own) -> Content:
+            files = []
+            for number, start in enumerate(range(0, max(len(own), 1), shard_documents)):
+                name = f"shards/{number:05d}.jsonl.zst"
+                lines = [_encoder.encode(_document(one)) + b"\n" for one in own[start : start + shard_documents]]
+                with JsonlZstWriter(building.path(name), 3) as writer:
+                    writer.write_lines(b"".join(lines), len(lines))
+                files.append(writer.output(name))
+            return Content(files, {"documents": len(own)}, {})
+
+        corpora[source] = target.build(folder, make, False, {})
+    return corpora
+
+
+def _document(plain: PlainDocument) -> Document:
+    meta: Mapping[str, Any] = {} if plain.quality is None else {"score": plain.quality}
+    return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", None, dict(meta))
+
+
+def deduplicate(
+    folder: Path, sources: Mapping[str, Artifact], rules: DedupRecipe, settings: DedupSettings = INLINE
+) -> Artifact:
+    """The sealed result."""
+    target = Target("made/deduplicated", "result", Path("result"), StageVersion("dedup", 1), rules.content())
+    return target.build(folder, lambda building: dedup_corpus(building, sources, rules, settings), False, {})
+
+
+def decisions_of(result: Artifact) -> list[Decision]:
+    """All decisions, in order."""
+    return [one for block in read_line_blocks(result.path(DECISIONS_FILE)) for one in _decoder.decode_lines(block)]

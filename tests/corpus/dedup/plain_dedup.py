@@ -1,0 +1,98 @@
+"""Deduplication in plain Python, as DESIGN has the rule: every pair is looked at, and nothing is hashed."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class PlainDocument:
+    """What deduplication sees of a document."""
+
+    doc_id: str
+    text: str
+    source: str = "notes"
+    quality: float | None = None
+
+
+@dataclass(frozen=True)
+class PlainDecision:
+    """What becomes of it; `similarity` to the document that stays."""
+
+    doc_id: str
+    decision: str
+    duplicate_of: str | None = None
+    similarity: Fraction | None = None
+    containment: Fraction | None = None
+
+
+def normalized(text: str) -> str:
+    return " ".join("".join(character.lower()[0] for character in word) for word in re.findall(r"\w+", text))
+
+
+def shingles(text: str, n: int) -> set[tuple[str, ...]]:
+    words = normalized(text).split()
+    return {tuple(words[start : start + n]) for start in range(len(words) - n + 1)}
+
+
+def decide(
+    documents: Sequence[PlainDocument], *, mode: str, scope: str, selection: str, threshold: Fraction, n: int
+) -> list[PlainDecision]:
+    """The greedy rule over all pairs, exact copies first; in the order of the documents."""
+    order = sorted(range(len(documents)), key=lambda number: (_criterion(documents[number], selection), number))
+    decisions: dict[int, PlainDecision] = {}
+    copies: dict[int, int] = {}
+    first_of: dict[tuple[str, str], int] = {}
+    kept: list[int] = []
+    for number in order:
+        document = documents[number]
+        place = document.source if scope == "per-source" else ""
+        text = normalized(document.text) or document.text
+        if mode != "near" and first_of.setdefault((place, text), number) != number:
+            copies[number] = first_of[place, text]
+            continue
+        found = list(_near(number, kept, documents, scope, threshold, n)) if mode != "exact" else []
+        if not found:
+            kept.append(number)
+            decisions[number] = PlainDecision(document.doc_id, "kept")
+            continue
+        best = max(similarity for similarity, _, _ in found)
+        similarity, containment, other = next(one for one in found if one[0] == best)
+        decisions[number] = PlainDecision(document.doc_id, "near_duplicate", other, similarity, containment)
+    for number, first in copies.items():
+        of_first = decisions[first]
+        doc_id = documents[number].doc_id
+        decisions[number] = (
+            PlainDecision(doc_id, "exact_duplicate", documents[first].doc_id, Fraction(1), Fraction(1))
+            if of_first.decision == "kept"
+            else PlainDecision(
+                doc_id, of_first.decision, of_first.duplicate_of, of_first.similarity, of_first.containment
+            )
+        )
+    return [decisions[number] for number in range(len(documents))]
+
+
+def _criterion(document: PlainDocument, selection: str) -> float:
+    if selection == "longest":
+        return -len(document.text.encode())
+    if selection == "quality":
+        return float("inf") if document.quality is None else -document.quality
+    return 0
+
+
+def _near(
+    number: int, kept: Sequence[int], documents: Sequence[PlainDocument], scope: str, threshold: Fraction, n: int
+) -> Iterator[tuple[Fraction, Fraction, str]]:
+    """(similarity, containment, id) of kept documents at the threshold or above, in their order."""
+    own = shingles(documents[number].text, n)
+    for other in kept:
+        if scope == "per-source" and documents[other].source != documents[number].source:
+            continue
+        theirs = shingles(documents[other].text, n)
+        if not own or not theirs:
+            continue
+        shared = len(own & theirs)
+        similarity = Fraction(shared, len(own | theirs))
+        if similarity >= threshold:
+            yield similarity, Fraction(shared, len(own)), documents[other].doc_id

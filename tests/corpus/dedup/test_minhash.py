@@ -1,0 +1,86 @@
+"""Signatures are datasketch's, given the same hashes and permutations; bands are shared by what has equal rows."""
+
+import datasketch
+import numpy as np
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.dedup.minhash import (
+    MinHashRecipe,
+    band_keys,
+    permutations_of,
+    shingle_hashes,
+    signatures,
+)
+from pipeline_assets.corpus.dedup.words import normalize
+
+
+def recipe_of(**changes: int) -> MinHashRecipe:
+    return MinHashRecipe.model_validate(
+        {"shingle_words": 3, "permutations": 32, "bands": 8, "rows": 4, "seed": 7} | changes
+    )
+
+
+def by_datasketch(text: str, recipe: MinHashRecipe) -> list[int]:
+    """Its own MinHash of the lower halves of the same shingle hashes."""
+    batch = normalize([text.encode()])
+    shingles = shingle_hashes(batch.word_hashes, recipe.shingle_words)
+    sketch = datasketch.MinHash(recipe.permutations, seed=recipe.seed, hashfunc=lambda h: h, scheme="affine32")
+    sketch.update_batch([int(shingle) & 0xFFFFFFFF for shingle in shingles])
+    return sketch.hashvalues.tolist()
+
+
+def signed(texts: list[str], recipe: MinHashRecipe) -> np.ndarray:
+    batch = normalize([text.encode() for text in texts])
+    return signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefg"), max_size=30).map(" ".join), min_size=1, max_size=6),
+    st.integers(1, 6),
+    st.sampled_from([1, 5, 16, 33, 112]),
+    st.integers(0, 2**32 - 1),
+)
+def test_signatures_equal_those_of_datasketch(texts: list[str], n: int, permutations: int, seed: int) -> None:
+    recipe = recipe_of(shingle_words=n, permutations=permutations, bands=permutations, rows=1, seed=seed)
+
+    assert signed(texts, recipe).tolist() == [by_datasketch(text, recipe) for text in texts]
+
+
+def test_equal_shingles_have_equal_hashes_wherever_they_stand_and_their_order_counts() -> None:
+    batch = normalize([b"a b c d e a b c c b a"])
+
+    hashes = shingle_hashes(batch.word_hashes, 3)
+
+    assert hashes[0] == hashes[5]
+    assert len(set(hashes.tolist())) == 8
+
+
+def test_fewer_words_than_a_shingle_make_none() -> None:
+    assert len(shingle_hashes(normalize([b"one two"]).word_hashes, 3)) == 0
+
+
+def test_documents_share_a_key_for_each_band_whose_rows_are_equal() -> None:
+    rows = np.arange(32, dtype=np.uint32)
+    other = rows.copy()
+    other[[5, 31]] += 1
+
+    keys = band_keys(np.array([rows, other]), 8, np.uint64(0))
+
+    assert (keys[0] == keys[1]).tolist() == [True, False, True, True, True, True, True, False]
+    assert len(set(keys.ravel().tolist())) == 10
+
+
+def test_equal_rows_of_two_bands_share_no_key_nor_do_documents_under_other_salts() -> None:
+    same = np.zeros((1, 32), np.uint32)
+
+    keys = [*band_keys(same, 8, np.uint64(0))[0].tolist(), *band_keys(same, 8, np.uint64(1))[0].tolist()]
+
+    assert len(set(keys)) == 16
+
+
+def test_bands_and_rows_that_do_not_use_all_permutations_are_refused() -> None:
+    with pytest.raises(pydantic.ValidationError, match="14 bands of 8 rows use 112 permutations, and there are 128"):
+        recipe_of(permutations=128, bands=14, rows=8)
