@@ -63,7 +63,7 @@ def dedup_corpus(
     kept = _keep(building, shards, sketches, decisions, settings)
     files = [
         *(receipt.files[0] for receipt in kept),
-        _gathered(building, [receipt.files[0] for receipt in decisions], settings.zstd_level),
+        gather_decisions(building, decisions, settings.zstd_level),
         *([publish_edges(building, near.edges)] if near is not None else []),
         _rejects(building, shards, sketches, settings.zstd_level),
     ]
@@ -123,10 +123,11 @@ def _published(run: Path) -> pa.Table:
     return pa.table(columns, schema=EDGE_SCHEMA)
 
 
-def _gathered(building: Building, parts: Sequence[OutputFile], zstd_level: int) -> OutputFile:
+def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
+    """All decisions in one file, in the order of the corpus."""
     with JsonlZstWriter(building.path(DECISIONS_FILE), zstd_level) as writer:
-        for part in parts:
-            for block in read_line_blocks(building.path(part.path)):
+        for decision in decisions:
+            for block in read_line_blocks(building.path(decision.files[0].path)):
                 writer.write_lines(block, block.count(b"\n"))
     return writer.output(DECISIONS_FILE)
 

@@ -1,0 +1,137 @@
+"""Document shards → verified near duplicates, against datasketch, rensa and datatrove in the same run.
+
+    python benchmarks/dedup.py --shards FOLDER --documents 50000 --slow-documents 2000
+
+One process each. corpusmill reads shards, finds exact copies too, compares the texts of what shares a band, and writes
+every edge and a decision for each document, durable. datasketch and rensa work on texts in memory and stop at what
+shares a band; what loading the texts takes is taken off. datatrove has its four steps over files, on fewer documents.
+Starting (imports, tables, compiled code) is measured on one document and taken off from all.
+
+Before speeds are compared: each edge of a sample, and each document that goes, is as similar as sets of Python strings
+say; and of all pairs that share a shingle bucket in a sample, those at the threshold are found as often as the bands
+promise.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+from corpus import link_shards, write_shards
+from dedup_flows import THRESHOLD, load, shingles
+from measure import Measured, machine_line, measure
+
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+
+FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "datasketch", "rensa"), ("datatrove",)
+IN_MEMORY = ("datasketch", "rensa")
+_SHARD_DOCUMENTS = 12_500
+
+
+def write_sample(sources: Sequence[Path], target: Path, documents: int) -> float:
+    """The first documents as shards of their own, and how many rows each has; their megabytes."""
+    target.mkdir()
+    lines: list[bytes] = []
+    rows: dict[str, int] = {}
+    written = size = 0
+
+    def flush() -> None:
+        path = target / f"{len(rows):05d}.jsonl.zst"
+        with JsonlZstWriter(path, 3) as writer:
+            writer.write_lines(b"".join(lines), len(lines))
+        rows[str(path)] = len(lines)
+        lines.clear()
+
+    for source in sources:
+        for block in read_line_blocks(source):
+            for line in block.splitlines(keepends=True)[: documents - written]:
+                lines.append(line)
+                written += 1
+                size += len(line)
+                if len(lines) == _SHARD_DOCUMENTS:
+                    flush()
+        if written == documents:
+            break
+    if lines:
+        flush()
+    (target / "rows.json").write_text(json.dumps(rows))
+    return size / 1e6
+
+
+def prove(folder: Path) -> int:
+    """How many edges are as similar as their texts are, by sets of strings: those of every document that goes.
+
+    Raises:
+        SystemExit: one is not, or a document goes for one that is less alike than the threshold.
+    """
+    texts = {row.doc_id: row.text for row in load(folder)}
+    edges = {
+        (row["doc_id"], row["other_doc_id"]): row
+        for row in pq.read_table(folder / "result" / "edges.parquet").to_pylist()
+    }
+    proven = 0
+    for block in read_line_blocks(folder / "result" / "decisions.jsonl.zst"):
+        for decision in map(msgspec.json.decode, block.splitlines()):
+            if decision["decision"] != "near_duplicate":
+                continue
+            one, other = shingles(texts[decision["doc_id"]]), shingles(texts[decision["duplicate_of"]])
+            similarity = Fraction(len(one & other), len(one | other))
+            if similarity < Fraction(THRESHOLD) or float(similarity) != decision["similarity"]:
+                sys.exit(f"{decision}: by its text {float(similarity)}")
+            edge = edges.get((decision["doc_id"], decision["duplicate_of"]))
+            proven += edge is not None and edge["shared"] == len(one & other)
+    return proven
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Document shards → near duplicates")
+    parser.add_argument("--documents", type=int, default=50_000)
+    parser.add_argument("--slow-documents", type=int, default=2_000)
+    parser.add_argument("--mb", type=int, default=130, help="megabytes of the demo corpus, where no shards are given")
+    parser.add_argument("--runs", type=int, default=3, help="of corpusmill; peers run once")
+    parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    options = parser.parse_args()
+    script = Path(__file__).with_name("dedup_flows.py")
+    with tempfile.TemporaryDirectory() as temporary:
+        source, fast, slow, one = (Path(temporary, name) for name in ("source", "fast", "slow", "one"))
+        source.mkdir()
+        paths, _, _ = link_shards(options.shards, source) if options.shards else write_shards(source, options.mb)
+        megabytes = write_sample(paths, fast, options.documents)
+        slow_megabytes = write_sample(paths, slow, options.slow_documents)
+        write_sample(paths, one, 1)
+        starts: dict[str, Measured] = {}
+        figures: dict[str, Measured] = {}
+        for name in ("load", *FAST, *SLOW):
+            starts[name] = measure(script, [name, str(one)], options.runs)
+            is_ours = name.startswith("corpusmill")
+            where = slow if name in SLOW else fast
+            figures[name] = measure(script, [name, str(where)], options.runs if is_ours or name == "load" else 1)
+        proven = prove(fast)
+    loading = figures["load"].cpu_s - starts["load"].cpu_s
+    seconds = {name: figures[name].cpu_s - starts[name].cpu_s for name in figures}
+    seconds |= {name: seconds[name] - loading for name in IN_MEMORY}
+    speeds = {
+        name: (options.slow_documents if name in SLOW else options.documents) / seconds[name] for name in (*FAST, *SLOW)
+    }
+    print(f"{machine_line()}; {options.documents:,} documents, {megabytes:.0f} MB; {proven:,} duplicates proven\n")
+    print(
+        "| flow | documents, and gone | MB | start, CPU s | CPU s | documents per CPU s | corpusmill to it | peak MiB |"
+    )
+    print("|" + "---|" * 8)
+    for name, speed in speeds.items():
+        row, size = figures[name], slow_megabytes if name in SLOW else megabytes
+        print(
+            f"| {name} | {row.printed} | {size:.0f} | {starts[name].cpu_s:.1f} "
+            f"| {seconds[name]:.2f} | {speed:,.0f} | {speeds['corpusmill'] / speed:.1f} | {row.peak_mb:.0f} |"
+        )
+    ratios = {name: round(speeds["corpusmill"] / speed, 2) for name, speed in speeds.items() if name != "corpusmill"}
+    print(json.dumps({"benchmark": "dedup", "documents": options.documents, "corpusmill_to": ratios}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The flows that dedup.py compares: Document shards in, near duplicates out, in one process.
+
+    python dedup_flows.py NAME FOLDER
+
+Each prints how many documents it read and how many go. `load` is what peers that work in memory do first.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zstandard
+
+BANDS, ROWS, SHINGLE_WORDS, THRESHOLD, SEED = 14, 8, 5, "0.7", 1
+RECIPE = {
+    "mode": "both",
+    "scope": "global",
+    "selection": "first",
+    "near": {
+        "threshold": THRESHOLD,
+        "max_compared": 100,
+        "minhash": {
+            "shingle_words": SHINGLE_WORDS,
+            "permutations": BANDS * ROWS,
+            "bands": BANDS,
+            "rows": ROWS,
+            "seed": SEED,
+        },
+    },
+}
+_word = re.compile(r"\w+")
+
+
+class _Row(msgspec.Struct):
+    doc_id: str
+    text: str
+
+
+def load(folder: Path) -> list[_Row]:
+    """zstandard and msgspec: every text in memory."""
+    decoder = msgspec.json.Decoder(_Row)
+    rows = []
+    for path in sorted(folder.glob("*.jsonl.zst")):
+        with open(path, "rb") as file:
+            rows += decoder.decode_lines(zstandard.ZstdDecompressor().stream_reader(file).readall())
+    return rows
+
+
+def shingles(text: str) -> set[str]:
+    words = _word.findall(text.lower())
+    return {" ".join(words[start : start + SHINGLE_WORDS]) for start in range(len(words) - SHINGLE_WORDS + 1)}
+
+
+def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
+    """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
+    from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+    from pipeline_assets.corpus.dedup.dedup_corpus import gather_decisions, publish_edges
+    from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+    from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
+    from pipeline_assets.corpus.dedup.steps import decide, find_exact, find_near, sketch_corpus
+    from pipeline_assets.corpus.spine.building import open_building
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+
+    recipe = DedupRecipe.model_validate(RECIPE)
+    assert recipe.near is not None
+    settings = DedupSettings(EngineSettings(workers), share_bytes=share_of(2 << 30, workers))
+    shards, first = [], 0
+    for path, rows in json.loads((folder / "rows.json").read_text()).items():
+        shards.append(CorpusShard(Path(path).name, "manuals", 0, Path(path).name, Path(path), rows, first))
+        first += rows
+    target = folder / "built" / "deduplicated"
+    shutil.rmtree(target.parent, ignore_errors=True)
+    with open_building(target, {}) as building:
+        sketches = sketch_corpus(building, shards, recipe, settings)
+        exact = find_exact(building, shards, sketches, settings)
+        near = find_near(building, shards, sketches, recipe.near, exact, settings)
+        decisions = decide(building, shards, sketches, exact, near, settings)
+        keep(gather_decisions(building, decisions, 3), building, folder)
+        keep(publish_edges(building, near.edges), building, folder)
+    return first, first - sum(receipt.counts["kept"] for receipt in decisions)
+
+
+def keep(file: Any, building: Any, folder: Path) -> None:
+    """Keeps what is looked at after the run."""
+    (folder / "result").mkdir(exist_ok=True)
+    shutil.copy(building.path(file.path), folder / "result" / file.path)
+
+
+def by_datasketch(folder: Path) -> tuple[int, int]:
+    """Its MinHash with its own hash, its LSH, and clusters of what shares a band; all but the first of each go."""
+    from datasketch import MinHash, MinHashLSH
+
+    rows = load(folder)
+    index = MinHashLSH(params=(BANDS, ROWS), num_perm=BANDS * ROWS)
+    clusters = Clusters(len(rows))
+    for number, row in enumerate(rows):
+        sketch = MinHash(BANDS * ROWS, seed=SEED)
+        sketch.update_batch([shingle.encode() for shingle in shingles(row.text)])
+        for other in index.query(sketch):
+            clusters.join(number, other)
+        index.insert(number, sketch, check_duplication=False)
+    return len(rows), clusters.dropped()
+
+
+def by_rensa(folder: Path) -> tuple[int, int]:
+    """Its digests and its index in one pass: a document goes if it shares a band with an earlier one."""
+    import rensa
+
+    rows = load(folder)
+    index = rensa.RMinHashLSH(0.7, BANDS * ROWS, BANDS)
+    dropped = 0
+    for start in range(0, len(rows), 1000):
+        sets = [shingles(row.text) for row in rows[start : start + 1000]]
+        digests = rensa.RMinHash.digest_matrix_from_token_sets(sets, BANDS * ROWS, SEED)
+        dropped += sum(index.insert_matrix_and_query_duplicate_flags(digests, start))
+    return len(rows), dropped
+
+
+def by_datatrove(folder: Path) -> tuple[int, int]:
+    """Its four steps, with its words: signatures, buckets, clusters, filter."""
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.dedup import (
+        MinhashDedupBuckets,
+        MinhashDedupCluster,
+        MinhashDedupFilter,
+        MinhashDedupSignature,
+    )
+    from datatrove.pipeline.dedup.minhash import MinhashConfig
+    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.pipeline.writers import JsonlWriter
+    from datatrove.utils.hashing import HashConfig
+    from loguru import logger
+
+    logger.disable("datatrove")
+    hashing = HashConfig(hash_fc="sha1")  # its default refuses text with a current xxhash
+    config = MinhashConfig(SHINGLE_WORDS, BANDS, ROWS, seed=SEED, hash_config=hashing)
+    out = folder / "datatrove"
+    shutil.rmtree(out, ignore_errors=True)
+    reader = JsonlReader(str(folder), glob_pattern="*.jsonl.zst", id_key="doc_id", recursive=False)
+    steps = (
+        ([reader, MinhashDedupSignature(str(out / "signatures"), config)], 1),
+        ([MinhashDedupBuckets(str(out / "signatures"), str(out / "buckets"), config=config)], BANDS),
+        ([MinhashDedupCluster(str(out / "buckets"), str(out / "remove"), config=config)], 1),
+        ([reader, MinhashDedupFilter(str(out / "remove")), JsonlWriter(str(out / "kept"), compression=None)], 1),
+    )
+    for number, (pipeline, tasks) in enumerate(steps):
+        LocalPipelineExecutor(pipeline, tasks=tasks, workers=1, logging_dir=str(out / f"logs{number}")).run()
+    read = len(load(folder))
+    kept = sum(path.read_bytes().count(b"\n") for path in (out / "kept").glob("*.jsonl"))
+    return read, read - kept
+
+
+class Clusters:
+    """Documents that hang together, by union and find."""
+
+    def __init__(self, documents: int) -> None:
+        self._parents = list(range(documents))
+
+    def join(self, one: int, other: int) -> None:
+        first, second = sorted((self._root(one), self._root(other)))
+        self._parents[second] = first
+
+    def dropped(self) -> int:
+        return sum(parent != number for number, parent in enumerate(self._parents))
+
+    def _root(self, number: int) -> int:
+        while self._parents[number] != number:
+            self._parents[number] = self._parents[self._parents[number]]
+            number = self._parents[number]
+        return number
+
+
+def only_load(folder: Path) -> tuple[int, int]:
+    return len(load(folder)), 0
+
+
+if __name__ == "__main__":
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    flows: dict[str, Callable[[Path], tuple[int, int]]] = {
+        "load": only_load,
+        "corpusmill": lambda folder: corpusmill(folder, 0),
+        "corpusmill, 2 workers": lambda folder: corpusmill(folder, 2),
+        "datasketch": by_datasketch,
+        "rensa": by_rensa,
+        "datatrove": by_datatrove,
+    }
+    print(*flows[name](folder))
