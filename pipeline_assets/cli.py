@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands import build, diff, plan, rebuild, stage_a, status, supply, trace, verify
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,7 +56,7 @@ def main() -> None:
         explained = explain(error, Path(error.filename or "."))
         if explained is None:
             raise
-        for note in [] if isinstance(explained, DecisionNeeded) else getattr(error, "__notes__", []):
+        for note in getattr(error, "__notes__", []) if isinstance(explained, Obstacle) else []:
             explained.add_note(note)
         _fail(explained)
 

@@ -200,6 +200,16 @@ def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corp
     )
 
 
+def test_bad_rows_are_not_told_to_be_tried_again(corpusmill: Corpusmill, work: Path) -> None:
+    words = ("--input", "notes/*.jsonl", "--out-dir", "bad_rows", "--domain", "d", "--source", "n")
+
+    result = corpusmill("stage-a", "normalize", *words, cwd=work)
+
+    assert result.returncode == 1
+    assert "40 of 40 rows are rejected" in only_line(result)
+    assert "to go on" not in result.stderr
+
+
 class TestWrong:
     def test_an_input_that_is_not_there(self, wrong: Callable[..., tuple[int, str]]) -> None:
         status, line = wrong("ingest-wikipedia", "--input", "nowhere", "--dump-date", "2026-11-01", "--out-dir", "bad")

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 PROJECT = Path(__file__).parents[2]
 PROJECT_RECIPES = PROJECT / "manifests" / "recipes"
@@ -46,17 +46,16 @@ def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path |
 
 @contextlib.contextmanager
 def going_on(command: str) -> Iterator[None]:
-    """Whatever ends the block early, but a wrong question, carries the command that goes on from what is there."""
+    """What ends the block early carries the command that goes on from what is there, unless that would fail again."""
     try:
         with _sigterm_as_ctrl_c():
             yield
-    except (UsageError, DecisionNeeded):
-        raise
     except KeyboardInterrupt:
         typer.echo(f"stopped\nto go on: {command}", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
-        error.add_note(f"to go on: {command}")
+        if isinstance(error, Obstacle) or not isinstance(error, InputError):
+            error.add_note(f"to go on: {command}")
         raise
 
 

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, as_proven
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, log_plan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.target import Content
@@ -44,7 +44,7 @@ def raw_of_folder(folder: SourceFolder, threads: int, log_every_s: float) -> Con
     digests = _digests(files, threads, log_every_s)
     again = folder.files()
     if again != files or as_provenance(folder, again) != provenance:
-        raise InputError("files changed while they were hashed", folder.path, "let nothing write there, run again")
+        raise Obstacle("files changed while they were hashed", folder.path, "let nothing write there, run again")
     inputs = [
         {"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes}
         for file, digest in zip(files, digests, strict=True)

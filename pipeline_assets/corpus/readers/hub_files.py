@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers import hub_retry
 from pipeline_assets.corpus.readers.traffic import Traffic
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import file_sha256
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -183,7 +183,7 @@ class HubFiles:
         if file in (_kept_listing(kept) or ()) and file not in self._list(dataset, commit):
             kept.unlink()
             what = f"the cached listing has {file.path} with {file.digest} of {file.size} bytes, the hub's has not"
-            raise InputError(what, f"{dataset}@{commit}", "run again: the listing is asked for anew")
+            raise Obstacle(what, f"{dataset}@{commit}", "run again: the listing is asked for anew")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
         """One try: asks where the bytes are, checks that they are the listed file's, appends what is missing."""

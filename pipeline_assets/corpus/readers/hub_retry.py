@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
             if attempt == asked.tries:
                 what = f"the answer for revision {asked.revision} can't be read ({error})"
                 fix = "run the same command later; if it persists, check what answers at HF_ENDPOINT"
-                raise InputError(what, f"{asked.dataset} on {asked.address}", fix) from None
+                raise Obstacle(what, f"{asked.dataset} on {asked.address}", fix) from None
             seconds, problem = None, f"an answer that can't be read ({error})"
         seconds = (
             min(60.0, asked.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25) if seconds is None else seconds
@@ -94,7 +94,7 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
     where = f"{asked.dataset} on {asked.address}"
     match error:
         case GatedRepoError():
-            return InputError(
+            return Obstacle(
                 "the dataset is gated", where, "accept its terms on its page, then set HF_TOKEN to your token"
             )
         case RevisionNotFoundError():
@@ -104,23 +104,23 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         case RemoteEntryNotFoundError():
             return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
     if status == 429:
-        return InputError(f"rate limited, after {asked.tries} tries", where, "run the same command later: it goes on")
+        return Obstacle(f"rate limited, after {asked.tries} tries", where, "run the same command later: it goes on")
     if status in (401, 404):
         fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
-        return InputError(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
+        return Obstacle(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
     if status == 403:
-        return InputError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
-    return InputError(f"HTTP {status} after {asked.tries} tries", where, "run the same command later: it goes on")
+        return Obstacle("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
+    return Obstacle(f"HTTP {status} after {asked.tries} tries", where, "run the same command later: it goes on")
 
 
 def _unreachable(error: Exception, asked: HubCall) -> InputError:
     fix = "check the network and HF_ENDPOINT, then run the same command again"
-    return InputError(f"{asked.dataset} can't be reached ({type(error).__name__}: {error})", asked.address, fix)
+    return Obstacle(f"{asked.dataset} can't be reached ({type(error).__name__}: {error})", asked.address, fix)
 
 
 def not_as_listed(digest: str, where: str) -> InputError:
     what = f"downloaded bytes don't hash to {digest}, which the listing says"
-    return InputError(what, where, "run again; if it persists, the hub's copy is damaged")
+    return Obstacle(what, where, "run again; if it persists, the hub's copy is damaged")
 
 
 def changed_under_its_name(what: str, where: str) -> InputError:
@@ -129,7 +129,7 @@ def changed_under_its_name(what: str, where: str) -> InputError:
 
 def refused_by_storage(status: int, where: str) -> InputError:
     what = f"the storage that the hub names refuses the bytes (HTTP {status})"
-    return InputError(what, where, "run the same command later: it goes on; if it persists, pin a new commit")
+    return Obstacle(what, where, "run the same command later: it goes on; if it persists, pin a new commit")
 
 
 def _asked_wait_s(headers: object) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import Obstacle, UsageError
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
@@ -88,14 +88,12 @@ def open_source(file: SourceFile) -> BinaryIO:
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115, the caller closes it
     except OSError as error:
-        raise InputError(
-            f"it can't be read ({error.strerror})", file.path, "give back the file, or its rights"
-        ) from None
+        raise Obstacle(f"it can't be read ({error.strerror})", file.path, "give back the file, or its rights") from None
     size = os.fstat(opened.fileno()).st_size
     if size != file.bytes:
         opened.close()
         what = f"it has {size:,} bytes, and had {file.bytes:,} when it was listed"
-        raise InputError(what, file.path, "let nothing write to it, and run again")
+        raise Obstacle(what, file.path, "let nothing write to it, and run again")
     return opened
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, kept_manifests, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import versions_of
@@ -70,8 +70,8 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
             which lie in the artifact's own folder.
     Raises:
         UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
-        InputError: the manifest was edited.
-        DecisionNeeded: an artifact that would be read, or a manifest that would be rebuilt, is nowhere.
+        InputError: the manifest was edited; an artifact that would be read, or a manifest that would be rebuilt, is
+            nowhere.
     """
     asked = read_manifest(folder)
     if asked is None:
@@ -121,7 +121,7 @@ def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Targe
     if entry["digest"] not in reading.known:
         if is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
-            raise DecisionNeeded(what, reading.root, "give the data root that has it with --data")
+            raise InputError(what, reading.root, "give the data root that has it with --data")
         return _lost(reading, entry)
     manifest, place = reading.known[entry["digest"]]
     if is_rebuilt:
@@ -152,7 +152,7 @@ def _inputs(reading: _Reading) -> list[Artifact]:
     """Sealed artifacts that the steps read.
 
     Raises:
-        DecisionNeeded: one of them is gone.
+        InputError: one of them is gone.
     """
     sealed = {place.absolute(): Artifact(place, known) for known, place in reading.known.values() if place is not None}
     inputs: dict[Path, Artifact] = {}
@@ -165,12 +165,12 @@ def _inputs(reading: _Reading) -> list[Artifact]:
     return list(inputs.values())
 
 
-def _gone(reading: _Reading, entry: Mapping[str, Any], step: Step) -> DecisionNeeded:
+def _gone(reading: _Reading, entry: Mapping[str, Any], step: Step) -> InputError:
     what = f"it is made from {_words(entry)}, which is not sealed below {reading.root}"
     fix = "give the data root that has it with --data"
     if entry["digest"] in reading.known:
         fix += ", or build it again too with --upstream"
-    return DecisionNeeded(what, step.place, fix)
+    return InputError(what, step.place, fix)
 
 
 def _refuse_other_version(step: Step) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pipeline_assets.corpus.rebuild.chain import Step
 from pipeline_assets.corpus.rebuild.row_differences import RowDifferences, row_differences
 from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
 from pipeline_assets.corpus.spine.provenance import versions_of
 
@@ -80,11 +80,11 @@ def judge(
         versions_here: those that it was rebuilt with.
         holds_sealed: whether the sealed files too are held against that manifest: every byte of them is read.
     Raises:
-        InputError: the sealed artifact was replaced meanwhile.
+        Obstacle: the sealed artifact was replaced meanwhile.
     """
     sealed = step.manifest
     if step.place is not None and read_manifest(step.place) != sealed:
-        raise InputError("it was replaced meanwhile", step.place, "run the same command again")
+        raise Obstacle("it was replaced meanwhile", step.place, "run the same command again")
     damage = _damage(step) if holds_sealed else {}
     is_same = rebuilt.digest == sealed.digest
     return Outcome(

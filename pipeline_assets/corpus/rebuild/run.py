@@ -12,7 +12,7 @@ from pipeline_assets.corpus.rebuild.scratch import scratch_folder
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify_stored
-from pipeline_assets.corpus.spine.errors import DecisionNeeded
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.provenance import versions
 
 logger = logging.getLogger("corpusmill")
@@ -50,7 +50,7 @@ def rebuild(
             read but manifests, and the files of `folder` to be held against theirs.
         keep: whether the rebuilt copy stays; one that differs always does.
     Raises:
-        UsageError, DecisionNeeded, InputError: see `read_chain`; a damaged input; what a build raises.
+        UsageError, InputError: see `read_chain`; a damaged input; what a build raises.
     """
     chain = read_chain(folder, root, with_upstream)
     for artifact in chain.inputs:
@@ -85,11 +85,11 @@ def _is_unlike(outcome: Outcome, step: Step) -> bool:
 def _refuse_damaged(artifact: Artifact) -> None:
     """
     Raises:
-        DecisionNeeded: a file of it is not what was sealed.
+        InputError: a file of it is not what was sealed.
     """
     stored = artifact.manifest.storage
     logger.info("input %s: %d files, %.1f MB to hash", artifact.folder, len(stored), sum(f.bytes for f in stored) / 1e6)
     for item in verify_stored(artifact.folder, artifact.manifest):
         if isinstance(item, Damage):
             fix = "restore it, or build it again too with --upstream"
-            raise DecisionNeeded(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)
+            raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
 
 _BLOCK_BYTES = 1 << 20
@@ -62,7 +62,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     if manifest is None:
         raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")
     if digest is not None and manifest.digest != digest:
-        raise InputError(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
+        raise Obstacle(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
     for file in manifest.storage:
         complaint = _size_complaint(folder, file)
         if complaint:

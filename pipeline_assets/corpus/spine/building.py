@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.corpus.spine.sealing import (
@@ -87,7 +87,7 @@ class BuildFolder:
         if not path.parent.is_dir():
             if not self.folder.is_dir():
                 what = "the building folder is gone"
-                raise InputError(what, self.folder, "another builder took over; nothing was sealed")
+                raise Obstacle(what, self.folder, "another builder took over; nothing was sealed")
             durable.make_folder(path.parent)
         return path
 
@@ -130,7 +130,7 @@ class Building(BuildFolder):
         for file in stored:
             if not _has_size(self.folder / file.path, file.bytes):
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
-                raise InputError(what, self.folder / file.path, "run the command again")
+                raise Obstacle(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
         for file in stored:
             durable.step("chmod", self.folder / file.path)

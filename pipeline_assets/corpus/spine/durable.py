@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, Self
 
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
 TEMPORARY_SUFFIX = ".tmp"
@@ -38,14 +38,12 @@ def explain(error: OSError, path: Path) -> InputError | None:
     """A full disk, a forbidden folder or a file in its place as a line for the user; None for any other error."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return InputError("no space is left on the disk", path, "free some and run the same command: it goes on")
+            return Obstacle("no space is left on the disk", path, "free some and run the same command: it goes on")
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return InputError("writing is not allowed", path, "give write permission or set CORPUSMILL_DATA elsewhere")
+            return Obstacle("writing is not allowed", path, "give write permission or set CORPUSMILL_DATA elsewhere")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
-            return DecisionNeeded(
-                "a file lies where a folder belongs", file, "give another folder, or move the file away"
-            )
+            return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
     return None
 
 
@@ -107,7 +105,7 @@ class DurableFile:
             while left:
                 view = memoryview(block)[: file.readinto(memoryview(block)[: min(left, _BLOCK_BYTES)])]
                 if not view:
-                    raise InputError(f"the file ends {left:,} bytes early", source, "run the command again")
+                    raise Obstacle(f"the file ends {left:,} bytes early", source, "run the command again")
                 self._hash.update(view)
                 left -= len(view)
             _copy(file.fileno(), self._file, size)

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import WHOLE, Shard, WarmUp, Window, Work, no_warm_up
@@ -165,11 +165,11 @@ class _Pool(Generic[S]):
             row = self._row_that_kills(shard, fatal)
             if row in fatal or not shard.rows:
                 fix = "look at its last words in the log, or give the machine more memory"
-                raise InputError("its worker dies whatever rows it is given", shard.name, fix)
+                raise Obstacle("its worker dies whatever rows it is given", shard.name, fix)
             logger.warning("row %d of shard %s kills its worker: it goes to the rejects", row, shard.name)
             fatal |= {row}
         what = f"more than {_MAX_FATAL_ROWS} rows kill their worker"
-        raise InputError(what, shard.name, "look at the rows named in the log, or give the machine more memory")
+        raise Obstacle(what, shard.name, "look at the rows named in the log, or give the machine more memory")
 
     def _row_that_kills(self, shard: S, fatal: frozenset[int]) -> int:
         start, stop = 0, shard.rows
@@ -183,7 +183,7 @@ class _Pool(Generic[S]):
                 start = middle
             else:
                 what = f"its worker dies on rows {start} to {stop} together, on neither half alone"
-                raise InputError(what, shard.name, "run again with fewer workers or more memory")
+                raise Obstacle(what, shard.name, "run again with fewer workers or more memory")
         durable.remove(scratch.folder)
         return start
 

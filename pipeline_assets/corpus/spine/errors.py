@@ -1,4 +1,4 @@
-"""The two errors that a user's input can cause, each one line: what, where, what to do next."""
+"""The errors that a user's input, or the world, can cause, each one line: what, where, what to do next."""
 
 
 class InputError(Exception):
@@ -23,8 +23,8 @@ class InputError(Exception):
         return type(self), (self.what, self.where, self.fix)
 
 
-class DecisionNeeded(InputError):
-    """The same command would fail again: the fix says which other one goes on."""
+class Obstacle(InputError):
+    """Something in the way (network, disk, rights, another builder): once it is gone, the same command goes on."""
 
 
 class UsageError(InputError):

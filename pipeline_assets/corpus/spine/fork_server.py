@@ -18,7 +18,7 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.stage import WarmUp, Work
 from pipeline_assets.corpus.spine.worker import Failure, Started, how_it_died, serve, start_process
 
@@ -65,7 +65,7 @@ class ForkServer:
                 died = how_it_died(self._server.process)
             what = f"the process that workers are forked from died ({died})"
             fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
-            raise InputError(what, f"process {os.getpid()}", fix) from None
+            raise Obstacle(what, f"process {os.getpid()}", fix) from None
 
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import Obstacle
 
 _LAST_BREATH_S = 2.0
 _POLL_S = 0.01
 
 
-class BuilderBusy(InputError):
+class BuilderBusy(Obstacle):
     """Another process builds the same artifact."""
 
 
@@ -50,14 +50,14 @@ class Lock:
     def check(self) -> None:
         """
         Raises:
-            InputError: the lock file was replaced, so another builder may be at work.
+            Obstacle: the lock file was replaced, so another builder may be at work.
         """
         try:
             is_ours = os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
         except FileNotFoundError:
             is_ours = False
         if not is_ours:
-            raise InputError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
+            raise Obstacle("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
 
 _held: "weakref.WeakSet[Lock]" = weakref.WeakSet()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
@@ -97,7 +97,7 @@ def _refuse_foreign(target: Path) -> None:
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         what = "something is here that is no sealed artifact"
-        raise InputError(what, target, "move it away, then run the same command")
+        raise Obstacle(what, target, "move it away, then run the same command")
 
 
 def finish(folder: Path, target: Path, fence: int) -> None:

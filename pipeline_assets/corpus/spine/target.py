@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.sealing import recover
@@ -120,8 +120,7 @@ class Target:
             run_settings: workers and the like, for the provenance.
         Raises:
             UsageError: another artifact is sealed there and `replace` is False.
-            DecisionNeeded: a damaged one is, and `replace` is False.
-            InputError: what `make` raises, or another process is building it.
+            InputError: a damaged one is, and `replace` is False; what `make` raises, or another process is building it.
         """
         recover(root / self.folder)
         if self.state(root)[0] == "current":
@@ -143,7 +142,7 @@ class Target:
             self.refuse_to_overwrite(root, replace)
             content = make(building)
             if self.inputs(root) != inputs:
-                raise InputError("what it is made from was replaced meanwhile", folder, "run the same command again")
+                raise Obstacle("what it is made from was replaced meanwhile", folder, "run the same command again")
             identity = self._identity(content, inputs)
             stored = [file.stored for file in [*content.files, *content.labels]]
             usage = {"peak_disk_bytes": folder_bytes(building.folder), "peak_memory_bytes": memory.bytes}
@@ -166,7 +165,7 @@ class Target:
             replace: whether one of another content gives way. Members are followed unasked; what was made from files
                 that changed would lose what it names.
         Raises:
-            UsageError, DecisionNeeded: it doesn't give way.
+            UsageError, InputError: it doesn't give way.
         """
         inputs = [
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
@@ -192,15 +191,13 @@ class Target:
         """
         Raises:
             UsageError: another artifact is sealed in its place and `replace` is False.
-            DecisionNeeded: a damaged one is.
+            InputError: a damaged one is.
         """
         state, reason = self.state(root)
         if replace or state in ("missing", "current"):
             return
         if state == "damaged":
-            raise DecisionNeeded(
-                f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again"
-            )
+            raise InputError(f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again")
         fix = f"give it another `{self.named_by}` in the recipe, or run with --replace"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 

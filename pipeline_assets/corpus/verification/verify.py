@@ -11,7 +11,7 @@ from pipeline_assets.corpus.readers.hub_cache import held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
 from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.rehash import Claim, rehash
@@ -73,7 +73,7 @@ def _refuse_replaced(chain: Chain) -> None:
         except InputError:
             continue
         if now is not None and now != artifact.manifest:
-            raise InputError("it was replaced while it was read", artifact.folder, "run the same command again")
+            raise Obstacle("it was replaced while it was read", artifact.folder, "run the same command again")
 
 
 def _read(found: Verification, journal: Journal) -> None:

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.building import Building, OutputFile
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Content, Target
 
@@ -146,7 +146,7 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
     words = f"it is made from healing/fineweb_edu_snapshot {digest}"
 
     def refusal(with_upstream: bool) -> str:
-        with pytest.raises(DecisionNeeded) as refused:
+        with pytest.raises(InputError) as refused:
             read_chain(made.folder("train"), made.root, with_upstream)
         return str(refused.value)
 

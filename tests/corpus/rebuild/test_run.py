@@ -20,7 +20,7 @@ from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import DecisionNeeded, InputError
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 
 OTHER_SETTINGS = [
@@ -125,7 +125,7 @@ def test_a_damaged_input_is_named_and_nothing_is_built(made: HealingSet) -> None
     overwrite(shard, bytes(data))
 
     for name in ("selection", "train", "dataset"):
-        with pytest.raises(DecisionNeeded) as refused:
+        with pytest.raises(InputError) as refused:
             rebuild(made.folder(name), made.root, made.settings)
 
         assert refused.value.where == str(shard)

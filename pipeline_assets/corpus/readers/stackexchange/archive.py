@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 if TYPE_CHECKING:
     from py7zr import SevenZipFile
@@ -36,7 +36,7 @@ def is_archive(file: Path) -> bool:
         with open(file, "rb") as source:
             head = source.read(_SHOWN_BYTES)
     except OSError as error:
-        raise InputError(f"it can't be read ({error.strerror})", file, f"give a {POSTS} or a site's .7z") from None
+        raise Obstacle(f"it can't be read ({error.strerror})", file, f"give a {POSTS} or a site's .7z") from None
     if file.suffix == ".7z" and not head.startswith(_MAGIC):
         shown = f"it begins with {head.decode('utf-8', 'replace')!r}" if head else "it is empty"
         raise InputError(f"it is no 7z archive: {shown}", file, _FETCH_AGAIN)
@@ -90,7 +90,7 @@ def _opened(packed: BinaryIO, file: Path) -> "Iterator[SevenZipFile]":
         import py7zr
     except ImportError:
         fix = "run pip install 'corpusmill[stackexchange]', or unpack it"
-        raise InputError("reading a .7z needs py7zr", file, fix) from None
+        raise Obstacle("reading a .7z needs py7zr", file, fix) from None
     with _explained(file):
         archive = py7zr.SevenZipFile(packed, blocksize=_PACKED_BLOCK_BYTES)
     with archive:

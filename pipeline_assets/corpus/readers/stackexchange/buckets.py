@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.readers.stackexchange.markup_bytes import PADDING_BYTES
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 
 BLOCK_IDS = 4096
@@ -157,7 +157,7 @@ def _frames(path: Path, first_block: int, last_block: int) -> Iterator[bytes]:
             try:
                 yield decompressor.decompress(file.read(size))
             except zstandard.ZstdError as error:
-                raise InputError(f"the spilled rows are damaged ({error})", path, _START_AGAIN) from None
+                raise Obstacle(f"the spilled rows are damaged ({error})", path, _START_AGAIN) from None
 
 
 def _read_index(path: Path) -> NDArray[np.int64]:
@@ -168,5 +168,5 @@ def _read_index(path: Path) -> NDArray[np.int64]:
         file.seek(max(size - 8 - 32 * count, 0))
         data = file.read(32 * count)
     if len(data) != 32 * count:
-        raise InputError("the index of the spilled rows is damaged", path, _START_AGAIN)
+        raise Obstacle("the index of the spilled rows is damaged", path, _START_AGAIN)
     return np.frombuffer(data, "<i8").reshape(count, 4)
