@@ -200,6 +200,27 @@ def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corp
     )
 
 
+def test_a_source_that_its_filters_empty_does_not_keep_the_others_from_theirs(
+    corpusmill: Corpusmill, typed: dict[str, Typed], work: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(work / "out" / "stage_a" / "normalized", out / "stage_a" / "normalized")
+    (tmp_path / "long.yaml").write_text("length: {min_words: 50}\n")
+    words = ("--filters", tmp_path / "long.yaml", "--source", "notes", "--source", "wikipedia")
+
+    result = corpusmill("stage-a", "filter", *words, "--out-dir", out)
+
+    assert result.returncode == 1
+    assert only_line(result) == (
+        f"{out}/recipes/filter-long.yaml: 1 of 2 sources failed: notes; "
+        "the lines that begin with FAILED say why; the others are built"
+    )
+    [failed] = [line for line in result.stderr.splitlines() if line.startswith("FAILED ")]
+    assert failed.startswith("FAILED notes: ") and failed.endswith("loosen its filters, or leave the source out")
+    assert "24 rows in = 24 documents" in result.stdout
+    assert "to go on" not in result.stderr
+
+
 def test_bad_rows_are_not_told_to_be_tried_again(corpusmill: Corpusmill, work: Path) -> None:
     words = ("--input", "notes/*.jsonl", "--out-dir", "bad_rows", "--domain", "d", "--source", "n")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.terminal import going_on, log_to_stderr
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 OutDir = Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")]
@@ -66,14 +67,37 @@ def build_normalized(recipe: Any, path: Path, root: Path, threads: int, replace:
 
 
 def build(recipe: Any, path: Path, root: Path, threads: int, replace: bool, kinds: Collection[str]) -> None:
-    """Runs artifacts of these kinds through their assets, and tells which Documents came out."""
+    """Runs artifacts of these kinds through their assets, and tells which Documents came out.
+
+    Raises:
+        Obstacle: at once, since every source would meet it.
+        InputError, UsageError: which of several sources failed, after the others were built; of the only one, why.
+    """
+    failures: dict[str, InputError] = {}
+    for source in recipe.sources:
+        try:
+            _build_source(recipe, source.source, path, root, {"workers": threads, "replace": replace}, kinds)
+        except InputError as error:
+            if isinstance(error, Obstacle) or len(recipe.sources) == 1:
+                raise
+            typer.echo(f"FAILED {source.source}: {error}", err=True)
+            failures[source.source] = error
+    if failures:
+        is_usage = all(isinstance(error, UsageError) for error in failures.values())
+        what = f"{len(failures)} of {len(recipe.sources)} sources failed: {', '.join(failures)}"
+        fix = "the lines that begin with FAILED say why; the others are built"
+        raise (UsageError if is_usage else InputError)(what, path, fix)
+
+
+def _build_source(
+    recipe: Any, source: str, path: Path, root: Path, settings: dict[str, int | bool], kinds: Collection[str]
+) -> None:
     from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
     from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
 
-    settings = {"workers": threads, "replace": replace}
-    for outcome in run_targets(recipe, path, root, None, settings, kinds):
+    for outcome in run_targets(recipe, path, root, source, settings, kinds):
         for check in outcome.checks:
             if not check.passed:
                 word = "WARNING" if check.is_warning else "FAILED"
