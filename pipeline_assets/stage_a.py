@@ -109,7 +109,7 @@ def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[Stag
 
 
 def _targets(store: CorpusStore) -> list[Target]:
-    return list(store.recipe(StageARecipe).targets())
+    return list(store.recipe(StageARecipe).all_targets())
 
 
 ASSETS = [raw, normalized, filtered, report]

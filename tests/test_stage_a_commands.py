@@ -157,6 +157,18 @@ def test_the_recipe_that_ran_and_the_groups_manifest_are_written(typed: dict[str
     assert group.read_bytes() == (group.parent / "wikipedia" / "manifest.json").read_bytes()
 
 
+def test_status_misses_nothing_that_no_command_was_asked_for(
+    typed: dict[str, Typed], work: Path, corpusmill: Corpusmill
+) -> None:
+    report = json.loads(corpusmill("status", "--data", work / "out", "--json").stdout)
+
+    states = {one["recipe"]: {row["state"] for row in one["artifacts"]} for one in report["recipes"]}
+    by_hand = states.pop("stage_a_v1")
+    assert by_hand == {"current", "missing"}
+    assert set(states) == {"fineweb-edu", "wikipedia", "stackexchange", "notes", "filter-web"}
+    assert all(found == {"current"} for found in states.values())
+
+
 def test_the_report_counts_what_was_filtered(typed: dict[str, Typed], work: Path) -> None:
     report = json.loads((work / "out" / "stage_a" / "report" / "report.json").read_bytes())
 

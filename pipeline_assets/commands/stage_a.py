@@ -284,7 +284,7 @@ def filter_sources(
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
     with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
         recipe, path = write_recipe(
-            out_dir, name_of(f"filter-{filters.stem}"), sections, {FILTERED.name}, refuse_license or (), replace
+            out_dir, name_of(f"filter-{filters.stem}"), sections, "filtered", refuse_license or (), replace
         )
         typer.echo(f"recipe {path}", err=True)
         build(recipe, path, out_dir, cpu_threads, replace, {FILTERED.name})

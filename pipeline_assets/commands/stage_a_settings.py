@@ -42,11 +42,10 @@ def normalize_sources(
 ) -> None:
     """Writes the recipe of the sources and builds them, up to their Documents."""
     from pipeline_assets.corpus.recipes.stage_a_inputs import write_recipe
-    from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
 
     prepare(log_every, verbose)
     with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
-        recipe, path = write_recipe(out_dir, name, sources(), {RAW.name, NORMALIZED.name}, replace=replace)
+        recipe, path = write_recipe(out_dir, name, sources(), "normalized", replace=replace)
         typer.echo(f"recipe {path}", err=True)
         build_normalized(recipe, path, out_dir, threads, replace)
 

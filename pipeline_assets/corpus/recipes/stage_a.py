@@ -23,18 +23,21 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 _BESIDE_NORMALIZED = ("raw", "filtered", "report")
+Step = Literal["normalized", "filtered"]
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
 class Outputs(RecipePart):
-    """Where artifacts lie, below the data root; changes no byte.
+    """Which artifacts are asked for, and where they lie, below the data root; changes no byte.
 
     Attributes:
         normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
             sources lies beside it: raw, filtered, report.
+        up_to: the last step that is asked for; None for all, up to the report.
     """
 
     normalized_dir: str
+    up_to: Step | None = None
 
     @pydantic.field_validator("normalized_dir")
     @classmethod
@@ -135,13 +138,29 @@ class StageARecipe(Recipe):
         return [(source.dataset, source.revision) for source in self.sources if isinstance(source, HubSource)]
 
     def targets_of(self, source: Source) -> list[Target]:
-        """Every artifact of one source, upstream first."""
+        """Artifacts of one source that are asked for, upstream first."""
+        return [target for target in self._made_of(source) if self._is_asked(target)]
+
+    def targets(self) -> Sequence[Target]:
+        """Artifacts that are asked for, upstream first."""
+        return [target for target in self.all_targets() if self._is_asked(target)]
+
+    def all_targets(self) -> Sequence[Target]:
+        """Artifacts that can be made of the sources, upstream first, asked for or not."""
+        return [*(target for source in self.sources for target in self._made_of(source)), self.report()]
+
+    def _made_of(self, source: Source) -> list[Target]:
         raw = self.raw(source)
         return [*([raw, self.normalized(source)] if raw is not None else []), self.filtered(source)]
 
-    def targets(self) -> Sequence[Target]:
-        """Every artifact, upstream first."""
-        return [*(target for source in self.sources for target in self.targets_of(source)), self.report()]
+    def _is_asked(self, target: Target) -> bool:
+        up_to = self.outputs.up_to if self.outputs else None
+        left_out = {
+            None: (),
+            "normalized": (stage_a_kinds.FILTERED.name, stage_a_kinds.REPORT.name),
+            "filtered": (stage_a_kinds.REPORT.name,),
+        }
+        return target.kind not in left_out[up_to]
 
     def _folder(self) -> Path:
         return Path(self.outputs.normalized_dir).parent if self.outputs else Path("stage_a", self.name)

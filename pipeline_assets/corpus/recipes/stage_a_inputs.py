@@ -3,7 +3,7 @@
 import fnmatch
 import glob
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,7 +14,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers.hub_configs import CARD, config_named, metadata_of_card, read_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import read_footer
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe, Step
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -129,14 +129,14 @@ def write_recipe(
     root: Path,
     name: str,
     sources: Sequence[dict[str, Any]],
-    kinds: Collection[str],
+    up_to: Step,
     refuse_licences: Sequence[str] = (),
     replace: bool = False,
 ) -> tuple[StageARecipe, Path]:
     """The recipe of these sources, among those of the data root; not written where it can't be built.
 
     Args:
-        kinds: of artifacts that will be built.
+        up_to: the last step that will be built: what nobody asked for isn't missing.
         replace: whether what another recipe made may be replaced.
     Raises:
         UsageError: a section can't be what it is, or another version of a source is sealed in its place.
@@ -144,7 +144,7 @@ def write_recipe(
     content = {
         "system": "stage_a",
         "name": name,
-        "outputs": {"normalized_dir": NORMALIZED_DIR},
+        "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": up_to},
         "refuse_licences": list(refuse_licences),
         "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
         "shard_text_bytes": SHARD_TEXT_BYTES,
@@ -153,7 +153,7 @@ def write_recipe(
     path = root / "recipes" / f"{name}.yaml"
     recipe = StageARecipe.of(content, path)
     for target in recipe.targets():
-        if target.kind in kinds and target.outside is None:
+        if target.outside is None:
             target.refuse_to_overwrite(root, replace)
     text = _WRITTEN + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
     if path.exists():

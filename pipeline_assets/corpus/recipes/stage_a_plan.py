@@ -46,7 +46,7 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
     for source in recipe.sources:
         normalized = recipe.normalized(source)
         roles = [target.role for target in recipe.targets_of(source)]
-        if all(by_role[role].sealed == "current" for role in roles):
+        if roles and all(by_role[role].sealed == "current" for role in roles):
             manifest = by_role[roles[-1]].manifest
             assert manifest is not None
             texts.append(exactly(manifest.identity.counts["text_bytes"], "the sealed source"))

@@ -140,6 +140,23 @@ def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(t
     assert recipe.revisions() == [("maker/pages", "ab" * 20)]
 
 
+@pytest.mark.parametrize(
+    ("up_to", "kinds"),
+    [
+        (None, ["stage_a/raw", "stage_a/normalized", "stage_a/filtered", "stage_a/report"]),
+        ("filtered", ["stage_a/raw", "stage_a/normalized", "stage_a/filtered"]),
+        ("normalized", ["stage_a/raw", "stage_a/normalized"]),
+    ],
+)
+def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: list[str], tmp_path: Path) -> None:
+    outputs = {"normalized_dir": "stage_a/x/normalized", "up_to": up_to}
+
+    recipe = recipe_of(local_source(tmp_path, "notes", []), outputs=outputs)
+
+    assert [target.kind for target in recipe.targets()] == kinds
+    assert len(recipe.all_targets()) == 4
+
+
 def test_the_shipped_recipe_is_read_and_has_no_folder_twice() -> None:
     recipe = StageARecipe.read(RECIPE)
 

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns, write_recipe
-from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
 from pipeline_assets.corpus.spine.errors import UsageError
 
 NOTES = {
@@ -20,7 +19,6 @@ NOTES = {
     "domain": "books",
     "license_tag": "mit",
 }
-KINDS = {RAW.name, NORMALIZED.name}
 
 
 @pytest.fixture
@@ -57,7 +55,7 @@ def test_an_input_that_matches_nothing_is_named(here: Path) -> None:
 
 
 def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
-    recipe, path = write_recipe(tmp_path, "notes", [NOTES], KINDS, refuse_licences=["gpl-3.0"])
+    recipe, path = write_recipe(tmp_path, "notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
 
     assert path == tmp_path / "recipes" / "notes.yaml"
     assert recipe.refuse_licences == ("gpl-3.0",)
@@ -66,6 +64,6 @@ def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
 
 def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"sources.*text_unit"):
-        write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "line"}], KINDS)
+        write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "line"}], "normalized")
 
     assert not (tmp_path / "recipes").exists()
