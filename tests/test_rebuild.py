@@ -127,7 +127,6 @@ class TestNotIdentical:
         result = corpusmill("rebuild", root / V1, env=INLINE)
 
         lines = [line.strip() for line in result.stdout.splitlines()]
-        copy = Path(next(line for line in lines if line.endswith("/valid") and line.startswith("kept in "))[8:])
         assert result.returncode == 1
         assert [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")] == [
             "identical",
@@ -135,12 +134,28 @@ class TestNotIdentical:
             "identical",
         ]
         assert any(line.startswith("documents.parquet: the sealed file is damaged: sha256 is ") for line in lines)
-        assert (
-            "the rebuilt copy is what the manifest says; what is sealed no longer is: put the copy in its place"
-        ) in lines
-        (root / V1 / "valid").rename(root / "damaged")
-        copy.rename(root / V1 / "valid")
-        assert corpusmill("verify", root / V1).returncode == 0
+        assert f"to mend it: corpusmill rebuild {root / V1 / 'valid'} --put-back --data {root}" in lines
+
+    def test_a_copy_takes_the_place_of_what_is_damaged_and_that_is_kept(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        path = root / V1 / "valid" / "documents.parquet"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        overwrite(path, bytes(data))
+        found = corpusmill("verify", root / V1).stdout.splitlines()
+        [command] = [line.removeprefix("to mend it: ") for line in found if line.startswith("to mend it: ")]
+
+        result = corpusmill(*shlex.split(command)[1:], env=INLINE)
+
+        replaced = root / "rebuilds" / f"healing_text_v1-valid-{digest_of(root / V1 / 'valid')[7:19]}.replaced"
+        assert result.returncode == 0, result.stderr
+        assert [line.strip() for line in result.stdout.splitlines()][-2:] == [
+            "the rebuilt copy is what the manifest says: it took its place",
+            f"what was damaged is kept in {replaced}",
+        ]
+        assert (replaced / "documents.parquet").read_bytes() == bytes(data)
+        assert corpusmill("verify", root / V1, "--upstream").returncode == 0
         assert corpusmill("status", "--data", root).returncode == 0
 
     def test_a_damaged_input_is_named_and_not_the_rebuild(self, corpusmill: Corpusmill, root: Path) -> None:
@@ -153,7 +168,7 @@ class TestNotIdentical:
         assert (result.returncode, result.stdout) == (1, "")
         assert last_line(result) == (
             f"{shard}: this input is damaged: has {size:,} bytes, sealed with {size - 1:,}; "
-            "restore it, or build it again too with --upstream"
+            f"put a copy in its place with `corpusmill rebuild {snapshot_of(root)} --put-back`"
         )
 
     def test_without_the_hub_the_line_says_how_to_go_on(self, corpusmill: Corpusmill, root: Path) -> None:

@@ -39,6 +39,9 @@ def rebuild(
         bool, typer.Option("--upstream", help="Build all that it is made from again too, from the hub on.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the rebuilt copy; one that differs always is.")] = False,
+    put_back: Annotated[
+        bool, typer.Option("--put-back", help="Put copies in the places of what is damaged; that is kept.")
+    ] = False,
     workers: Workers = 2,
     data: OptionalRoot = None,
     as_json: AsJson = False,
@@ -47,7 +50,11 @@ def rebuild(
     root = data_root(context, folder, data)
     if root is None:
         raise UsageError("it lies in no data root", folder, "say with --data where that is")
-    options = [*(["--upstream"] if upstream else []), *(["--keep"] if keep else [])]
+    options = [
+        *(["--upstream"] if upstream else []),
+        *(["--keep"] if keep else []),
+        *(["--put-back"] if put_back else []),
+    ]
     log_to_stderr()
     with going_on(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
         from pipeline_assets.corpus.rebuild.run import rebuild as build_again
@@ -55,28 +62,29 @@ def rebuild(
         from resources.hub import Hub
 
         store = CorpusStore(data_root=str(root), workers=workers)
-        done = build_again(folder, root, store.run_settings(Hub().files(store.root)), upstream, keep)
+        done = build_again(folder, root, store.run_settings(Hub().files(store.root)), upstream, keep, put_back)
     if as_json:
         typer.echo(json.dumps(_rebuild_json(done), indent=1))
     else:
-        for line in _rebuild_lines(done):
+        for line in _rebuild_lines(done, root):
             typer.echo(line.translate(IN_ONE_LINE))
-    raise typer.Exit(0 if done.is_identical else 1)
+    raise typer.Exit(0 if done.is_sound else 1)
 
 
 def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
     return {
         "identical": done.is_identical,
-        "kept": None if done.kept is None else str(done.kept),
+        "kept": _text(done.kept),
         "artifacts": [
             {
                 "artifact": outcome.step.manifest.kind,
                 "name": outcome.step.manifest.name,
-                "folder": None if outcome.step.place is None else str(outcome.step.place),
+                "folder": _text(outcome.step.place),
                 "verdict": outcome.verdict,
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
-                "copy": None if done.kept is None else str(done.kept / outcome.step.target.folder),
+                "copy": _text(done.copy_of(outcome)),
+                "replaced": _text(outcome.replaced),
                 "files": [asdict(finding) for finding in outcome.files],
                 "elsewhere": list(outcome.elsewhere),
                 "stored_otherwise": list(outcome.stored_otherwise),
@@ -87,13 +95,16 @@ def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
     }
 
 
-def _rebuild_lines(done: "Rebuild") -> Iterator[str]:
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
     for outcome in done.outcomes:
         step = outcome.step
         word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
         yield f"{word:11} {step.place or f'{step.manifest.name}, of which only the manifest is left'}"
-        copy = done.kept / step.target.folder if done.kept else None
-        for line in _outcome_lines(outcome, copy):
+        for line in (*_outcome_lines(outcome, done.copy_of(outcome)), *_mending_lines(outcome, root)):
             yield _GAP + line
 
 
@@ -118,12 +129,22 @@ def _outcome_lines(outcome: "Outcome", copy: Path | None) -> Iterator[str]:
         yield f"{_files(len(outcome.stored_otherwise))} equal, though stored in other bytes: {paths}{more}"
     if outcome.verdict == "different":
         yield from _cause_lines(outcome.versions)
-    if outcome.verdict == "damaged":
-        yield "the rebuilt copy is what the manifest says; what is sealed no longer is: put the copy in its place"
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
             yield f"to look closer: {shlex.join(['corpusmill', 'diff', str(step.place), str(copy)])}"
+
+
+def _mending_lines(outcome: "Outcome", root: Path) -> Iterator[str]:
+    place = outcome.step.place
+    if outcome.verdict != "damaged" or place is None:
+        return
+    if outcome.replaced is not None:
+        yield "the rebuilt copy is what the manifest says: it took its place"
+        yield f"what was damaged is kept in {outcome.replaced}"
+        return
+    yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
+    yield f"to mend it: {shlex.join(['corpusmill', 'rebuild', str(place), '--put-back', '--data', str(root)])}"
 
 
 def _identical_words(outcome: "Outcome") -> str:

@@ -145,8 +145,18 @@ def _lines(found: "Verification") -> Iterator[str]:
     yield from (_proven_line(proven) for proven in found.proofs)
     yield from _left_out_lines(found)
     yield from _before_lines(found)
+    yield from _mending_lines(found)
     yield _summary(found)
     yield found.chain.artifacts[0].manifest.digest
+
+
+def _mending_lines(found: "Verification") -> Iterator[str]:
+    """For each artifact with a file that is not as it was sealed, the command that makes it so again."""
+    damaged = {finding.where for finding in found.findings}
+    at = ["--data", str(found.scope.root)] if found.scope.root is not None else []
+    for artifact in found.chain.artifacts:
+        if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
+            yield f"to mend it: {shlex.join(['corpusmill', 'rebuild', str(artifact.folder), '--put-back', *at])}"
 
 
 def _artifact_cells(artifact: "Artifact", found: "Verification") -> Sequence[str]:

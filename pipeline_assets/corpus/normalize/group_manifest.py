@@ -7,9 +7,14 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 
+def group_manifest(folder: Path) -> Path:
+    """Where the manifest of the group in a folder lies."""
+    return folder.with_name(f"{folder.name}.{FILE_NAME}")
+
+
 def write_group_manifest(artifact: Artifact) -> Path:
     """A copy of the artifact's manifest, to the byte."""
-    path = artifact.folder.with_name(f"{artifact.folder.name}.{FILE_NAME}")
+    path = group_manifest(artifact.folder)
     data = (artifact.folder / FILE_NAME).read_bytes()
     if not path.exists() or path.read_bytes() != data:
         durable.write_durably(path, data)

@@ -58,6 +58,7 @@ class Outcome:
         elsewhere: what else of the identity differs: counts, decisions, inputs; a line each.
         stored_otherwise: files of equal content in other bytes, which is no difference.
         versions: those that are not what they were when it was sealed.
+        replaced: where the damaged artifact is kept whose place the copy took; None if it took none.
         is_sealed_intact: whether the sealed files were read and are as they were sealed.
     """
 
@@ -65,6 +66,7 @@ class Outcome:
     verdict: Verdict
     rebuilt: Manifest | None = None
     is_sealed_intact: bool = False
+    replaced: Path | None = None
     files: Sequence[FileFinding] = ()
     elsewhere: Sequence[str] = ()
     stored_otherwise: Sequence[str] = ()

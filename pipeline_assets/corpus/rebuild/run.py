@@ -2,17 +2,19 @@
 
 import logging
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.rebuild.chain import Step, read_chain
 from pipeline_assets.corpus.rebuild.outcome import Outcome, judge
-from pipeline_assets.corpus.rebuild.scratch import scratch_folder
+from pipeline_assets.corpus.rebuild.put_back import put_back
+from pipeline_assets.corpus.rebuild.scratch import Scratch, scratch_folder
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import versions
 
 logger = logging.getLogger("corpusmill")
@@ -35,20 +37,35 @@ class Rebuild:
         """Whether all came out as their manifests say, and are still sealed so."""
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether what is sealed now is as all manifests say: as it was, or because copies were put back."""
+        return all(outcome.verdict == "identical" or outcome.replaced is not None for outcome in self.outcomes)
+
+    def copy_of(self, outcome: Outcome) -> Path | None:
+        """Where the rebuilt copy is; None if it was removed, or put back."""
+        return None if self.kept is None or outcome.replaced is not None else self.kept / outcome.step.target.folder
+
 
 def rebuild(
-    folder: Path, root: Path, settings: RunSettings, with_upstream: bool = False, keep: bool = False
+    folder: Path,
+    root: Path,
+    settings: RunSettings,
+    with_upstream: bool = False,
+    keep: bool = False,
+    puts_back: bool = False,
 ) -> Rebuild:
     """The artifact in `folder` built again from what its manifest says, below `root`/rebuilds.
 
-    The sealed folder isn't touched. The artifacts that are read are hashed first, so that a damaged one is not taken
-    for a rebuild that differs. A rebuild that was killed is gone on with.
+    The sealed folder isn't touched, unless copies are put back. The artifacts that are read are hashed first, so that a
+    damaged one is not taken for a rebuild that differs. A rebuild that was killed is gone on with.
 
     Args:
         root: data root; upstream artifacts are found there by digest, and the hub's cache.
         with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
             read but manifests, and the files of `folder` to be held against theirs.
         keep: whether the rebuilt copy stays; one that differs always does.
+        puts_back: whether copies take the places of what is damaged in `folder`; the damaged is kept.
     Raises:
         UsageError, InputError: see `read_chain`; a damaged input; what a build raises.
     """
@@ -56,10 +73,9 @@ def rebuild(
     for artifact in chain.inputs:
         _refuse_damaged(artifact)
     asked = chain.steps[-1].manifest
-    name = re.sub(r"[^\w.-]+", "-", f"{asked.name}-{asked.digest.partition(':')[2][:12]}")
     here = versions()
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
-    with scratch_folder(root, name, ticket) as scratch:
+    with scratch_folder(root, _name(asked), ticket) as scratch:
         outcomes: list[Outcome] = []
         for step in chain.steps:
             if any(_is_unlike(outcome, step) for outcome in outcomes):
@@ -69,12 +85,31 @@ def rebuild(
             artifact = KINDS[step.target.kind].build(step.target, scratch.folder, True, settings)
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
             outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
+        if puts_back:
+            outcomes = list(_put_back(outcomes, scratch))
         done = Rebuild(outcomes, scratch.kept)
-        if keep or not done.is_identical:
+        if keep or not done.is_sound:
             scratch.keep()
             return done
         scratch.remove()
         return Rebuild(outcomes, None)
+
+
+def _put_back(outcomes: Sequence[Outcome], scratch: Scratch) -> Iterator[Outcome]:
+    """The outcomes, after copies took the places of what is damaged."""
+    scratch.end()
+    for outcome in outcomes:
+        step = outcome.step
+        if outcome.verdict == "damaged" and step.place is not None:
+            copy, kept = scratch.folder / step.target.folder, scratch.kept.with_name(_name(step.manifest))
+            yield replace(outcome, replaced=put_back(copy, step.place, step.manifest, kept))
+        else:
+            yield outcome
+
+
+def _name(manifest: Manifest) -> str:
+    """Of an artifact's folder among the rebuilds."""
+    return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
 
 
 def _is_unlike(outcome: Outcome, step: Step) -> bool:
@@ -91,5 +126,5 @@ def _refuse_damaged(artifact: Artifact) -> None:
     logger.info("input %s: %d files, %.1f MB to hash", artifact.folder, len(stored), sum(f.bytes for f in stored) / 1e6)
     for item in verify_stored(artifact.folder, artifact.manifest):
         if isinstance(item, Damage):
-            fix = "restore it, or build it again too with --upstream"
+            fix = f"put a copy in its place with `corpusmill rebuild {artifact.folder} --put-back`"
             raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)

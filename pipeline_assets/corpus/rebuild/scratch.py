@@ -1,7 +1,8 @@
 """Where a rebuild is made: a folder below the data root that nothing takes for an artifact.
 
 `rebuilds/<name>.unfinished` is built in, and gone on with after a crash if the same program does the same. What is kept
-of a finished rebuild is `rebuilds/<name>`. All of it may be deleted at any time.
+of a finished rebuild is `rebuilds/<name>`, and `rebuilds/<name>.replaced` is what a copy took the place of. All of it
+may be deleted at any time.
 """
 
 import contextlib
@@ -29,15 +30,19 @@ class Scratch:
     folder: Path
     kept: Path
 
+    def end(self) -> None:
+        """Nothing more is built: after a crash from here on, the next rebuild starts clean."""
+        durable.remove(self.folder / _TICKET)
+
     def keep(self) -> None:
         """The folder has its lasting name, in the place of one that was kept before."""
-        durable.remove(self.folder / _TICKET)  # from here on a crash makes the next rebuild start clean
+        self.end()
         durable.remove(self.kept)
         durable.rename(self.folder, self.kept)
 
     def remove(self) -> None:
         """The folder is gone."""
-        durable.remove(self.folder / _TICKET)
+        self.end()
         durable.remove(self.folder)
 
 

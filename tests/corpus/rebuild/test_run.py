@@ -130,7 +130,8 @@ def test_a_damaged_input_is_named_and_nothing_is_built(made: HealingSet) -> None
 
         assert refused.value.where == str(shard)
         assert refused.value.what.startswith("this input is damaged: sha256 is ")
-        assert refused.value.fix == "restore it, or build it again too with --upstream"
+        cure = f"`corpusmill rebuild {made.folder('snapshot')} --put-back`"
+        assert refused.value.fix == f"put a copy in its place with {cure}"
     assert not (made.root / "rebuilds").exists()
     assert rebuild(made.folder("train"), made.root, made.settings, with_upstream=True).is_identical
 

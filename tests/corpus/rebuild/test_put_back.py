@@ -1,0 +1,140 @@
+"""A copy takes the place of a damaged artifact whole, and what was damaged is somewhere at any instant."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from forged import overwrite
+from healing_set import HealingSet
+
+from pipeline_assets.corpus.rebuild.put_back import put_back
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Damage, verify
+from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
+from pipeline_assets.corpus.spine.sealing import recover
+
+NAME = "tokens.bin"
+
+
+@pytest.fixture
+def damaged(made: HealingSet) -> bytes:
+    """What lies in the place of the train split's tokens: one bit is another."""
+    path = made.folder("train") / NAME
+    data = bytearray(path.read_bytes())
+    data[random.Random(7).randrange(len(data))] ^= 1
+    overwrite(path, bytes(data))
+    return bytes(data)
+
+
+def findings(folder: Path) -> list[str]:
+    return [item.what for item in verify(folder) if isinstance(item, Damage)]
+
+
+def kept_tokens(root: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(root.glob(f"rebuilds/*.replaced*/{NAME}"))]
+
+
+def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+
+
+@pytest.mark.parametrize("arrange", [lambda patch: None, without_exchange], ids=["in one step", "in three"])
+def test_the_copy_is_in_its_place_and_the_damaged_one_is_kept(
+    made: HealingSet, damaged: bytes, arrange: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrange(monkeypatch)
+
+    done = rebuild(made.folder("dataset"), made.root, made.settings, puts_back=True)
+
+    assert (done.is_identical, done.is_sound, done.kept) == (False, True, None)
+    assert findings(made.folder("dataset")) == []
+    assert kept_tokens(made.root) == [damaged]
+    assert [path.name for path in made.folder("train").parent.glob("*.old.*")] == []
+
+
+def test_damage_of_an_artifact_that_was_put_back_before_is_kept_beside_the_first(
+    made: HealingSet, damaged: bytes
+) -> None:
+    rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+    overwrite(made.folder("train") / NAME, b"")
+
+    rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+
+    assert findings(made.folder("train")) == []
+    assert kept_tokens(made.root) == [damaged, b""]
+
+
+def test_the_manifest_beside_its_folder_is_that_of_the_copy(made: HealingSet, damaged: bytes) -> None:
+    place = made.folder("train")
+    beside = place.with_name("train.manifest.json")
+    shutil.copy(place / "manifest.json", beside)
+
+    rebuild(place, made.root, made.settings, puts_back=True)
+
+    assert beside.read_bytes() == (place / "manifest.json").read_bytes()
+
+
+def test_what_is_intact_is_not_replaced(made: HealingSet) -> None:
+    before = (made.folder("train") / NAME).stat().st_ino
+
+    done = rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+
+    assert done.is_identical
+    assert (made.folder("train") / NAME).stat().st_ino == before
+
+
+@pytest.mark.parametrize("arrange", [lambda patch: None, without_exchange], ids=["in one step", "in three"])
+def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_same_command_mends_it(
+    made: HealingSet, damaged: bytes, arrange: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrange(monkeypatch)
+    place, manifest = made.folder("train"), made.manifest("train")
+    copy = made.root / "copy"
+    rebuilt = rebuild(place, made.root, made.settings, keep=True).kept
+    assert rebuilt is not None
+    shutil.copytree(rebuilt / "megatron_split", copy)
+    start = made.root.rename(made.root.with_name("start"))
+
+    for steps in range(1, 100):
+        shutil.copytree(start, made.root)
+        left = iter(range(steps))
+
+        def die(kind: durable.Step, path: Path, left: object = left) -> None:
+            if next(left, None) is None:  # type: ignore[call-overload]
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(durable, "failpoint", die)
+        try:
+            put_back(copy, place, manifest, made.root / "rebuilds" / "train")
+            break
+        except KeyboardInterrupt:
+            monkeypatch.setattr(durable, "failpoint", None)
+            recover(place)
+            again = rebuild(place, made.root, made.settings, puts_back=True)
+            assert again.is_sound
+            assert findings(place) == []
+            assert damaged in kept_tokens(made.root)
+            assert [path.name for path in place.parent.glob("*.old.*")] == []
+        shutil.rmtree(made.root)
+    else:
+        raise AssertionError("it never ended")
+
+
+def test_another_builder_is_waited_for(made: HealingSet, damaged: bytes) -> None:
+    with locked(made.folder("train")), pytest.raises(BuilderBusy):
+        rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+
+    assert (made.folder("train") / NAME).read_bytes() == damaged
+
+
+def test_an_artifact_that_was_replaced_meanwhile_is_left_alone(made: HealingSet, damaged: bytes) -> None:
+    copy = Path(shutil.copytree(made.folder("train"), made.root / "copy"))
+
+    with pytest.raises(Obstacle, match="it was replaced meanwhile"):
+        put_back(copy, made.folder("train"), made.manifest("valid"), made.root / "rebuilds" / "train")
+
+    assert (made.folder("train") / NAME).read_bytes() == damaged
