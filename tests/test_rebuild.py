@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from demo_variants import V1, snapshot_of, write_recipe
 from forged import forge, overwrite, reseal
+from stage_a_root import build, step, write_notes_recipe
 
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -179,6 +181,43 @@ class TestNotIdentical:
         assert result.returncode == 1
         assert "can't be reached" in result.stderr.splitlines()[-2]
         assert last_line(result) == f"to go on: corpusmill rebuild {root / V1 / 'valid'} --upstream --data {root}"
+
+
+class TestMoved:
+    """A data root is built again wherever it lies, with the sources in it; others have to be where they were."""
+
+    def test_sources_below_the_data_root_move_with_it(self, corpusmill: Corpusmill, notes_root: Path) -> None:
+        moved = notes_root.rename(notes_root.with_name("moved"))
+        normalized = step(moved, "normalized", "notes")
+
+        rebuilt = corpusmill("rebuild", normalized, "--upstream", env=INLINE)
+        verified = corpusmill("verify", normalized, "--upstream")
+
+        assert rebuilt.returncode == 0, rebuilt.stderr
+        assert rebuilt.stdout.count("identical   ") == 2
+        assert "source files: of 2 files read, 2 are here" in verified.stdout
+
+    def test_a_source_elsewhere_that_moved_is_one_line_and_a_link_is_enough(
+        self, corpusmill: Corpusmill, notes_root: Path, tmp_path: Path
+    ) -> None:
+        sources = tmp_path / "elsewhere"
+        shutil.rmtree(notes_root / "stage_a")
+        (notes_root / "sources" / "notes").rename(sources)
+        build(write_notes_recipe(notes_root, "other", path=str(sources)), notes_root)
+        moved = sources.rename(tmp_path / "now_here")
+        normalized = step(notes_root, "normalized", "notes", "other")
+
+        refused = corpusmill("rebuild", normalized, env=INLINE)
+        sources.symlink_to(moved)
+        rebuilt = corpusmill("rebuild", normalized, env=INLINE)
+
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines()[-2:] == [
+            f"corpusmill: {sources}: the folder that its files were read from is gone; "
+            "give it back, or leave a link there to where it is now, or correct the source's path",
+            f"to go on: corpusmill rebuild {normalized} --data {notes_root}",
+        ]
+        assert rebuilt.returncode == 0, rebuilt.stderr
 
 
 class TestWrongUse:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.document_comparison import PART_DOCUMENTS, DocumentChanges, document_changes
-from pipeline_assets.corpus.readers.source_folder import folder_of
+from pipeline_assets.corpus.readers.source_folder import is_of_folder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
@@ -183,7 +183,7 @@ def _outside_files(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
     stayed is the same.
     """
     outside = {entry["name"]: entry for entry in manifest.identity.inputs if "bytes" in entry}
-    if folder_of(manifest) is not None:
+    if is_of_folder(manifest):
         return outside
     files = {}
     for name, entry in outside.items():
@@ -193,7 +193,7 @@ def _outside_files(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
 
 
 def _commits(manifest: Manifest) -> list[str]:
-    if folder_of(manifest) is not None:
+    if is_of_folder(manifest):
         return []
     return sorted({entry["name"].partition(":")[0] for entry in manifest.identity.inputs if "bytes" in entry})
 

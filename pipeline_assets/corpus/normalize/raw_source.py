@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
@@ -32,18 +33,22 @@ def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, fetch_threads: int, log_ev
     return Content([], counts, {"dumps": plan.dumps()}, outside=inputs)
 
 
-def raw_of_folder(folder: SourceFolder, threads: int, log_every_s: float) -> Content:
+def raw_of_folder(source: SourceFolder, root: Path, threads: int, log_every_s: float) -> Content:
     """The files of a folder, hashed.
+
+    Args:
+        root: data root, below which the folder may lie.
 
     Raises:
         UsageError: no such folder, or a pattern that matches no file.
         InputError: a file can't be read, or changes meanwhile.
     """
+    folder = source.below(root)
     files = folder.files()
-    provenance = as_provenance(folder, files)
+    provenance = as_provenance(folder, files, root.absolute())
     digests = _digests(files, threads, log_every_s)
     again = folder.files()
-    if again != files or as_provenance(folder, again) != provenance:
+    if again != files or as_provenance(folder, again, root.absolute()) != provenance:
         raise Obstacle("files changed while they were hashed", folder.path, "let nothing write there, run again")
     inputs = [
         {"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes}

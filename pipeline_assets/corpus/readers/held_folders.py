@@ -36,19 +36,20 @@ class HeldOfFolders:
 
 
 def held_of_folders(
-    manifests: Iterable[Manifest], outside: Mapping[str, Sequence[Mapping[str, Any]]]
+    manifests: Iterable[Manifest], outside: Mapping[str, Sequence[Mapping[str, Any]]], root: Path
 ) -> tuple[HeldOfFolders, dict[str, Sequence[Mapping[str, Any]]]]:
     """
     Args:
         manifests: of the artifacts of a chain.
         outside: the files that artifacts were made from, as their manifests list them, by digest of the artifact.
+        root: the data root of the chain.
     Returns:
         what the folders hold; and of `outside` the rest, which was read from elsewhere.
     """
     held, rest = HeldOfFolders(), dict(outside)
     seen: set[tuple[Path, str]] = set()
     for manifest in manifests:
-        folder = folder_of(manifest)
+        folder = folder_of(manifest, root)
         if folder is None or manifest.digest not in rest:
             continue
         is_here = folder.path.is_dir()

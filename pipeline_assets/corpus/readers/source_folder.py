@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.readers.source_files import SourceFile, list_files
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.manifest import Manifest
 
 _FOLDER, _MODIFIED = "folder", "modified_ns"
@@ -63,15 +63,25 @@ def modified_ns(files: Sequence[SourceFile]) -> list[int]:
     return [file.path.stat().st_mtime_ns for file in files]
 
 
-def as_provenance(folder: SourceFolder, files: Sequence[SourceFile]) -> dict[str, Any]:
-    """Where the files lie, as `files_of` reads it back."""
-    return {_FOLDER: str(folder.path), _MODIFIED: modified_ns(files)}
+def as_provenance(folder: SourceFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
+    """Where the files lie, as `folder_of` reads it back: below the data root relative to it, since both may move."""
+    path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
+    return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}
 
 
-def folder_of(manifest: Manifest) -> SourceFolder | None:
-    """The folder that a manifest's inputs were read from; None where it names none."""
+def folder_of(manifest: Manifest, root: Path) -> SourceFolder | None:
+    """The folder that a manifest's inputs were read from, its path absolute; None where it names none.
+
+    Args:
+        root: the data root that the artifact lies in.
+    """
     path, patterns = manifest.provenance.get(_FOLDER), manifest.identity.recipe.get("files")
-    return SourceFolder(Path(path), tuple(patterns)) if isinstance(path, str) and patterns else None
+    return SourceFolder(Path(path), tuple(patterns)).below(root) if isinstance(path, str) and patterns else None
+
+
+def is_of_folder(manifest: Manifest) -> bool:
+    """Whether a manifest's inputs were read from a folder of this machine."""
+    return _FOLDER in manifest.provenance
 
 
 def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
@@ -82,7 +92,8 @@ def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     """
     if not folder.path.is_dir():
         what = "the folder that its files were read from is gone"
-        raise InputError(what, folder.path, "give it back, or correct the source's path")
+        fix = "give it back, or leave a link there to where it is now, or correct the source's path"
+        raise Obstacle(what, folder.path, fix)
     reason = folder.changed(Path(), manifest)
     if reason is not None:
         fix = "let nothing write there, and run the recipe again"

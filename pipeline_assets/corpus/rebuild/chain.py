@@ -107,7 +107,7 @@ def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str 
         upstream=tuple(_upstream(reading, entry, folder) for entry in identity.upstream),
         tokenizer=identity.tokenizer,
         partition=partition,
-        outside=KINDS[manifest.kind].outside(manifest) if manifest.kind in KINDS else None,
+        outside=KINDS[manifest.kind].outside(manifest, reading.root) if manifest.kind in KINDS else None,
     )
     if not folder.is_absolute():
         step = Step(target, manifest, reading.known[manifest.digest][1])

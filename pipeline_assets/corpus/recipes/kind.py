@@ -63,7 +63,7 @@ def _nothing(target: Target) -> Sequence[Target]:
     return ()
 
 
-def _nowhere(manifest: Manifest) -> Outside | None:
+def _nowhere(manifest: Manifest, root: Path) -> Outside | None:
     return None
 
 
@@ -76,14 +76,15 @@ class Kind:
         stage: the rule that makes it, at the version that this program has.
         build: makes one from its target alone, so that a target read from a manifest will do.
         reads: artifacts whose files it reads, beside the manifests of those that it is made from.
-        outside: where the files of this machine lie that a sealed one was made from; None where there are none.
+        outside: where the files of this machine lie that a sealed one below a data root was made from; None where
+            there are none.
     """
 
     name: str
     stage: StageVersion
     build: Build
     reads: Callable[[Target], Sequence[Target]] = _nothing
-    outside: Callable[[Manifest], Outside | None] = _nowhere
+    outside: Callable[[Manifest, Path], Outside | None] = _nowhere
 
 
 def by_files(make: Make) -> Build:

@@ -42,7 +42,7 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
         )
     else:
         assert isinstance(target.outside, SourceFolder)
-        content = raw_of_folder(target.outside.below(root), settings.engine.workers, log_every_s)
+        content = raw_of_folder(target.outside, root, settings.engine.workers, log_every_s)
     return target.seal_members(root, content, settings.provenance(), stopwatch, replace)
 
 

@@ -24,14 +24,16 @@ class SourceListing:
     Attributes:
         artifact: a raw source; a snapshot lists its own.
         corpus: the Documents that were made from it, whatever filtered them since.
+        root: the data root of both.
     """
 
     artifact: Artifact
     corpus: Artifact
+    root: Path
 
     def row(self, file: str, row: int) -> AnyRow:
         """A row, of a file as `source_file` in a Document's `meta` names it."""
-        return source_row(self.artifact.manifest, file, row)
+        return source_row(self.artifact.manifest, file, row, self.root)
 
     def entry(self, file: str) -> Mapping[str, Any]:
         """The file's entry in the manifest.
@@ -56,21 +58,21 @@ def listing_of(root: Path, corpus: Artifact) -> SourceListing:
             what = f"it is {reader.manifest.kind}, made from nothing"
             raise InputError(what, reader.folder, "give a corpus that was made from a source")
         reader = locate(root, inputs[0]["digest"], reader.manifest.name)
-    return SourceListing(reader, corpus)
+    return SourceListing(reader, corpus, root)
 
 
-def source_row(reader: Manifest, file: str, row: int) -> AnyRow:
+def source_row(reader: Manifest, file: str, row: int, root: Path) -> AnyRow:
     """A row of a file that the manifest of a raw source or of a snapshot lists."""
-    folder = folder_of(reader)
+    folder = folder_of(reader, root)
     if folder is not None:
         return FileRow(folder.path / file, row)
     recipe = reader.identity.recipe
     return SourceRow(recipe["dataset"], recipe["revision"], file, row)
 
 
-def file_of(reader: Manifest, source: AnyRow) -> str | None:
+def file_of(reader: Manifest, source: AnyRow, root: Path) -> str | None:
     """The name that `source_file` has in Documents of the row's file; None where the manifest lists no such file."""
-    folder = folder_of(reader)
+    folder = folder_of(reader, root)
     if isinstance(source, SourceRow):
         is_listed = folder is None and any(entry["name"] == source.file for entry in reader.identity.inputs)
         return source.path if is_listed else None

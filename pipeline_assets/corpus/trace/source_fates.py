@@ -22,21 +22,24 @@ def trace_source(root: Path, source: AnyRow) -> list[RowFate | CorpusFate]:
     manifests, unreadable = sealed_manifests(root)
     if unreadable:
         raise unreadable[0]
-    fates: list[RowFate | CorpusFate] = [*snapshot_fates(manifests, source), *corpus_fates(manifests, source)]
+    fates: list[RowFate | CorpusFate] = [
+        *snapshot_fates(manifests, source, root),
+        *corpus_fates(manifests, source, root),
+    ]
     if fates:
         return fates
     readers = {folder: one for folder, one in manifests.items() if one.identity.stage.name in READS_SOURCES}
     for folder, reader in readers.items():
-        if file_of(reader, source) is not None:
+        if file_of(reader, source, root) is not None:
             what = f"{folder} lists this file, and no documents were made from it yet"
             raise InputError(what, source.file, "build its recipe with `corpusmill run`")
-    known = sorted({_name_of(reader) for reader in readers.values()})
+    known = sorted({_name_of(reader, root) for reader in readers.values()})
     fix = f"those there are of {', '.join(known)}" if known else "give the data root of a build with --data"
     raise InputError(f"no source below {root} lists this file", source.file, fix)
 
 
-def _name_of(reader: Manifest) -> str:
+def _name_of(reader: Manifest, root: Path) -> str:
     """What people call a source: repo@commit, or its folder."""
-    folder = folder_of(reader)
+    folder = folder_of(reader, root)
     recipe = reader.identity.recipe
     return str(folder.path) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"

@@ -54,11 +54,11 @@ class CorpusFate:
     filtered: tuple[FilterFate, ...] = ()
 
 
-def corpus_fates(manifests: Mapping[Path, Manifest], source: AnyRow) -> Iterator[CorpusFate]:
+def corpus_fates(manifests: Mapping[Path, Manifest], source: AnyRow, root: Path) -> Iterator[CorpusFate]:
     """What became of a source row in each normalised corpus whose raw source lists its file.
 
     Args:
-        manifests: all that is sealed below a data root, by folder.
+        manifests: all that is sealed below the data root, by folder.
     Raises:
         InputError: an artifact is damaged, or two of them contradict each other.
     """
@@ -66,7 +66,7 @@ def corpus_fates(manifests: Mapping[Path, Manifest], source: AnyRow) -> Iterator
         if manifest.identity.stage.name != NORMALIZE_STAGE.name:
             continue
         place = place_of(manifests, manifest.identity.inputs[0]["digest"], manifest.name)
-        file = file_of(manifests[place], source) if place is not None else None
+        file = file_of(manifests[place], source, root) if place is not None else None
         if place is not None and file is not None:
             yield _corpus_fate(open_artifact(folder), open_artifact(place), file, source, manifests)
 

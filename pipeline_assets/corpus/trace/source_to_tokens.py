@@ -55,17 +55,17 @@ class RowFate:
     splits: tuple[SplitFate, ...] = ()
 
 
-def snapshot_fates(manifests: Mapping[Path, Manifest], source: AnyRow) -> Iterator[RowFate]:
+def snapshot_fates(manifests: Mapping[Path, Manifest], source: AnyRow, root: Path) -> Iterator[RowFate]:
     """What became of a source row in each snapshot that lists its file.
 
     Args:
-        manifests: all that is sealed below a data root, by folder.
+        manifests: all that is sealed below the data root, by folder.
     Raises:
         InputError: an artifact is damaged.
     """
     for folder, manifest in manifests.items():
         if manifest.identity.stage.name == SNAPSHOT_STAGE.name:
-            path = file_of(manifest, source)
+            path = file_of(manifest, source, root)
             if path is not None:
                 yield _row_fate(open_artifact(folder), path, source, manifests)
 

@@ -46,7 +46,7 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     found = Verification(folder, scope, chain, claims, findings, out_of_place, None, None, started_at)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
-        found.sources, of_hub = held_of_folders(manifests, chain.outside)
+        found.sources, of_hub = held_of_folders(manifests, chain.outside, scope.root)
         found.hub = held_of_hub(scope.root / CACHE_FOLDER, of_hub)
         findings += [*found.hub.findings, *found.sources.findings]
     return found

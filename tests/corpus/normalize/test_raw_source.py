@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> SourceFolder:
 
 
 def raw(source: SourceFolder, threads: int = 0) -> Content:
-    return raw_of_folder(source, threads, log_every_s=60)
+    return raw_of_folder(source, Path("/data"), threads, log_every_s=60)
 
 
 def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:

@@ -26,7 +26,7 @@ def sealed(folder: SourceFolder) -> Manifest:
     files = folder.files()
     inputs = [{"name": file.name, "digest": "sha256:…", "bytes": file.bytes} for file in files]
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, inputs, None, {}, {}, [])
-    return Manifest("stage_a/raw", "notes", identity, [], as_provenance(folder, files))
+    return Manifest("stage_a/raw", "notes", identity, [], as_provenance(folder, files, Path("/data")))
 
 
 def test_files_are_those_that_the_patterns_match_by_name(folder: SourceFolder) -> None:
@@ -107,14 +107,23 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
 
 
 def test_a_manifest_names_the_folder_that_its_files_were_in(folder: SourceFolder) -> None:
-    assert folder_of(sealed(folder)) == folder
+    assert folder_of(sealed(folder), Path("/elsewhere")) == folder
+
+
+def test_a_folder_below_the_data_root_moves_with_it(folder: SourceFolder, tmp_path: Path) -> None:
+    provenance = as_provenance(folder, folder.files(), tmp_path)
+    identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, [], None, {}, {}, [])
+
+    found = folder_of(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))
+
+    assert found == SourceFolder(Path("/moved/notes"), folder.patterns)
 
 
 @pytest.mark.parametrize(("recipe", "provenance"), [({}, {"folder": "/x"}), ({"files": ["*"]}, {})])
 def test_a_manifest_of_something_else_names_none(recipe: dict[str, object], provenance: dict[str, object]) -> None:
     identity = Identity(StageVersion("raw", 1), recipe, [], None, {}, {}, [])
 
-    assert folder_of(Manifest("stage_a/raw", "pages", identity, [], provenance)) is None
+    assert folder_of(Manifest("stage_a/raw", "pages", identity, [], provenance), Path()) is None
 
 
 def test_files_that_changed_since_they_were_hashed_are_one_error(folder: SourceFolder) -> None:
@@ -138,5 +147,6 @@ def test_a_folder_that_is_gone_can_not_be_read(folder: SourceFolder) -> None:
     with pytest.raises(InputError) as error:
         files_of(folder, manifest)
     assert str(error.value) == (
-        f"{folder.path}: the folder that its files were read from is gone; give it back, or correct the source's path"
+        f"{folder.path}: the folder that its files were read from is gone; "
+        "give it back, or leave a link there to where it is now, or correct the source's path"
     )

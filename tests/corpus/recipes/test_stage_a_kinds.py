@@ -88,7 +88,7 @@ def test_a_source_whose_folder_is_gone_once_it_is_hashed_is_one_clear_error(tmp_
 
     assert str(error.value) == (
         f"{tmp_path}/sources/notes: the folder that its files were read from is gone; "
-        "give it back, or correct the source's path"
+        "give it back, or leave a link there to where it is now, or correct the source's path"
     )
 
 
