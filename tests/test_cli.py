@@ -66,6 +66,18 @@ def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpu
     assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()} == before
 
 
+def test_a_run_says_what_it_built_and_what_was_there(corpusmill: Corpusmill, notes_root: Path) -> None:
+    for step in ("filtered", "report"):
+        shutil.rmtree(notes_root / "stage_a" / "mixed" / step)
+
+    first = corpusmill("run", "mixed", "--data", notes_root)
+    second = corpusmill("run", "mixed", "--data", notes_root)
+
+    assert first.returncode == second.returncode == 0, first.stderr
+    assert [line.split()[0] for line in first.stdout.splitlines()[::2]] == ["current", "current", "built", "built"]
+    assert [line.split()[0] for line in second.stdout.splitlines()[::2]] == ["current"] * 4
+
+
 def test_a_second_demo_builds_nothing(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("demo", "--data", demo_root)
 

@@ -35,28 +35,33 @@ def run(
         raise UsageError(f"there is no partition {partition!r}", recipe, fix)
     asked = [target for target in targets if partition is None or target.partition in (None, partition)]
     states = [(target, *target.state(data)) for target in asked]
+    built: set[str] = set()
     if any(state != "current" for _, state, _ in states):
-        _build(recipe, wanted, path, data, partition, {"workers": workers, "replace": replace})
-    _print_targets(asked, data, as_json)
+        built = _build(recipe, wanted, path, data, partition, {"workers": workers, "replace": replace})
+    _print_targets(asked, built, data, as_json)
 
 
 def _build(
     name: str, recipe: Any, path: Path, root: Path, partition: str | None, settings: dict[str, int | bool]
-) -> None:
-    """Runs what is missing and says what its checks found."""
+) -> set[str]:
+    """Runs what is missing and says what its checks found; the roles of what was built."""
     from pipeline_assets.launch import run_targets
 
     log_to_stderr()
     options = [f"--partition {partition}"] if partition else []
     options += ["--replace"] if settings["replace"] else []
+    built = set()
     with going_on(" ".join(["corpusmill run", name, *options, "--data", str(root)])):
         for outcome in run_targets(recipe, path, root, partition, settings):
+            if not outcome.was_current:
+                built.add(outcome.target.role)
             for check in outcome.checks:
                 word = "passed" if check.passed else "WARNING" if check.is_warning else "FAILED"
                 typer.echo(f"check {outcome.target.name}: {check.name}: {word}: {check.because}", err=True)
+    return built
 
 
-def _print_targets(targets: Any, root: Path, as_json: bool) -> None:
+def _print_targets(targets: Any, built: set[str], root: Path, as_json: bool) -> None:
     from pipeline_assets.corpus.spine.artifact import read_manifest
 
     rows = []
@@ -69,6 +74,7 @@ def _print_targets(targets: Any, root: Path, as_json: bool) -> None:
                 "artifact": target.kind,
                 "partition": target.partition,
                 "state": state,
+                "was_built": target.role in built and state == "current",
                 "digest": manifest.digest if manifest else None,
                 "counts": {name: counted[name] for name in ("documents", "tokens") if name in counted},
                 "folder": str(root / target.folder),
@@ -79,7 +85,8 @@ def _print_targets(targets: Any, root: Path, as_json: bool) -> None:
         return
     for row in rows:
         counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
-        typer.echo(f"{row['state']:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}")
+        word = "built" if row["was_built"] else row["state"]
+        typer.echo(f"{word:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}")
 
 
 def _number(count: object) -> str:
