@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.launch import instance_home
 
@@ -20,11 +20,12 @@ def serve_ui(root: Path, port: int, project: Path) -> None:
     """Runs the UI until Ctrl-C or SIGTERM; both stop the web server, the daemon and their children.
 
     Raises:
+        UsageError: the data root can't be.
         InputError: the port is taken. `dagster dev` would start all the same and fight over it.
     """
     if not root.exists():
         if not root.absolute().parent.exists():
-            raise InputError("there is no such folder", root, "give the data root of a build with --data")
+            raise UsageError("there is no such folder", root, "give the data root of a build with --data")
         typer.echo(f"{root} is new: nothing is built there yet", err=True)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

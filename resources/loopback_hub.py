@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_faults import Fault, Faults
 from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, content_answer, json_answer
 from resources.loopback_repos import REPO_NAME, Repo, RepoReader
@@ -48,10 +48,10 @@ class LoopbackHub:
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
-        """Answers from now on; InputError if the folder is missing or the port taken."""
+        """Answers from now on; UsageError if the folder is missing, InputError if the port is taken."""
         if not self.folder.is_dir():
             what = "this is a file" if self.folder.exists() else "there is no such folder"
-            raise InputError(what, self.folder, "give a folder with datasets/<owner>/<name>/… inside")
+            raise UsageError(what, self.folder, "give a folder with datasets/<owner>/<name>/… inside")
         try:
             self._servers.append(OriginServer("hub", self.port, self.answer, self.requests, self._disturb))
         except (OSError, OverflowError) as error:

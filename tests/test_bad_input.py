@@ -213,7 +213,7 @@ class TestBadInput:
 
         result = corpusmill(*words, "--data", tmp_path / "data")
 
-        assert result.returncode == 1
+        assert result.returncode == 2
         assert only_line(result) == (
             f"{tmp_path}/data: a file lies where a folder belongs; give another folder, or move the file away"
         )
@@ -247,7 +247,7 @@ class TestBadInput:
         served = corpusmill("hub", "serve", none)
         shown = corpusmill("ui", "--data", none / "data")
 
-        assert [result.returncode for result in (verified, served, shown)] == [1, 1, 1]
+        assert [result.returncode for result in (verified, served, shown)] == [2, 2, 2]
         assert only_line(verified) == f"{none}: there is no such folder; give the folder of a finished artifact"
         assert only_line(served) == (
             f"{none}: there is no such folder; give a folder with datasets/<owner>/<name>/… inside"

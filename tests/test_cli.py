@@ -112,7 +112,7 @@ def test_verify_finds_one_flipped_bit(corpusmill: Corpusmill, demo_root: Path, t
 def test_verify_of_a_folder_without_an_artifact_says_so(corpusmill: Corpusmill, tmp_path: Path) -> None:
     result = corpusmill("verify", tmp_path)
 
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert only_line(result) == (
         f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
     )

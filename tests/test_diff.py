@@ -103,7 +103,7 @@ class TestDiff:
 
         assert result.returncode == 2
         assert only_line(result) == (
-            f"{tmp_path}: nothing is sealed here (no manifest.json); give two folders of sealed artifacts"
+            f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
         )
 
     def test_a_damaged_artifact_is_one_line(self, corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:

@@ -136,7 +136,7 @@ class TestAfterABuild:
     [
         (("fineweb_edu\n", "fineweb_edu\n  sead: 1\n"), 2, "unknown key `snapshot.sead`; did you mean `seed`?"),
         (("data/*/*.parquet", "data/*.arrow"), 2, "no file matches data/*.arrow; correct `files`; there are README.md"),
-        (("id: id", "id: key"), 1, "there is no column `key`; it has text, id, dump"),
+        (("id: id", "id: key"), 2, "there is no column `key`; it has text, id, dump"),
     ],
     ids=["key", "files", "column"],
 )

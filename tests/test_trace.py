@@ -190,6 +190,6 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
     assert refused(corpusmill("peek", train, "--row", 1, "--token", 2), 2) == (
         f"{train}: two places to look at; give --row or --token"
     )
-    assert refused(corpusmill("peek", tmp_path), 1) == (
-        f"{tmp_path}: nothing is sealed here (no manifest.json); build it, or wait for its build to end"
+    assert refused(corpusmill("peek", tmp_path), 2) == (
+        f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.commands.terminal import AsJson
-from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.comparison import Changed, Comparison, FileChanges
@@ -29,14 +28,10 @@ def diff(
 ) -> None:
     """Tell what makes two artifacts differ, down to their documents."""
     from pipeline_assets.corpus.comparison import compare
-    from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
+    from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 
-    for folder in (a, b):
-        if read_manifest(folder) is None:
-            raise UsageError(
-                "nothing is sealed here (no manifest.json)", folder, "give two folders of sealed artifacts"
-            )
-    found = compare(open_artifact(a), open_artifact(b))
+    left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
+    found = compare(left, right)
     if as_json:
         typer.echo(json.dumps(_diff_json(found), indent=1))
     else:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from pipeline_assets.commands.stage_a_settings import LOG_EVERY_S, THREADS, LogEvery, Replace, Threads, Verbose, prepare
-from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root
+from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def why(
     """Say why a document is in or out. Exit status 1: no source has such an id."""
     from pipeline_assets.corpus.document_fate import fates_of
 
-    fates = list(fates_of(data, doc_id))
+    fates = list(fates_of(existing_root(data), doc_id))
     if as_json:
         rows = [asdict(fate) | {"document": msgspec.to_builtins(fate.document)} for fate in fates]
         typer.echo(json.dumps(rows, indent=1, default=str))

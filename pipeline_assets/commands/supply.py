@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.commands.terminal import PROJECT, PROJECT_RECIPES, AsJson, Root, log_to_stderr
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import UsageError
 
 app = typer.Typer()
 hub_app = typer.Typer(help="A hub on this machine.", epilog="Example: corpusmill hub serve ./hub")
@@ -57,7 +57,7 @@ def export(
 
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
-        raise InputError("no manifest was built here", data / "manifests", "run a recipe first")
+        raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
         manifest = Manifest.from_bytes(source.read_bytes(), source)
@@ -78,6 +78,8 @@ def check_tokenizer(
     from pipeline_assets.corpus.tokens.check import describe_tokenizer
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
+    if not path.is_file():
+        raise UsageError("there is no such file", path, "give a .tiktoken file")
     description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)
     text = json.dumps(description, indent=1, sort_keys=True)
     if metadata_json is not None:

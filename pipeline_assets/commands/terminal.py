@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 PROJECT = Path(__file__).parents[2]
 PROJECT_RECIPES = PROJECT / "manifests" / "recipes"
@@ -42,6 +42,17 @@ def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path |
 
     is_typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"
     return data if is_typed else root_of(folder) or data
+
+
+def existing_root(root: Path) -> Path:
+    """The data root.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    if not root.is_dir():
+        raise UsageError("there is no such folder", root, "give the data root with --data")
+    return root
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import VISIBLE, AsJson, OptionalRoot, data_root
+from pipeline_assets.commands.terminal import VISIBLE, AsJson, OptionalRoot, data_root, existing_root
 from pipeline_assets.commands.trace_lines import document_lines, fate_lines, token_lines
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -51,9 +51,9 @@ def trace(
     if root is None:
         raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
     from pipeline_assets.corpus.document_shards.publish import holds_documents
-    from pipeline_assets.corpus.spine.artifact import open_artifact
+    from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 
-    artifact = open_artifact(folder)
+    artifact = open_artifact(folder, sealed_manifest(folder).digest)
     if holds_documents(artifact):
         _show_document(_traced_document(artifact, token, doc_id, row, root), as_json)
         return
@@ -70,7 +70,7 @@ def _trace_source(source: str, root: Path, as_json: bool) -> None:
     from pipeline_assets.corpus.trace.source_to_tokens import RowFate
 
     wanted = parse_row(source)
-    fates = trace_source(root, wanted)
+    fates = trace_source(existing_root(root), wanted)
     if not as_json:
         typer.echo("\n".join([str(wanted), *(line for fate in fates for line in fate_lines(fate))]))
         return
@@ -115,10 +115,12 @@ def peek(
     as_json: AsJson = False,
 ) -> None:
     """Show one sequence as a trainer would see it, or one document."""
+    from pipeline_assets.corpus.spine.artifact import sealed_manifest
     from pipeline_assets.corpus.trace.peek import peek as peek_at
 
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")
+    sealed_manifest(folder)
     seen = peek_at(folder, row, token)
     if as_json:
         _print_json(dataclasses.asdict(seen))

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, OptionalRoot, data_root, going_on, log_to_stderr
+from pipeline_assets.commands.terminal import (
+    IN_ONE_LINE,
+    AsJson,
+    OptionalRoot,
+    data_root,
+    existing_root,
+    going_on,
+    log_to_stderr,
+)
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +61,7 @@ def verify(
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
-    root = _existing_root(data_root(context, folder, data), folder) if upstream else None
+    root = _root_of_chain(data_root(context, folder, data), folder) if upstream else None
     if report is not None:
         _check_place(report)
     log_to_stderr()
@@ -69,16 +77,14 @@ def verify(
     raise typer.Exit(1 if found.findings else 0)
 
 
-def _existing_root(root: Path | None, folder: Path) -> Path:
+def _root_of_chain(root: Path | None, folder: Path) -> Path:
     """
     Raises:
         UsageError: no data root is known, or there is no such folder.
     """
     if root is None:
         raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
-    if not root.is_dir():
-        raise UsageError("there is no such folder", root, "give the data root with --data")
-    return root
+    return existing_root(root)
 
 
 def _check_place(report: Path) -> None:

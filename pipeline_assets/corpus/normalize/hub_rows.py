@@ -17,7 +17,7 @@ from pipeline_assets.corpus.snapshot.plan import hub_inputs, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -84,7 +84,7 @@ def _documents(
     if columns.license is not None and not {columns.license, columns.license.split(".")[0]} & set(names):
         what = f"there is no column `{columns.license}`; it has {', '.join(names)}"
         fix = "set `columns.license` in the recipe to one that is there, or to null"
-        raise InputError(what, f"{recipe.dataset}@{recipe.revision}:{batch.file}", fix)
+        raise UsageError(what, f"{recipe.dataset}@{recipe.revision}:{batch.file}", fix)
     labels = SourceLabels(source=recipe.source, domain=recipe.domain, license_tag=recipe.license_tag)
     document = RowMap(columns, labels, batch.file, derive_id).document
     values = [column_values(column) for column in batch.columns.columns]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
 _MAGIC = b"PAR1"
@@ -150,13 +150,13 @@ def row_groups(
     Args:
         bounded: columns, of those that are there, whose bounds are wanted.
     Raises:
-        InputError: there is no such text column (names those present).
+        UsageError: there is no such text column (names those present).
     """
     metadata = footer.metadata
     names = metadata.schema.to_arrow_schema().names
     if text_column not in names:
         what = f"there is no column `{text_column}`; it has {', '.join(names)}"
-        raise InputError(what, where, "set `columns.text` in the recipe to the column that holds the text")
+        raise UsageError(what, where, "set `columns.text` in the recipe to the column that holds the text")
     groups, first_row = [], 0
     shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike
     for number in range(metadata.num_row_groups):

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 
 _BATCH_ROWS = 1024
@@ -40,7 +40,8 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns, run_bytes: int) -
     """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
 
     Raises:
-        InputError: it is no Parquet file, or has no column of such a name (names those it has).
+        InputError: it is no Parquet file.
+        UsageError: it has no column of such a name (names those it has).
     """
     with open_source(file) as opened:
         try:
@@ -95,7 +96,7 @@ def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile
         if name is not None and not _has_column(schema, name):
             what = f"there is no column `{name}`; it has {', '.join(_paths(schema))}"
             fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
-            raise InputError(what, file.path, fix)
+            raise UsageError(what, file.path, fix)
 
 
 def _has_column(schema: pa.Schema, name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Self
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import UsageError
 
 logger = logging.getLogger("corpusmill")
 
@@ -69,7 +69,8 @@ class FooterReader:
         """Row groups of a file, in file order, with the bounds of the columns that the recipe filters by.
 
         Raises:
-            InputError: from the hub, or there is no column that the recipe names.
+            InputError: from the hub.
+            UsageError: there is no column that the recipe names.
         """
         self.soon([file])
         self.tails[file.path], groups = self._asked[file.path].result()
@@ -93,7 +94,7 @@ class FooterReader:
 def _check_columns(names: Sequence[str], recipe: SnapshotRecipe, where: str) -> None:
     """
     Raises:
-        InputError: no such column for the id, the date or a rule (names those present).
+        UsageError: no such column for the id, the date or a rule (names those present).
     """
     columns = recipe.columns
     wanted = [
@@ -103,4 +104,4 @@ def _check_columns(names: Sequence[str], recipe: SnapshotRecipe, where: str) -> 
     ]
     for column, fix in wanted:
         if column is not None and column not in names:
-            raise InputError(f"there is no column `{column}`; it has {', '.join(names)}", where, fix)
+            raise UsageError(f"there is no column `{column}`; it has {', '.join(names)}", where, fix)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
 
 _BLOCK_BYTES = 1 << 20
@@ -82,14 +82,15 @@ def sealed_manifest(folder: Path) -> Manifest:
     """The manifest of a folder that should be an artifact.
 
     Raises:
-        InputError: nothing is sealed there, or the manifest itself was edited.
+        UsageError: nothing is sealed there.
+        InputError: the manifest itself was edited.
     """
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "there is no such folder"
-        raise InputError(what, folder, "give the folder of a finished artifact")
+        raise UsageError(what, folder, "give the folder of a finished artifact")
     manifest = read_manifest(folder)
     if manifest is None:
-        raise InputError("nothing is sealed here (no manifest.json)", folder, "give the folder of a finished artifact")
+        raise UsageError("nothing is sealed here (no manifest.json)", folder, "give the folder of a finished artifact")
     return manifest
 
 
