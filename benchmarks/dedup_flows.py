@@ -62,7 +62,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.dedup_corpus import gather_decisions, publish_edges
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
-    from pipeline_assets.corpus.dedup.steps import decide, find_exact, find_near, sketch_corpus
+    from pipeline_assets.corpus.dedup.steps import decide, find_exact, find_near, open_run, sketch_corpus
     from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -75,11 +75,11 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         first += rows
     target = folder / "built" / "deduplicated"
     shutil.rmtree(target.parent, ignore_errors=True)
-    with open_building(target, {}) as building:
-        sketches = sketch_corpus(building, shards, recipe, settings)
-        exact = find_exact(building, shards, sketches, settings)
-        near = find_near(building, shards, sketches, recipe.near, exact, settings)
-        decisions = decide(building, shards, sketches, exact, near, settings)
+    with open_building(target, {}) as building, open_run(building, shards, recipe, settings) as dedup:
+        sketches = sketch_corpus(dedup)
+        exact = find_exact(dedup, sketches)
+        near = find_near(dedup, sketches, recipe.near, exact)
+        decisions = decide(dedup, sketches, exact, near)
         keep(gather_decisions(building, decisions, 3), building, folder)
         keep(publish_edges(building, near.edges), building, folder)
     return first, first - sum(receipt.counts["kept"] for receipt in decisions)

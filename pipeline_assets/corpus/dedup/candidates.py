@@ -73,6 +73,13 @@ def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Rece
     )
 
 
+def load_kernels() -> None:
+    """Loads the compiled code that `propose_pairs` needs."""
+    one, none = np.ones(1, np.uint64), np.zeros(1, np.int64)
+    are_members(one, np.zeros(1, np.uint8))
+    _pair(*sorted_pairs(one, one)[1:], none, none, 0, 1, np.empty((2, 0), np.uint64))
+
+
 def _read(shard: BandRange) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Keys and orders of the documents that are still there, in the order of both."""
     table = read_range(shard.runs, shard.low, shard.high)

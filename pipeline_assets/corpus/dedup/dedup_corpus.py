@@ -3,7 +3,6 @@
 A build that was killed goes on where it was.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.kept_shards import KeptShard, keep_documents
 from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL
-from pipeline_assets.corpus.dedup.steps import Runs, decide, find_exact, find_near, sketch_corpus
+from pipeline_assets.corpus.dedup.steps import Runs, decide, find_exact, find_near, keep, open_run, sketch_corpus
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.formats.parquet import read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER
@@ -56,11 +53,12 @@ def dedup_corpus(
         InputError: a line that is no Document.
     """
     shards = corpus_shards(sources)
-    sketches = sketch_corpus(building, shards, recipe, settings)
-    exact = find_exact(building, shards, sketches, settings) if recipe.mode != "near" else None
-    near = find_near(building, shards, sketches, recipe.near, exact, settings) if recipe.near is not None else None
-    decisions = decide(building, shards, sketches, exact, near, settings)
-    kept = _keep(building, shards, sketches, decisions, settings)
+    with open_run(building, shards, recipe, settings) as dedup:
+        sketches = sketch_corpus(dedup)
+        exact = find_exact(dedup, sketches) if recipe.mode != "near" else None
+        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else None
+        decisions = decide(dedup, sketches, exact, near)
+        kept = keep(dedup, sketches, decisions)
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_decisions(building, decisions, settings.zstd_level),
@@ -92,21 +90,6 @@ def corpus_shards(sources: Mapping[str, Artifact]) -> list[CorpusShard]:
     if first > MAX_DOCUMENTS:
         raise InputError(f"{first:,} documents", "the corpus", f"deduplicate at most {MAX_DOCUMENTS:,} at a time")
     return shards
-
-
-def _keep(
-    building: Building,
-    shards: Sequence[CorpusShard],
-    sketches: Sequence[Receipt],
-    decisions: Sequence[Receipt],
-    settings: DedupSettings,
-) -> list[Receipt]:
-    work = [
-        KeptShard(shard, building.path(decision.files[1].path), frozenset(sketch.notes[FATAL]))
-        for shard, sketch, decision in zip(shards, sketches, decisions, strict=True)
-    ]
-    stage = functools.partial(keep_documents, zstd_level=settings.zstd_level)
-    return list(run_stage("keep", stage, work, building, settings.engine))
 
 
 def publish_edges(building: Building, runs: Runs) -> OutputFile:

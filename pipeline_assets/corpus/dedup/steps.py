@@ -1,35 +1,39 @@
-"""The steps of a deduplication, each over files: sketches → exact copies → pairs → edges → decisions.
+"""The steps of a deduplication, each over files: sketches → exact copies → pairs → edges → decisions → documents.
 
 What is worked on at a time are shards of the corpus, or ranges of what is sorted. Ranges depend on how much memory
 there is; what they add up to doesn't.
 """
 
+import contextlib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.dedup import candidates, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import LARGEST, PAIRS, BandRange, propose_pairs
 from pipeline_assets.corpus.dedup.clusters import near_duplicates
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.decisions import DecidedShard, decide_shard
 from pipeline_assets.corpus.dedup.exact import HashRange, find_copies
+from pipeline_assets.corpus.dedup.kept_shards import KeptShard, keep_documents
 from pipeline_assets.corpus.dedup.order import are_members, include, no_documents, save
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, write_sets
-from pipeline_assets.corpus.dedup.sketches import BANDS, HASHES, IDS, load_kernels, sketch_shard
+from pipeline_assets.corpus.dedup.sketches import BANDS, FATAL, HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
 from pipeline_assets.corpus.dedup.verify import PairRange, verify_pairs
 from pipeline_assets.corpus.formats.arrow import mask, numbers
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import RunStage, run_stages
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
 
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 _COPIES, _COMPARED = f"{WORK}/copies.set", f"{WORK}/compared.set"
@@ -38,6 +42,63 @@ _SHINGLE_BYTES = 24  # in a set as it is read, and with others in one array
 _SETS_SHARE = 2  # sets may have half of a worker's memory
 
 Runs = tuple[Path, ...]
+AnyShard = CorpusShard | HashRange | BandRange | ComparedShard | PairRange | DecidedShard | KeptShard
+
+
+@dataclass(frozen=True)
+class DedupRun:
+    """One deduplication under way.
+
+    Attributes:
+        run: runs a stage over its shards, by `dedup_work`.
+    """
+
+    building: Building
+    shards: Sequence[CorpusShard]
+    recipe: DedupRecipe
+    settings: DedupSettings
+    run: RunStage[Any]
+
+    @property
+    def documents(self) -> int:
+        """How many there are, those that can't be read too."""
+        return sum(shard.rows for shard in self.shards)
+
+
+@contextlib.contextmanager
+def open_run(
+    building: Building, shards: Sequence[CorpusShard], recipe: DedupRecipe, settings: DedupSettings
+) -> Iterator[DedupRun]:
+    """A deduplication of these shards; its workers end with the block."""
+    work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
+    with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
+        yield DedupRun(building, shards, recipe, settings, run)
+
+
+def _load_kernels(recipe: DedupRecipe) -> None:
+    sketches.load_kernels(recipe)
+    if recipe.near is not None:
+        candidates.load_kernels()
+        verify.load_kernels()
+
+
+def dedup_work(shard: AnyShard, window: Window, folder: BuildFolder, recipe: DedupRecipe, zstd_level: int) -> Receipt:
+    """What every stage does to one of its shards: their types tell the stages apart."""
+    match shard:
+        case CorpusShard():
+            return sketch_shard(shard, window, folder, recipe)
+        case HashRange():
+            return find_copies(shard, window, folder)
+        case BandRange():
+            return propose_pairs(shard, window, folder)
+        case ComparedShard():
+            return write_sets(shard, window, folder)
+        case PairRange():
+            return verify_pairs(shard, window, folder)
+        case DecidedShard():
+            return decide_shard(shard, window, folder, zstd_level)
+        case KeptShard():
+            return keep_documents(shard, window, folder, zstd_level)
 
 
 @dataclass(frozen=True)
@@ -72,61 +133,51 @@ class NearDuplicates:
     largest: Sequence[Any]
 
 
-def sketch_corpus(
-    building: Building, shards: Sequence[CorpusShard], recipe: DedupRecipe, settings: DedupSettings
-) -> list[Receipt]:
+def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
     """Receipts of `sketch_shard`, one a shard.
 
     Raises:
         UsageError: no document has the quality column.
         InputError: a line that is no Document.
     """
-    work, warm_up = functools.partial(sketch_shard, recipe=recipe), functools.partial(load_kernels, recipe)
-    sketches = list(run_stage("sketch", work, shards, building, settings.engine, warm_up))
-    counts = total_counts(sketches)
-    if recipe.quality_column is not None and counts["documents"] and not counts["with_quality"]:
-        fix = "name a number that documents have in their meta"
-        raise UsageError(f"no document has a `{recipe.quality_column}`", "quality_column", fix)
-    return sketches
+    sketched = list(dedup.run("sketch", dedup.shards, dedup.building))
+    counts, column = total_counts(sketched), dedup.recipe.quality_column
+    if column is not None and counts["documents"] and not counts["with_quality"]:
+        raise UsageError(f"no document has a `{column}`", "quality_column", "name a number that is in their meta")
+    return sketched
 
 
-def find_exact(
-    building: Building, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], settings: DedupSettings
-) -> ExactCopies:
+def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """All exact copies, out of the sketches of the corpus."""
-    runs = _runs(building, sketches, HASHES)
-    bounds = even_ranges(rows_of(runs), settings.share_bytes // _HASH_BYTES)
-    work = [HashRange(_name(low, high), low, high, runs) for low, high in bounds]
-    receipts = list(run_stage("exact", find_copies, work, building, settings.engine))
-    found = _runs(building, receipts)
-    copies = no_documents(sum(shard.rows for shard in shards))
+    runs = _runs(dedup.building, sketched, HASHES)
+    bounds = even_ranges(rows_of(runs), dedup.settings.share_bytes // _HASH_BYTES)
+    receipts = list(
+        dedup.run("exact", [HashRange(_name(low, high), low, high, runs) for low, high in bounds], dedup.building)
+    )
+    found = _runs(dedup.building, receipts)
+    copies = no_documents(dedup.documents)
     for run in found:
         include(copies, numbers(read_columns(run, ["number"])["number"]))
-    return ExactCopies(found, save(copies, building.path(_COPIES)), total_counts(receipts))
+    return ExactCopies(found, save(copies, dedup.building.path(_COPIES)), total_counts(receipts))
 
 
 def find_near(
-    building: Building,
-    shards: Sequence[CorpusShard],
-    sketches: Sequence[Receipt],
-    recipe: NearRecipe,
-    exact: ExactCopies | None,
-    settings: DedupSettings,
+    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
 ) -> NearDuplicates:
     """All near duplicates that bands propose, out of the sketches of the corpus and its texts."""
-    proposed = _propose(building, sketches, recipe, exact, settings)
+    building = dedup.building
+    proposed = _propose(dedup, sketched, recipe, exact)
     pairs = _runs(building, proposed, PAIRS)
-    documents = sum(shard.rows for shard in shards)
-    compared = no_documents(documents)
+    compared = no_documents(dedup.documents)
     for run in pairs:
         table = read_columns(run)
         include(compared, numbers(table["later"]))
         include(compared, numbers(table["earlier"]))
     members = save(compared, building.path(_COMPARED))
-    to_compare = [ComparedShard(shard, members, recipe.minhash.shingle_words) for shard in shards]
-    written = list(run_stage("shingle", write_sets, to_compare, building, settings.engine))
-    edges = _verify(building, shards, pairs, written, recipe, settings)
-    dropped, firsts = no_documents(documents), no_documents(documents)
+    to_compare = [ComparedShard(shard, members, recipe.minhash.shingle_words) for shard in dedup.shards]
+    written = list(dedup.run("shingle", to_compare, building))
+    edges = _verify(dedup, pairs, written, recipe)
+    dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
     for run in exact.runs if exact is not None else ():
         include(firsts, numbers(read_columns(run)["first"]))
     runs, of_firsts = [], []
@@ -141,61 +192,55 @@ def find_near(
 
 
 def _propose(
-    building: Building,
-    sketches: Sequence[Receipt],
-    recipe: NearRecipe,
-    exact: ExactCopies | None,
-    settings: DedupSettings,
+    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
 ) -> list[Receipt]:
-    runs = _runs(building, sketches, BANDS)
-    bounds = even_ranges(rows_of(runs), settings.share_bytes // _BAND_BYTES)
+    runs = _runs(dedup.building, sketched, BANDS)
+    bounds = even_ranges(rows_of(runs), dedup.settings.share_bytes // _BAND_BYTES)
     copies = exact.copies if exact is not None else None
     work = [BandRange(_name(low, high), low, high, runs, copies, recipe.max_compared) for low, high in bounds]
-    return list(run_stage("propose", propose_pairs, work, building, settings.engine))
+    return list(dedup.run("propose", work, dedup.building))
 
 
-def _verify(
-    building: Building,
-    shards: Sequence[CorpusShard],
-    pairs: Runs,
-    written: Sequence[Receipt],
-    recipe: NearRecipe,
-    settings: DedupSettings,
-) -> list[Receipt]:
+def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: NearRecipe) -> list[Receipt]:
+    building = dedup.building
     sets = tuple(
         (shard.first_number, building.path(receipt.files[0].path), building.path(receipt.files[1].path))
-        for shard, receipt in zip(shards, written, strict=True)
+        for shard, receipt in zip(dedup.shards, written, strict=True)
         if receipt.files
     )
-    for_sets = settings.share_bytes // _SETS_SHARE
+    for_sets = dedup.settings.share_bytes // _SETS_SHARE
+    bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.settings.parts)))
     work = [
         PairRange(_name(low, high), low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES)
-        for low, high in ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // settings.parts)))
+        for low, high in bounds
     ]
-    return list(run_stage("verify", verify_pairs, work, building, settings.engine))
+    return list(dedup.run("verify", work, building))
 
 
 def decide(
-    building: Building,
-    shards: Sequence[CorpusShard],
-    sketches: Sequence[Receipt],
-    exact: ExactCopies | None,
-    near: NearDuplicates | None,
-    settings: DedupSettings,
+    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies | None, near: NearDuplicates | None
 ) -> list[Receipt]:
     """Receipts of `decide_shard`, one a shard."""
     work = [
         DecidedShard(
             shard,
-            _runs(building, [sketch], IDS),
+            _runs(dedup.building, [sketch], IDS),
             exact.runs if exact is not None else (),
             near.runs if near is not None else (),
             near.of_firsts if near is not None else None,
         )
-        for shard, sketch in zip(shards, sketches, strict=True)
+        for shard, sketch in zip(dedup.shards, sketched, strict=True)
     ]
-    stage = functools.partial(decide_shard, zstd_level=settings.zstd_level)
-    return list(run_stage("decide", stage, work, building, settings.engine))
+    return list(dedup.run("decide", work, dedup.building))
+
+
+def keep(dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt]) -> list[Receipt]:
+    """Receipts of `keep_documents`, one a shard."""
+    work = [
+        KeptShard(shard, dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL]))
+        for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True)
+    ]
+    return list(dedup.run("keep", work, dedup.building))
 
 
 def _runs(building: Building, receipts: Iterable[Receipt], area: str = WORK) -> Runs:

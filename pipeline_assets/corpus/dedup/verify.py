@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.candidates import distinct_pairs
 from pipeline_assets.corpus.dedup.order import document_numbers
+from pipeline_assets.corpus.dedup.pairs_of_keys import sorted_pairs
 from pipeline_assets.corpus.dedup.shingle_sets import Fetched, ShingleSets
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
 from pipeline_assets.corpus.formats.arrow import numbers
@@ -74,6 +75,13 @@ def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Recei
     edges = pa.concat_tables(parts).combine_chunks()
     name = f"{EDGES}/{shard.name}.parquet"
     return Receipt([write_run(folder.path(name), name, edges)], {"pairs": len(later), "edges": edges.num_rows})
+
+
+def load_kernels() -> None:
+    """Loads the compiled code that `verify_pairs` needs."""
+    hashes, offsets, pair = np.ones(1, np.uint64), np.array([0, 1]), np.zeros(1, np.int64)
+    sorted_pairs(hashes, hashes.copy())
+    _intersect(hashes, offsets, pair, pair, 1.0, np.empty(4, np.uint64), np.empty(1, np.int64))
 
 
 def _blocks(

@@ -7,11 +7,13 @@ that started them: they are stopped when the run ends, however it ends, and stop
 parent.
 """
 
+import contextlib
+import functools
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
@@ -24,6 +26,7 @@ from pipeline_assets.corpus.spine.worker import Job, Worker, how_it_died
 
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)
+S_contra = TypeVar("S_contra", bound=Shard, contravariant=True)
 
 _LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order
 _MAX_FATAL_ROWS = 16  # a shard with more rows that kill is not bad luck
@@ -45,6 +48,13 @@ class EngineSettings:
     log_every_s: float = 10.0
 
 
+class RunStage(Protocol[S_contra]):
+    """Runs a stage over shards, by work and with settings that are given already: see `run_stage`."""
+
+    def __call__(self, stage: str, shards: Sequence[S_contra], folder: BuildFolder) -> Generator[Receipt]:
+        """Receipts in the order of `shards`."""
+
+
 def run_stage(
     stage: str,
     work: Work[S],
@@ -64,15 +74,38 @@ def run_stage(
     Raises:
         InputError: from the stage, or a worker that dies whatever rows it is given.
     """
+    with run_stages(work, settings, warm_up) as run:
+        yield from run(stage, shards, folder)
+
+
+@contextlib.contextmanager
+def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_warm_up) -> Iterator[RunStage[S]]:
+    """What runs several stages by one work, which tells them apart by their shards: what workers load is loaded once.
+
+    Raises: as `run_stage`.
+    """
+    if settings.workers == 0:
+        warm_up_once = functools.cache(warm_up)
+        yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
+        return
+    with starter(settings.start_method, work, warm_up) as start:
+        yield functools.partial(
+            _run, settings=settings, run_missing=functools.partial(_run_in_workers, start, settings)
+        )
+
+
+_RunMissing = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]
+
+
+def _run(
+    stage: str, shards: Sequence[S], folder: BuildFolder, settings: EngineSettings, run_missing: _RunMissing[S]
+) -> Generator[Receipt]:
     finished = {shard.name: receipt for shard in shards if (receipt := folder.receipt(stage, shard.name)) is not None}
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
         logger.info("%s: %d of %d shards were finished before", stage, len(finished), len(shards))
     progress = Progress(stage, len(shards), "shards", settings.log_every_s)
-    if settings.workers == 0:
-        fresh = _run_here(stage, work, missing, folder, warm_up)
-    else:
-        fresh = _run_in_workers(stage, work, missing, folder, settings, warm_up)
+    fresh = run_missing(stage, missing, folder)
     try:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
@@ -83,7 +116,7 @@ def run_stage(
 
 
 def _run_here(
-    stage: str, work: Work[S], shards: Sequence[S], folder: BuildFolder, warm_up: WarmUp
+    work: Work[S], warm_up: WarmUp, stage: str, shards: Sequence[S], folder: BuildFolder
 ) -> Generator[Receipt]:
     if shards:
         warm_up()
@@ -94,12 +127,11 @@ def _run_here(
 
 
 def _run_in_workers(
-    stage: str, work: Work[S], shards: Sequence[S], folder: BuildFolder, settings: EngineSettings, warm_up: WarmUp
+    start: Starter, settings: EngineSettings, stage: str, shards: Sequence[S], folder: BuildFolder
 ) -> Generator[Receipt]:
     if shards:
-        with starter(settings.start_method, work, warm_up) as start:
-            pool: _Pool[S] = _Pool(stage, start, folder, settings.workers)
-            yield from pool.run(shards)
+        pool: _Pool[S] = _Pool(stage, start, folder, settings.workers)
+        yield from pool.run(shards)
 
 
 class _Pool(Generic[S]):
