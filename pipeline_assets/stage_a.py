@@ -1,10 +1,11 @@
-"""Stage A: sources of five kinds → Documents of one schema → filtered, and a report on all of them."""
+"""Stage A: sources of five kinds → Documents of one schema → filtered → deduplicated, and a report on all of them."""
 
 from collections.abc import Iterator
 
 import dagster as dg
 
 from pipeline_assets.checks import check_of
+from pipeline_assets.corpus.dedup import removal_caps
 from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
 from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
 from pipeline_assets.corpus.normalize.page_audit import pages_add_up
@@ -81,6 +82,37 @@ def filtered(context: dg.AssetExecutionContext, store: CorpusStore) -> dg.Materi
 @dg.asset(
     key_prefix="stage_a",
     group_name="stage_a",
+    kinds={"jsonl", "parquet"},
+    deps=[filtered],
+    output_required=False,
+    code_version=str(stage_a_kinds.DEDUPLICATED.stage.version),
+)
+def deduplicated(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
+    """Documents of all sources that are nobody's duplicate; a decision for each other one, and all pairs that are near.
+
+    Waits until every source of the recipe is filtered.
+    """
+    target = store.recipe(StageARecipe).deduplicated()
+    if target is None:
+        context.log.info("the recipe has no section `dedup`")
+    elif not _is_waiting(context, target, store):
+        yield store.build(context, target, preview_documents)
+
+
+@dg.asset_check(asset=deduplicated, blocking=True)
+def removals_within_caps(store: CorpusStore) -> dg.AssetCheckResult:
+    """Of no source more documents went than the recipe's `max_removed` allows."""
+    recipe = store.recipe(StageARecipe)
+    target = recipe.deduplicated()
+    if target is None or recipe.max_removed is None:
+        return dg.AssetCheckResult(passed=True, description="the recipe has no caps")
+    verdict = removal_caps.removals_within_caps(store.open(target), recipe.max_removed)
+    return dg.AssetCheckResult(passed=verdict.holds, description=verdict.because)
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
     deps=[filtered],
     output_required=False,
     code_version=str(stage_a_kinds.REPORT.stage.version),
@@ -91,11 +123,16 @@ def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
     Waits until every source of the recipe is filtered.
     """
     target = store.recipe(StageARecipe).report()
-    missing = [one.partition or "" for one in target.upstream if one.state(store.root)[0] != "current"]
+    if not _is_waiting(context, target, store):
+        yield store.build(context, target, preview_report)
+
+
+def _is_waiting(context: dg.AssetExecutionContext, target: Target, store: CorpusStore) -> bool:
+    """Whether something that it is made from is not there; says what."""
+    missing = [one.partition or one.kind for one in target.upstream if one.state(store.root)[0] != "current"]
     if missing:
-        context.log.info(f"not filtered yet: {', '.join(missing)}")
-        return
-    yield store.build(context, target, preview_report)
+        context.log.info(f"not there yet: {', '.join(missing)}")
+    return bool(missing)
 
 
 def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[StageARecipe, Source]:
@@ -112,11 +149,15 @@ def _targets(store: CorpusStore) -> list[Target]:
     return list(store.recipe(StageARecipe).all_targets())
 
 
-ASSETS = [raw, normalized, filtered, report]
+ASSETS = [raw, normalized, filtered, deduplicated, report]
 
 CHECKS = [
-    *(check_of(asset, files_match_manifest, _targets, blocking=True) for asset in (normalized, filtered, report)),
-    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (normalized, filtered)),
+    *(
+        check_of(asset, files_match_manifest, _targets, blocking=True)
+        for asset in (normalized, filtered, deduplicated, report)
+    ),
+    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (normalized, filtered, deduplicated)),
+    removals_within_caps,
     check_of(normalized, pages_add_up, _targets, blocking=True),
     check_of(normalized, named_columns_have_values, _targets, severity=dg.AssetCheckSeverity.WARN),
 ]

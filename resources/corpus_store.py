@@ -104,7 +104,8 @@ class CorpusStore(dg.ConfigurableResource):
         Raises:
             UsageError: a setting that is none.
         """
-        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads)
+        memory_mib = number_setting("MEMORY_LIMIT", 2048, at_least=1)
+        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_mib << 20)
 
     def build(
         self,

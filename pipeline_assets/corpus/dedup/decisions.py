@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.order import document_numbers
 from pipeline_assets.corpus.dedup.sorted_runs import read_range
 from pipeline_assets.corpus.formats.arrow import numbers
@@ -18,38 +18,10 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
-DEDUP_STAGE = StageVersion("dedup", 1)
-RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
 DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
-Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
-
-
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a document.
-
-    Attributes:
-        rule: name and version of the rule.
-        shard, row: its place in its source.
-        duplicate_of: the document that stays in its place, which is itself kept.
-        similarity: Jaccard similarity of their sets of shingles; 1 for exact duplicates.
-        containment: the share of its own shingles that the other one has.
-    """
-
-    doc_id: str
-    source: str
-    decision: Outcome
-    rule: str
-    shard: str
-    row: int
-    duplicate_of: str | None = None
-    similarity: float | None = None
-    containment: float | None = None
-
-
 _encoder = msgspec.json.Encoder()
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE
 from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
@@ -26,7 +27,6 @@ from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER
 from pipeline_assets.corpus.spine.target import Content
 
-DECISIONS_FILE, EDGES_FILE = f"decisions{SUFFIX}", "edges.parquet"
 EDGE_SCHEMA = pa.schema(
     [
         pa.field("doc_id", pa.string(), nullable=False),

@@ -8,44 +8,20 @@ draws them from a seed.
 """
 
 import functools
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
 from pipeline_assets.corpus.dedup.words import mixed
-from pipeline_assets.corpus.spine.recipe import RecipePart
 
 _POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)
 _EMPTY = np.uint32(2**32 - 1)
 _ONE = np.uint64(1)
-
-
-class MinHashRecipe(RecipePart):
-    """Which documents are proposed as near duplicates: those with all rows of a band alike.
-
-    Attributes:
-        shingle_words: words in a row that make a shingle.
-        permutations: numbers in a signature; bands × rows of them are used, and there are no others.
-        seed: of the permutations.
-    """
-
-    shingle_words: int = pydantic.Field(ge=1, le=100)
-    permutations: int = pydantic.Field(ge=1, le=4096)
-    bands: int = pydantic.Field(ge=1)
-    rows: int = pydantic.Field(ge=1)
-    seed: int = pydantic.Field(ge=0, lt=2**32)
-
-    @pydantic.model_validator(mode="after")
-    def _uses_every_permutation(self) -> Self:
-        if self.bands * self.rows != self.permutations:
-            what = f"{self.bands} bands of {self.rows} rows use {self.bands * self.rows} permutations"
-            raise ValueError(f"{what}, and there are {self.permutations}: make them equal")
-        return self
 
 
 class Permutations(NamedTuple):

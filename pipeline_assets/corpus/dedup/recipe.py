@@ -5,13 +5,36 @@ from typing import Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.dedup.minhash import MinHashRecipe
 from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
+_FINEST = 10**6
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]
+
+
+class MinHashRecipe(RecipePart):
+    """Which documents are proposed as near duplicates: those with all rows of a band alike.
+
+    Attributes:
+        shingle_words: words in a row that make a shingle.
+        permutations: numbers in a signature; bands × rows of them are used, and there are no others.
+        seed: of the permutations.
+    """
+
+    shingle_words: int = pydantic.Field(ge=1, le=100)
+    permutations: int = pydantic.Field(ge=1, le=4096)
+    bands: int = pydantic.Field(ge=1)
+    rows: int = pydantic.Field(ge=1)
+    seed: int = pydantic.Field(ge=0, lt=2**32)
+
+    @pydantic.model_validator(mode="after")
+    def _uses_every_permutation(self) -> Self:
+        if self.bands * self.rows != self.permutations:
+            what = f"{self.bands} bands of {self.rows} rows use {self.bands * self.rows} permutations"
+            raise ValueError(f"{what}, and there are {self.permutations}: make them equal")
+        return self
 
 
 class NearRecipe(RecipePart):
@@ -31,6 +54,8 @@ class NearRecipe(RecipePart):
     def _is_a_similarity(cls, threshold: str) -> str:
         if not 0 < Fraction(threshold) <= 1:
             raise ValueError(f"a similarity of {threshold}: it is above 0, and 1 at most")
+        if Fraction(threshold).denominator > _FINEST:
+            raise ValueError(f"a similarity of {threshold}: it has six digits after the point at most")
         return threshold
 
 

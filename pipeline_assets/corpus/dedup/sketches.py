@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_fields
-from pipeline_assets.corpus.dedup.minhash import MinHashRecipe, band_keys, permutations_of, signatures
+from pipeline_assets.corpus.dedup.minhash import band_keys, permutations_of, signatures
 from pipeline_assets.corpus.dedup.order import Selected, orders
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt

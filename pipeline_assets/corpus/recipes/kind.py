@@ -21,12 +21,14 @@ class RunSettings:
         hub: reading access to a hub; None where nothing is read from one.
         zstd_level: compression of text shards.
         fetch_threads: downloads at a time.
+        memory_bytes: what deduplication may take, all processes together; it spills what is beyond.
     """
 
     engine: EngineSettings
     hub: HubFiles | None = None
     zstd_level: int = 3
     fetch_threads: int = 8
+    memory_bytes: int = 2 << 30
 
     def hub_for(self, what: str) -> HubFiles:
         """The hub that something is read from.

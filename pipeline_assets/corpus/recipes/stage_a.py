@@ -1,4 +1,4 @@
-"""The stage A recipe: sources of five kinds → one schema → filtered, with a report on all."""
+"""The stage A recipe: sources of five kinds → one schema → filtered → deduplicated, with a report on all."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import stage_a_kinds
@@ -22,7 +24,7 @@ from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
-_BESIDE_NORMALIZED = ("raw", "filtered", "report")
+_BESIDE_NORMALIZED = ("raw", "filtered", "deduplicated", "report")
 Step = Literal["normalized", "filtered"]
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -32,7 +34,7 @@ class Outputs(RecipePart):
 
     Attributes:
         normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
-            sources lies beside it: raw, filtered, report.
+            sources lies beside it: raw, filtered, deduplicated, report.
         up_to: the last step that is asked for; None for all, up to the report.
     """
 
@@ -58,6 +60,8 @@ class StageARecipe(Recipe):
         tokenizer: what the report counts tokens with.
         shard_text_bytes: a shard is closed by the piece of input that brings it to this size.
         sources: each by its name.
+        dedup: over all of them, as they are filtered; None leaves it out.
+        max_removed: how much of a source may go in that; changes no byte.
     """
 
     system: Literal["stage_a"]
@@ -66,6 +70,8 @@ class StageARecipe(Recipe):
     tokenizer: TokenizerRecipe
     shard_text_bytes: int = pydantic.Field(gt=0)
     sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False, min_length=1)]
+    dedup: DedupRecipe | None = None
+    max_removed: RemovalCaps | None = None
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
@@ -86,6 +92,15 @@ class StageARecipe(Recipe):
             if tag is not None and _known_tag(tag, f"source {source.source}: ") in self.refuse_licences:
                 what = f"source {source.source} is under {tag}, which refuse_licences refuses"
                 raise ValueError(f"{what}: leave one of them out")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _caps_what_is_removed(self) -> Self:
+        if self.max_removed is not None:
+            unknown = sorted(self.max_removed.of.keys() - {source.source for source in self.sources})
+            if self.dedup is None or unknown:
+                what = f"max_removed names {unknown[0]}, which is no source" if unknown else "max_removed without dedup"
+                raise ValueError(f"{what}: correct it, or leave it out")
         return self
 
     def raw(self, source: Source) -> Target | None:
@@ -114,6 +129,21 @@ class StageARecipe(Recipe):
         """Its Documents that are kept."""
         content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
         return self._target(stage_a_kinds.FILTERED, "filtered", source, content, (self.normalized(source),))
+
+    def deduplicated(self) -> Target | None:
+        """Documents of all sources that are nobody's duplicate; None where the recipe doesn't ask for it."""
+        if self.dedup is None:
+            return None
+        kind = stage_a_kinds.DEDUPLICATED
+        return Target(
+            kind=kind.name,
+            name=self.name,
+            folder=self._folder() / "deduplicated" / self.name,
+            stage=kind.stage,
+            recipe={"dedup": self.dedup.content(), "sources": [source.source for source in self.sources]},
+            upstream=tuple(self.filtered(source) for source in self.sources),
+            export_as=f"{self.name}_deduplicated.json",
+        )
 
     def report(self) -> Target:
         """What all sources hold, and what became of their rows."""
@@ -147,7 +177,12 @@ class StageARecipe(Recipe):
 
     def all_targets(self) -> Sequence[Target]:
         """Artifacts that can be made of the sources, upstream first, asked for or not."""
-        return [*(target for source in self.sources for target in self._made_of(source)), self.report()]
+        deduplicated = self.deduplicated()
+        return [
+            *(target for source in self.sources for target in self._made_of(source)),
+            *([deduplicated] if deduplicated is not None else []),
+            self.report(),
+        ]
 
     def _made_of(self, source: Source) -> list[Target]:
         raw = self.raw(source)
@@ -155,11 +190,8 @@ class StageARecipe(Recipe):
 
     def _is_asked(self, target: Target) -> bool:
         up_to = self.outputs.up_to if self.outputs else None
-        left_out = {
-            None: (),
-            "normalized": (stage_a_kinds.FILTERED.name, stage_a_kinds.REPORT.name),
-            "filtered": (stage_a_kinds.REPORT.name,),
-        }
+        of_all = (stage_a_kinds.DEDUPLICATED.name, stage_a_kinds.REPORT.name)
+        left_out = {None: (), "normalized": (stage_a_kinds.FILTERED.name, *of_all), "filtered": of_all}
         return target.kind not in left_out[up_to]
 
     def _folder(self) -> Path:

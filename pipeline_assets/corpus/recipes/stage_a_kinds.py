@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
@@ -114,6 +116,17 @@ def _make_filtered(building: Building, target: Target, root: Path, settings: Run
     return filter_corpus(building, open_artifact(root / normalized.folder), rules, settings.engine, settings.zstd_level)
 
 
+def _make_deduplicated(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    # Compiled code is loaded only where it is needed.
+    from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
+    from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
+
+    sources = {source.partition or source.name: open_artifact(root / source.folder) for source in target.upstream}
+    share_bytes = share_of(settings.memory_bytes, settings.engine.workers)
+    own = DedupSettings(settings.engine, settings.zstd_level, share_bytes)
+    return dedup_corpus(building, sources, DedupRecipe.from_content(target.recipe["dedup"]), own)
+
+
 def _make_report(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     assert target.tokenizer is not None
     sources = [_steps(source, root) for source in target.upstream]
@@ -135,5 +148,8 @@ def _normalized_of(target: Target) -> Sequence[Target]:
 RAW = Kind("stage_a/raw", RAW_STAGE, _build_raw, outside=folder_of)
 NORMALIZED = Kind("stage_a/normalized", NORMALIZE_STAGE, by_files(_make_normalized))
 FILTERED = Kind("stage_a/filtered", FILTER_STAGE, by_files(_make_filtered), reads=lambda target: target.upstream)
+DEDUPLICATED = Kind(
+    "stage_a/deduplicated", DEDUP_STAGE, by_files(_make_deduplicated), reads=lambda target: target.upstream
+)
 REPORT = Kind("stage_a/report", REPORT_STAGE, by_files(_make_report), reads=_normalized_of)
-KINDS = (RAW, NORMALIZED, FILTERED, REPORT)
+KINDS = (RAW, NORMALIZED, FILTERED, DEDUPLICATED, REPORT)

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # of plain_dedup, dedup_build
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument
 
-from pipeline_assets.corpus.dedup.decisions import Decision
+from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 
 

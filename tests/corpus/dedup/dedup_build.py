@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from plain_dedup import PlainDocument
 
-from pipeline_assets.corpus.dedup.decisions import Decision
-from pipeline_assets.corpus.dedup.dedup_corpus import DECISIONS_FILE, dedup_corpus
+from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
+from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -20,7 +20,6 @@ from pipeline_assets.corpus.spine.target import Content, Target
 
 INLINE = DedupSettings(EngineSettings())
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Decision)
 
 
 def recipe(**changes: Any) -> DedupRecipe:
@@ -75,4 +74,4 @@ def deduplicate(
 
 def decisions_of(result: Artifact) -> list[Decision]:
     """All decisions, in order."""
-    return [one for block in read_line_blocks(result.path(DECISIONS_FILE)) for one in _decoder.decode_lines(block)]
+    return list(read_decisions(result))

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
-from pipeline_assets.corpus.dedup.decisions import RULE, Decision
-from pipeline_assets.corpus.dedup.dedup_corpus import EDGES_FILE
+from pipeline_assets.corpus.dedup.decision import EDGES_FILE, RULE, Decision
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.dedup.minhash import (
-    MinHashRecipe,
     band_keys,
     permutations_of,
     shingle_hashes,
     signatures,
 )
+from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
 from pipeline_assets.corpus.dedup.words import normalize
 
 

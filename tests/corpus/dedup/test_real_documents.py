@@ -8,7 +8,7 @@ import pytest
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument, shingles
 
-from pipeline_assets.corpus.dedup.decisions import Decision
+from pipeline_assets.corpus.dedup.decision import Decision
 
 ARTICLES = Path(__file__).parents[4] / "shared" / "data" / "dedup_eval"
 Decisions = Callable[..., list[Decision]]

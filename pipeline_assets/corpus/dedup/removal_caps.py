@@ -1,0 +1,40 @@
+"""How much of a source may go as duplicates, before somebody has to look."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated
+
+import pydantic
+
+from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+
+class RemovalCaps(RecipePart):
+    """Of the documents of a source, the fraction that may go; changes no byte.
+
+    Attributes:
+        each: of every source.
+        of: of single ones, by their names.
+    """
+
+    each: Decimal
+    of: Annotated[Mapping[str, Decimal], pydantic.Field(default_factory=dict)]
+
+    def cap(self, source: str) -> Fraction:
+        """The fraction of a source."""
+        return Fraction(self.of.get(source, self.each))
+
+
+def removals_within_caps(deduplicated: Artifact, caps: RemovalCaps) -> Verdict:
+    """Of no source more documents went than its cap allows."""
+    passed, words = [], []
+    for source, counts in deduplicated.manifest.identity.counts["by_source"].items():
+        gone = counts["exact_duplicate"] + counts["near_duplicate"]
+        passed.append(gone <= caps.cap(source) * counts["in"])
+        sign = "" if passed[-1] else "MORE THAN "
+        share = gone / max(counts["in"], 1)
+        words.append(f"{source}: {gone:,} of {counts['in']:,} ({share:.1%}, {sign}{float(caps.cap(source)):.1%})")
+    return Verdict(all(passed), "; ".join(words))
