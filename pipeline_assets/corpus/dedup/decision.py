@@ -24,6 +24,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
         duplicate_of: the document that stays in its place, which is itself kept.
         similarity: Jaccard similarity of their sets of shingles; 1 for exact duplicates.
         containment: the share of its own shingles that the other one has.
+        copy_of: the first document with the same normalised text, where that is another one.
     """
 
     doc_id: str
@@ -35,6 +36,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     duplicate_of: str | None = None
     similarity: float | None = None
     containment: float | None = None
+    copy_of: str | None = None
 
 
 _decoder = msgspec.json.Decoder(Decision)

@@ -1,7 +1,7 @@
 """The stage `decide`: what became of each document of a shard, a line each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -59,6 +59,7 @@ class _Fate:
     duplicate_of: str
     similarity: float
     containment: float
+    copy_of: str | None = None
 
 
 def decide_shard(shard: DecidedShard, window: Window, folder: BuildFolder, zstd_level: int) -> Receipt:
@@ -112,6 +113,7 @@ def _decision(doc_id: str, shard: CorpusShard, row: int, fate: _Fate | None) -> 
         fate.duplicate_of,
         fate.similarity,
         fate.containment,
+        fate.copy_of,
     )
 
 
@@ -128,7 +130,8 @@ def _fates(shard: DecidedShard, first: int, stop: int) -> dict[int, _Fate]:
             of_firsts = _near(read_range([shard.of_firsts], int(firsts.min()), int(firsts.max()) + 1))
         rows = zip(numbers(copies["number"]).tolist(), firsts.tolist(), copies["first_id"].to_pylist(), strict=True)
         for number, first_number, first_id in rows:
-            fates[number] = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0)
+            fate = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0)
+            fates[number] = replace(fate, copy_of=first_id)
     return fates
 
 

@@ -50,7 +50,7 @@ def dedup_corpus(
 
     Raises:
         UsageError: no document has the quality column.
-        InputError: a line that is no Document.
+        InputError: a line that is no Document, or two documents with one id.
     """
     shards = corpus_shards(sources)
     with open_run(building, shards, recipe, settings) as dedup:

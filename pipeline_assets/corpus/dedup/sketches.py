@@ -18,12 +18,13 @@ from pipeline_assets.corpus.dedup.order import Selected, orders
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
+from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
-IDS, HASHES, BANDS = f"{WORK}/ids", f"{WORK}/hashes", f"{WORK}/bands"
+IDS, HASHES, BANDS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "id_hashes"))
 FATAL = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
 _HALVES = np.dtype([("high", ">u8"), ("low", ">u8")])
@@ -101,9 +102,9 @@ class _Sketch:
 def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe: DedupRecipe) -> Receipt:
     """Runs of one shard.
 
-    Files, of every so many documents: below `IDS` their orders and ids, as they stand; below `HASHES` the 128-bit
-    hashes of their normalised texts, if the mode asks for them; below `BANDS` the keys of their bands, if it asks for
-    those. Counts: `documents`, `bytes` of text,
+    Files, of every so many documents: below `IDS` their orders and ids, as they stand; below `ID_HASHES` the hashes of
+    these, as `doc_ids` reads them; below `HASHES` the 128-bit hashes of their normalised texts, if the mode asks for
+    them; below `BANDS` the keys of their bands, if it asks for those. Counts: `documents`, `bytes` of text,
     `without_words`: those are compared as they stand, `short`: fewer words than a shingle, so only exact duplicates
     are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
 
@@ -126,8 +127,13 @@ def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe
 
 
 def _written(sketch: _Sketch, shard: CorpusShard, folder: BuildFolder, number: int) -> list[OutputFile]:
-    names = {f"{area}/{shard.name}.{number:05d}.parquet": table for area, table in sketch.runs().items()}
-    return [write_run(folder.path(name), name, table) for name, table in names.items()]
+    doc_ids_name, doc_ids = f"{ID_HASHES}/{shard.name}.{number:05d}", sketch.doc_ids
+    size, sha256 = write_ids(folder.path(doc_ids_name), doc_ids)
+    files = [OutputFile(doc_ids_name, len(doc_ids), size, sha256, sha256)]
+    for area, table in sketch.runs().items():
+        name = f"{area}/{shard.name}.{number:05d}.parquet"
+        files.append(write_run(folder.path(name), name, table))
+    return files
 
 
 def load_kernels(recipe: DedupRecipe) -> None:

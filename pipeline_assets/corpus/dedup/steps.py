@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup import candidates, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import LARGEST, PAIRS, BandRange, propose_pairs
@@ -20,18 +23,19 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.decisions import DecidedShard, decide_shard
 from pipeline_assets.corpus.dedup.exact import HashRange, find_copies
 from pipeline_assets.corpus.dedup.kept_shards import KeptShard, keep_documents
-from pipeline_assets.corpus.dedup.order import are_members, include, no_documents, save
+from pipeline_assets.corpus.dedup.order import are_members, document_numbers, include, no_documents, save
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, write_sets
-from pipeline_assets.corpus.dedup.sketches import BANDS, FATAL, HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.sketches import BANDS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
 from pipeline_assets.corpus.dedup.verify import PairRange, verify_pairs
-from pipeline_assets.corpus.formats.arrow import mask, numbers
+from pipeline_assets.corpus.doc_ids import repeated_ids
+from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import RunStage, run_stages
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -138,13 +142,42 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
     Raises:
         UsageError: no document has the quality column.
-        InputError: a line that is no Document.
+        InputError: a line that is no Document, or two documents with one id.
     """
     sketched = list(dedup.run("sketch", dedup.shards, dedup.building))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         raise UsageError(f"no document has a `{column}`", "quality_column", "name a number that is in their meta")
+    _check_ids(dedup, sketched)
     return sketched
+
+
+def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
+    """
+    Raises:
+        InputError: two documents have one id (says where).
+    """
+    repeats = repeated_ids(_runs(dedup.building, sketched, ID_HASHES))
+    if not repeats:
+        return
+    runs = _runs(dedup.building, sketched, IDS)
+    run, rows = min(repeats.items())
+    doc_id = read_columns(runs[run])["doc_id"][min(rows)]
+    found = [orders[is_it] for orders, is_it in (_with_id(run, doc_id) for run in runs)]
+    first, second, *_ = np.sort(document_numbers(np.concatenate(found))).tolist()
+    what = f"{doc_id} is the id of {_place(dedup, first)} and of {_place(dedup, second)}"
+    raise InputError(what, dedup.building.target, "give every source ids of its own: normalise one again")
+
+
+def _with_id(run: Path, doc_id: pa.Scalar) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Orders of all documents of a run, and which of them have the id."""
+    table = read_columns(run)
+    return numbers(table["order"]), truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+
+
+def _place(dedup: DedupRun, number: int) -> str:
+    shard = next(shard for shard in reversed(dedup.shards) if shard.first_number <= number)
+    return f"{shard.source}/{shard.path} row {number - shard.first_number}"
 
 
 def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 
@@ -25,6 +25,7 @@ class PlainDecision:
     duplicate_of: str | None = None
     similarity: Fraction | None = None
     containment: Fraction | None = None
+    copy_of: str | None = None
 
 
 def normalized(text: str) -> str:
@@ -61,15 +62,11 @@ def decide(
         similarity, containment, other = next(one for one in found if one[0] == best)
         decisions[number] = PlainDecision(document.doc_id, "near_duplicate", other, similarity, containment)
     for number, first in copies.items():
-        of_first = decisions[first]
-        doc_id = documents[number].doc_id
-        decisions[number] = (
-            PlainDecision(doc_id, "exact_duplicate", documents[first].doc_id, Fraction(1), Fraction(1))
-            if of_first.decision == "kept"
-            else PlainDecision(
-                doc_id, of_first.decision, of_first.duplicate_of, of_first.similarity, of_first.containment
-            )
-        )
+        doc_id, first_id = documents[number].doc_id, documents[first].doc_id
+        fate = decisions[first]
+        if fate.decision == "kept":
+            fate = PlainDecision(first_id, "exact_duplicate", first_id, Fraction(1), Fraction(1))
+        decisions[number] = replace(fate, doc_id=doc_id, copy_of=first_id)
     return [decisions[number] for number in range(len(documents))]
 
 

@@ -78,14 +78,16 @@ def test_decisions_are_those_of_the_plain_rule_over_all_pairs(
         found = decisions_of(deduplicate(Path(folder), sources, rules))
 
     expected = decide(documents, mode=mode, scope=scope, selection=selection, threshold=Fraction(threshold), n=n)
-    assert [(one.doc_id, one.decision, one.duplicate_of, one.similarity, one.containment) for one in found] == [
-        _as_written(one) for one in expected
-    ]
+    assert found == [_as_written(one, decision) for one, decision in zip(expected, found, strict=True)]
 
 
-def _as_written(one: PlainDecision) -> tuple[object, ...]:
-    numbers = [None if number is None else float(number) for number in (one.similarity, one.containment)]
-    return one.doc_id, one.decision, one.duplicate_of, *numbers
+def _as_written(one: PlainDecision, found: Decision) -> Decision:
+    """The plain decision as the engine writes it; the place is told by other tests."""
+    similarity, containment = (
+        None if number is None else float(number) for number in (one.similarity, one.containment)
+    )
+    fate = (one.duplicate_of, similarity, containment, one.copy_of)
+    return Decision(one.doc_id, found.source, one.decision, RULE, found.shard, found.row, *fate)
 
 
 @pytest.mark.parametrize("engine", [EngineSettings(2, "fork"), EngineSettings(1, "forkserver")])
@@ -128,7 +130,9 @@ def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisi
     found = decisions(numbered(0, 24), numbered(0, 24).upper(), f"{numbered(0, 24)} and more", shingle_words=5)
 
     assert found[0] == Decision("d0", "notes", "kept", RULE, "shards/00000.jsonl.zst", 0)
-    assert found[1] == Decision("d1", "notes", "exact_duplicate", RULE, "shards/00000.jsonl.zst", 1, "d0", 1.0, 1.0)
+    assert found[1] == Decision(
+        "d1", "notes", "exact_duplicate", RULE, "shards/00000.jsonl.zst", 1, "d0", 1.0, 1.0, "d0"
+    )
     assert found[2] == Decision(
         "d2", "notes", "near_duplicate", RULE, "shards/00000.jsonl.zst", 2, "d0", 20 / 22, 20 / 22
     )
@@ -183,6 +187,26 @@ def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_t
     assert 5 * 4 // 2 + 45 * 5 <= comparisons["pairs"] < 50 * 49 // 2
     assert comparisons["capped_buckets"] > 0
     assert fates(decisions_of(result)) == [("kept", None)] + [("near_duplicate", "d0")] * 49
+
+
+def test_ten_thousand_copies_and_as_many_variants_of_a_template_are_no_quadratic_work(tmp_path: Path) -> None:
+    copies = [PlainDocument(f"copy-{number}", numbered(0, 60)) for number in range(10_000)]
+    variants = [PlainDocument(f"variant-{number}", f"{numbered(100, 60)} v{number}") for number in range(10_000)]
+    sources = write_corpus(tmp_path / "c", copies + variants, 5000)
+
+    result = deduplicate(tmp_path, sources, recipe())
+
+    counts = result.manifest.identity.counts
+    assert counts["ledger"]["dropped"] == {"exact_duplicate": 9_999, "near_duplicate": 9_999}
+    assert counts["comparisons"]["pairs"] <= 10_000 * 100 * 14
+
+
+def test_two_documents_with_one_id_are_named_with_their_places(tmp_path: Path) -> None:
+    texts = [numbered(first, 10) for first in range(0, 50, 10)]
+    documents = [PlainDocument(f"d{number % 4}", text, "ab"[number // 3]) for number, text in enumerate(texts)]
+
+    with pytest.raises(InputError, match=r"d0 is the id of a/shards/00000.jsonl.zst row 0 and of b/.*00000.* row 1"):
+        deduplicate(tmp_path, write_corpus(tmp_path / "c", documents, 10), recipe())
 
 
 def test_the_ledger_adds_up_for_each_source(tmp_path: Path) -> None:
