@@ -81,6 +81,18 @@ def test_a_function_that_only_compiled_ones_call_is_kept_in_their_code(folder: P
     assert (first, second, stepped(folder)) == ("2 0", "2 1", "3 0")
 
 
+def test_such_a_function_makes_no_array(folder: Path) -> None:
+    """It counts no references, so nothing would free one."""
+    making = ADDED.replace("return number + STEP", "return np.empty(number).size")
+    kernels = "import numpy as np\n" + KERNELS.replace("number + STEP", "added(number)") + making
+    (folder / "kernels.py").write_text(kernels)
+
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        stepped(folder)
+
+    assert "No implementation of function Function(<built-in function empty>)" in failed.value.stderr
+
+
 def test_importing_compiles_nothing() -> None:
     reader = "pipeline_assets.corpus.readers.stackexchange"
     code = (
