@@ -27,6 +27,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 from pipeline_assets.corpus.readers.stackexchange.escapes import escaped, unescaped
 from pipeline_assets.corpus.readers.stackexchange.html_scan import UNTIDY, render
 from pipeline_assets.corpus.readers.stackexchange.markup_bytes import PADDING_BYTES, QUOTE
@@ -50,8 +51,12 @@ def body_texts(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[str]:
     starts, stops = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1])
     ends = np.empty(len(bounds), np.int64)
     out = np.empty(2 * int((stops - starts).sum()) + 2 * ROOM_BYTES, np.uint8)
-    done = written = 0
-    while (done := render(data, starts, stops, done, out, written, ends)) < len(bounds):
+    eights, done, written = eight_bytes_at_each(data), 0, 0
+    while True:
+        eights_out = eight_bytes_at_each(out, writeable=True)
+        done = render(data, eights, starts, stops, done, out, eights_out, written, ends)
+        if done == len(bounds):
+            break
         written = int(ends[:done].max(initial=0))
         out = np.concatenate([out, np.empty_like(out)])
     rendered = out[: ends.max(initial=0)].tobytes()

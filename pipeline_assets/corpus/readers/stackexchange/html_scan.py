@@ -9,6 +9,14 @@ import numpy as np
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
+from pipeline_assets.corpus.readers.stackexchange.eight_marks import (
+    Eights,
+    controls,
+    eight_times,
+    first_marked,
+    marks_of,
+    zeros,
+)
 from pipeline_assets.corpus.readers.stackexchange.html_references import reference
 from pipeline_assets.corpus.readers.stackexchange.html_tags import BR, CODE_TAG, PRE_TAG, close_tag, open_tag
 from pipeline_assets.corpus.readers.stackexchange.markup_bytes import NOT_CLEAR, QUOTE, end_of_tag, find, is_at, name_at
@@ -16,6 +24,7 @@ from pipeline_assets.corpus.readers.stackexchange.text_layout import (
     CODE,
     FLOW,
     NO_GAP,
+    NO_LINE_END,
     PAGE,
     PRE,
     ROOM_BYTES,
@@ -31,16 +40,20 @@ UNTIDY, FULL = -1, -2
 _NOTHING = -2
 _COMMENT, _COMMENT_END = map(tuple, (b"!--", b"--&gt;"))
 _AMPERSAND, _SLASH = b"&/"
-_IS_PLAIN = np.array([byte > 32 and byte not in (_AMPERSAND, QUOTE, 0xC2) for byte in range(256)])
+_EIGHT_SPACES, _EIGHT_AMPERSANDS, _EIGHT_C2S = map(eight_times, (32, _AMPERSAND, 0xC2))
+_EIGHT_FOURS = eight_times(QUOTE ^ _AMPERSAND)  # the bit in which these two differ
+_ONE_BYTE, _LAST_BYTE = np.uint64(8), np.uint64(0xFF << 56)
 
 
 @compiled
 def render(
     source: Bytes,
+    eights: Eights,
     starts: Integers,
     stops: Integers,
     first: int,
     out: Bytes,
+    eights_out: Eights,
     written: int,
     ends: Integers,
 ) -> int:
@@ -48,6 +61,7 @@ def render(
 
     Args:
         source: in which the bodies lie, see `markup_bytes`.
+        eights, eights_out: `eight_bytes_at_each` byte of the source, and of `out`.
         starts, stops: where.
         first: the body to begin with.
         written: bytes of `out` that are taken.
@@ -58,7 +72,7 @@ def render(
     page = np.zeros(1, PAGE)[0]
     for number in range(first, len(starts)):
         page.out = written
-        status = _render_body(source, starts[number], stops[number], out, page)
+        status = _render_body(source, eights, starts[number], stops[number], out, eights_out, page)
         if status == FULL:
             return number
         ends[number] = status
@@ -67,7 +81,7 @@ def render(
 
 
 @inner
-def _render_body(source: Bytes, at: int, stop: int, out: Bytes, page: Page) -> int:
+def _render_body(source: Bytes, eights: Eights, at: int, stop: int, out: Bytes, eights_out: Eights, page: Page) -> int:
     """Where its text ends in `out`; a negative status."""
     start_page(page)
     while at < stop:
@@ -89,7 +103,7 @@ def _render_body(source: Bytes, at: int, stop: int, out: Bytes, page: Page) -> i
             character(out, page, point if following == 0 else (0x1E << 6 - following & 0xFF) | point >> 6 * following)
             for later in range(following - 1, -1, -1):
                 put(out, page, 0x80 | point >> 6 * later & 0x3F)
-            at = _copy_plain(source, at, out, page)
+            at = _copy_plain(eights, at, eights_out, page)
     if page.mode == CODE:
         end_code(out, page)
     elif page.mode == PRE:
@@ -98,20 +112,38 @@ def _render_body(source: Bytes, at: int, stop: int, out: Bytes, page: Page) -> i
 
 
 @inner
-def _copy_plain(source: Bytes, at: int, out: Bytes, page: Page) -> int:
+def _copy_plain(eights: Eights, at: int, eights_out: Eights, page: Page) -> int:
     """Copies bytes that need no second look; where that ends."""
-    if page.gap != NO_GAP or page.mode != FLOW:
+    is_flow = page.mode == FLOW
+    is_in_line = page.gap == NO_GAP if is_flow else page.line_end == NO_LINE_END and not page.owes_space
+    if not is_in_line:
         return at
-    written, stop = page.out, at + len(out) - page.out - ROOM_BYTES
-    while at < stop:
-        byte = source[at]
-        if not _IS_PLAIN[byte] and (byte != 32 or not _IS_PLAIN[source[at + 1]]):
+    written, stop = page.out, len(eights_out) - ROOM_BYTES
+    while written < stop:
+        eight = eights[at]
+        marks = _not_plain_in_flow(eight) if is_flow else _not_plain_in_code(eight)
+        eights_out[written] = eight  # what is too much of it is written over
+        count = first_marked(marks) if marks else 8
+        at += count
+        written += count
+        if count < 7:
             break
-        out[written] = byte
-        written += 1
-        at += 1
     page.out = written
     return at
+
+
+@inner
+def _not_plain_in_code(eight: np.uint64) -> np.uint64:
+    """Marks `&`, the quote that ends the body, control characters."""
+    return marks_of(zeros((eight | _EIGHT_FOURS) ^ _EIGHT_AMPERSANDS) | controls(eight))
+
+
+@inner
+def _not_plain_in_flow(eight: np.uint64) -> np.uint64:
+    """Marks these, the first byte of a no-break space, and a space if what follows is marked or isn't known."""
+    spaces = zeros(eight ^ _EIGHT_SPACES)
+    marks = _not_plain_in_code(eight) | zeros(eight ^ _EIGHT_C2S)
+    return marks_of(marks | spaces & ((marks | spaces) >> _ONE_BYTE | _LAST_BYTE))
 
 
 @inner

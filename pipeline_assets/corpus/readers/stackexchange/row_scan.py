@@ -10,6 +10,14 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
+from pipeline_assets.corpus.readers.stackexchange.eight_marks import (
+    Eights,
+    controls,
+    eight_times,
+    first_marked,
+    marks_of,
+    zeros,
+)
 
 MORE, FULL, END, NO_ROW, BROKEN = range(5)
 START, STOP, POST_TYPE, POST_ID, PARENT_ID, STATE, COLUMNS = range(7)
@@ -32,16 +40,18 @@ def hash_of_name(name: bytes) -> int:
 
 
 HASH_START, HASH_FACTOR = np.uint64(hash_of_name(b"")), np.uint64(0x100000001B3)
-_IS_PLAIN = np.array([32 <= byte < 128 and byte not in b"\"&'<" for byte in range(256)])
+_EIGHT_LESS, _EIGHT_AMPERSANDS, _EIGHT_APOSTROPHES = map(eight_times, b"<&'")
+_EIGHT_FOURS = eight_times(_QUOTE ^ _AMPERSAND)  # the bit in which these two differ
 _TYPE_NAME, _ID_NAME, _PARENT_NAME = (np.uint64(hash_of_name(name)) for name in (b"PostTypeId", b"Id", b"ParentId"))
 
 
 @compiled
-def scan_rows(data: Bytes, at: int, rows: Integers) -> tuple[int, int, int]:
+def scan_rows(data: Bytes, eights: Eights, at: int, rows: Integers) -> tuple[int, int, int]:
     """Rows from a position on.
 
     Args:
         data: uint8, with PADDING at the end.
+        eights: `eight_bytes_at_each` byte of the data.
         at: where to begin, between rows.
         rows: int64, shape (any, COLUMNS), is filled: START and STOP of the attributes in `data`, from the first name to
             the last quote; POST_TYPE, POST_ID and PARENT_ID, NO_NUMBER where there is none; STATE: AS_DUMPED, that is
@@ -60,7 +70,7 @@ def scan_rows(data: Bytes, at: int, rows: Integers) -> tuple[int, int, int]:
         if not (data[at] == _LESS and data[at + 1] == 114 and data[at + 2] == 111 and data[at + 3] == 119):
             is_end = data[at] == _LESS and data[at + 1] == _SLASH
             return count, at, END if is_end else NO_ROW
-        end, why = _row(data, at + 4, size, rows[count], names)
+        end, why = _row(data, eights, at + 4, size, rows[count], names)
         if why != END:
             return count, at if why == MORE else end, why
         at = end
@@ -81,7 +91,7 @@ def _after_white(data: Bytes, at: int) -> int:
 
 
 @inner
-def _row(data: Bytes, at: int, size: int, row: Integers, names: Hashes) -> tuple[int, int]:
+def _row(data: Bytes, eights: Eights, at: int, size: int, row: Integers, names: Hashes) -> tuple[int, int]:
     """A row from behind its name: (behind it, END); (…, MORE); (where it is broken, BROKEN)."""
     row[START:] = NO_NUMBER
     row[STATE] = AS_DUMPED
@@ -101,7 +111,7 @@ def _row(data: Bytes, at: int, size: int, row: Integers, names: Hashes) -> tuple
             row[START] = first
         elif first - at != 1 or data[at] != _SPACE:
             row[STATE] = max(row[STATE], OTHERWISE)
-        at, why = _attribute(data, first, size, row, names, count)
+        at, why = _attribute(data, eights, first, size, row, names, count)
         if why != END:
             return at, why
         row[STOP] = at
@@ -109,7 +119,9 @@ def _row(data: Bytes, at: int, size: int, row: Integers, names: Hashes) -> tuple
 
 
 @inner
-def _attribute(data: Bytes, at: int, size: int, row: Integers, names: Hashes, count: int) -> tuple[int, int]:
+def _attribute(
+    data: Bytes, eights: Eights, at: int, size: int, row: Integers, names: Hashes, count: int
+) -> tuple[int, int]:
     """One attribute: (behind it, END); as `_row`."""
     first, name = at, HASH_START
     while 97 <= data[at] | 32 <= 122 or 48 <= data[at] <= 58 or data[at] in (45, 46, 95):
@@ -128,7 +140,7 @@ def _attribute(data: Bytes, at: int, size: int, row: Integers, names: Hashes, co
         if names[other] == name:
             return first, BROKEN
     names[count] = name
-    closing, why = _value(data, opening + 1, size, quote, row)
+    closing, why = _value(data, eights, opening + 1, size, quote, row)
     if why != END:
         return closing, why
     if name == _ID_NAME:
@@ -153,11 +165,14 @@ def _number(data: Bytes, at: int, stop: int) -> int:
 
 
 @inner
-def _value(data: Bytes, at: int, size: int, quote: int, row: Integers) -> tuple[int, int]:
+def _value(data: Bytes, eights: Eights, at: int, size: int, quote: int, row: Integers) -> tuple[int, int]:
     """A value: (where its closing quote is, END); as `_row`."""
     while True:
-        while _IS_PLAIN[data[at]]:
-            at += 1
+        marks = _not_plain(eights[at])
+        if marks == 0:
+            at += 8
+            continue
+        at += first_marked(marks)
         byte = data[at]
         if byte == quote:
             return at, END
@@ -169,13 +184,22 @@ def _value(data: Bytes, at: int, size: int, quote: int, row: Integers) -> tuple[
         elif byte == _LESS:
             return at, BROKEN
         elif byte >= 0x80:
-            at = _after_character(data, at, row)
+            while data[at] >= 0x80:
+                at = _after_character(data, at, row)
         else:
             if byte < 32:
                 if at >= size:
                     return at, MORE
                 row[STATE] = max(row[STATE], OTHERWISE if _is_white(byte) else FORBIDDEN)
             at += 1
+
+
+@inner
+def _not_plain(eight: np.uint64) -> np.uint64:
+    """Marks what needs a second look: quotes, `&`, `<`, what is no ASCII, control characters."""
+    quote_or_ampersand = zeros((eight | _EIGHT_FOURS) ^ _EIGHT_AMPERSANDS)
+    others = zeros(eight ^ _EIGHT_LESS) | zeros(eight ^ _EIGHT_APOSTROPHES)
+    return marks_of(eight | controls(eight) | quote_or_ampersand | others)
 
 
 @inner

@@ -7,6 +7,7 @@ from xml.parsers import expat
 
 import numpy as np
 
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 from pipeline_assets.corpus.readers.stackexchange.arrays import Integers
 from pipeline_assets.corpus.readers.stackexchange.escapes import escaped
 from pipeline_assets.corpus.readers.stackexchange.row_scan import (
@@ -65,8 +66,9 @@ class PostsXml:
         at, why = 0, FULL
         if self._state == "rows":
             view = np.frombuffer(data, np.uint8)
+            eights = eight_bytes_at_each(view)
             while why == FULL:
-                count, at, why = scan_rows(view, at, self._rows)
+                count, at, why = scan_rows(view, eights, at, self._rows)
                 if count:
                     yield data, self._rows[:count]
         data = data[at : -len(PADDING)]
@@ -124,5 +126,6 @@ def as_dumped(attributes: bytes) -> tuple[bytes, ScannedRows]:
     parser.Parse(b"<row " + attributes + b"/>", True)
     line = " ".join(f'{name}="{escaped(value)}"' for name, value in found.items()).encode()
     columns = np.empty((1, COLUMNS), np.int64)
-    scan_rows(np.frombuffer(b"<row " + line + b"/>" + PADDING, np.uint8), 0, columns)
+    row = np.frombuffer(b"<row " + line + b"/>" + PADDING, np.uint8)
+    scan_rows(row, eight_bytes_at_each(row), 0, columns)
     return line, columns[0]

@@ -17,7 +17,7 @@ MAX_TICKS = 100
 BULLET, NO_ITEM = -1, -2
 NO_GAP, SPACE, NEWLINE = range(3)
 FLOW, CODE, PRE = range(3)
-_AT_START, _NO_LINE_END, _LINE_END = range(3)
+_AT_START, NO_LINE_END, _LINE_END = range(3)
 
 PAGE = np.dtype(
     [
@@ -222,9 +222,9 @@ def character(out: Bytes, page: Page, byte: int) -> None:
             new_line(out, page, page.depth)
         if byte != 10:
             put(out, page, byte)
-            page.line_end = _NO_LINE_END
+            page.line_end = NO_LINE_END
         else:
-            page.line_end = _NO_LINE_END if page.line_end == _AT_START else _LINE_END
+            page.line_end = NO_LINE_END if page.line_end == _AT_START else _LINE_END
 
 
 @inner
