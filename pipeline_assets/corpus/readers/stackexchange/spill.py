@@ -124,7 +124,7 @@ class _Spill:
 
     def __init__(self, posts: PostsXml, folder: BuildFolder, stem: str, run_bytes: int) -> None:
         self._posts, self._folder, self._stem, self._run_bytes = posts, folder, stem, run_bytes
-        self._run, self._rows = Run(), 0
+        self._run, self._rows = Run(run_bytes), 0
         self._dropped: Counter[int] = Counter()
         self._files: list[OutputFile] = []
 
@@ -142,9 +142,7 @@ class _Spill:
         is_post = (keys > 0) & (rows[:, STATE] == AS_DUMPED)
         for place in np.flatnonzero(~is_post).tolist():
             self._add_other(data[rows[place, START] : rows[place, STOP]], rows[place], numbers[place : place + 1])
-        starts, stops = rows[is_post, START].tolist(), rows[is_post, STOP].tolist()
-        lines = [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        self._run.add(keys[is_post], numbers[is_post], lines)
+        self._run.add(keys[is_post], numbers[is_post], data, rows[is_post, START], rows[is_post, STOP])
 
     def _add_other(self, line: bytes, row: ScannedRows, number: NDArray[np.int64]) -> None:
         """A row that is no question or answer, or not as the dumps have them."""
@@ -158,12 +156,13 @@ class _Spill:
         key = _keys(row[None])
         if not reason and key[0] <= 0:
             reason = "missing_attribute: no number in Id, PostTypeId or ParentId"
-        self._run.add(NOT_A_THREAD + number if reason else key, number, [reason.encode() if reason else line])
+        if reason:
+            key, line = NOT_A_THREAD + number, reason.encode()
+        self._run.add(key, number, line, np.array([0]), np.array([len(line)]))
 
     def _write(self) -> None:
         if self._run.size:
             self._files.append(self._run.write(self._folder, f"{self._stem}-{len(self._files):05d}"))
-            self._run = Run()
 
     def close(self) -> Receipt:
         """All is written."""

@@ -175,6 +175,22 @@ def test_any_html_reads_as_the_reference_reads_it(html: str) -> None:
     assert rendered(html) == text_of(html)
 
 
+@pytest.mark.parametrize(
+    "piece", ["&amp;", "\u00a0", "©", "é", "  ", " &lt;", "\n", " \n", '"', "!", " !", "<br>", "�", ""]
+)
+def test_a_character_means_the_same_wherever_it_lies(piece: str) -> None:
+    """Text is read eight bytes at a time."""
+    for before in range(17):
+        line = f"{'x' * before}{piece}{'y' * (16 - before)}"
+        for html in (
+            f"<p>{line}</p>",
+            f"<p>Say <code>{line}</code></p>",
+            f"<pre><code>{line}\n{line}</code></pre>",
+            line,
+        ):
+            assert rendered(html) == text_of(html)
+
+
 @given(st.text())
 @settings(max_examples=200, deadline=None)
 def test_any_text_comes_back_from_a_code_block(text: str) -> None:

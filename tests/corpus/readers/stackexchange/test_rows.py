@@ -151,6 +151,20 @@ def test_a_question_that_lacks_something_is_rejected_with_its_answers_and_the_re
     ]
 
 
+def test_a_date_is_digits_and_signs_in_their_places(read: Read) -> None:
+    date = "2014-01-21T20:26:05"
+    wrong = [date[:-1], " " + date]
+    for place, character in enumerate(date):
+        others = "/:.³" if character.isdigit() else "/;0-:T".replace(character, "")
+        wrong += [date[:place] + other + date[place + 1 :] for other in others]
+    right = [date, date + ".383", "0000-00-00T00:00:00", "9999-99-99T99:99:99Z"]
+
+    outcomes = read(dump(*(question(number, CreationDate=each) for number, each in enumerate(wrong + right, 1))))
+
+    assert [each.row for each in outcomes if isinstance(each, Reject)] == list(range(len(wrong)))
+    assert [each.created_at for each in outcomes if isinstance(each, Document)] == right
+
+
 def test_a_question_needs_nothing_else(read_documents: ReadDocuments) -> None:
     [document] = read_documents(dump(question(1)))
 
