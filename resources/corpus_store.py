@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -14,12 +14,12 @@ from pipeline_assets.corpus.recipes.systems import KINDS, RECIPES, recipe_path
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.start_method import StartMethod, default_start_method
+from pipeline_assets.corpus.spine.settings import LOG_EVERY, START_METHOD, WORKERS, ZSTD_LEVEL, parse_start_method
 from pipeline_assets.corpus.spine.target import Target
 from resources.materialization import Preview, metadata_of
 
@@ -29,22 +29,9 @@ _POLL_S = 1.0
 R = TypeVar("R", bound=Recipe)
 
 
-def environment_setting(name: str, default: str) -> str:
-    """A CORPUSMILL_* variable, or the default where it is unset or empty."""
-    return dg.EnvVar(f"CORPUSMILL_{name}").get_value() or default
-
-
-def number_setting(name: str, default: int, at_least: int, at_most: int = 2**31) -> int:
-    """A CORPUSMILL_* variable that is a whole number.
-
-    Raises:
-        UsageError: it is none, or out of range.
-    """
-    value = environment_setting(name, str(default))
-    if not value.isdecimal() or not at_least <= int(value) <= at_most:
-        limits = f"from {at_least} to {at_most}" if at_most < 2**31 else f"of {at_least} or more"
-        raise UsageError(f"it is {value!r}", f"CORPUSMILL_{name}", f"set a whole number {limits}")
-    return int(value)
+def environment_setting(variable: str) -> str:
+    """What a variable holds; empty where it is unset."""
+    return dg.EnvVar(variable).get_value() or ""
 
 
 class CorpusStore(dg.ConfigurableResource):
@@ -68,7 +55,7 @@ class CorpusStore(dg.ConfigurableResource):
     @property
     def root(self) -> Path:
         """The data root, absolute."""
-        return Path(self.data_root or environment_setting("DATA", "data")).absolute()
+        return Path(self.data_root or environment_setting("CORPUSMILL_DATA") or "data").absolute()
 
     @property
     def engine(self) -> EngineSettings:
@@ -77,17 +64,16 @@ class CorpusStore(dg.ConfigurableResource):
         Raises:
             UsageError: a setting that is none.
         """
-        workers = number_setting("WORKERS", 2, at_least=0) if self.workers is None else self.workers
-        wanted, known = environment_setting("START_METHOD", default_start_method()), get_args(StartMethod)
-        method: StartMethod | None = next((name for name in known if name == wanted), None)
-        if method is None:
-            raise UsageError(f"it is {wanted!r}", "CORPUSMILL_START_METHOD", f"set one of {', '.join(known)}")
-        return EngineSettings(workers, method, number_setting("LOG_EVERY", 10, at_least=1))
+        return EngineSettings(
+            WORKERS.parse(environment_setting(WORKERS.variable)) if self.workers is None else self.workers,
+            parse_start_method(environment_setting(START_METHOD)),
+            LOG_EVERY.parse(environment_setting(LOG_EVERY.variable)),
+        )
 
     @property
     def zstd_level(self) -> int:
         """Compression of text shards."""
-        return number_setting("ZSTD_LEVEL", 3, at_least=1, at_most=22)
+        return ZSTD_LEVEL.parse(environment_setting(ZSTD_LEVEL.variable))
 
     def recipe(self, kind: type[R]) -> R:
         """The chosen recipe of a system, from the data root's recipes or the project's."""

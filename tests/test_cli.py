@@ -78,6 +78,15 @@ def test_a_run_says_what_it_built_and_what_was_there(corpusmill: Corpusmill, not
     assert [line.split()[0] for line in second.stdout.splitlines()[::2]] == ["current"] * 4
 
 
+def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
+    corpusmill: Corpusmill, demo_root: Path
+) -> None:
+    result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": "0"})
+
+    assert result.returncode == 2
+    assert only_line(result) == "CORPUSMILL_LOG_EVERY: it is '0'; set a whole number of 1 or more"
+
+
 def test_a_second_demo_builds_nothing(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("demo", "--data", demo_root)
 

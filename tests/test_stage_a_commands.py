@@ -340,6 +340,17 @@ class TestWrong:
         assert status == 2
         assert "this is a stage_a/raw; give normalised or filtered sources" in line
 
+    def test_a_filter_file_that_is_not_there_or_has_an_unknown_rule(
+        self, wrong: Callable[..., tuple[int, str]], typed: dict[str, Typed], work: Path
+    ) -> None:
+        (work / "misspelt.yaml").write_text("lenght: {min_words: 10}\n")
+
+        missing = wrong("filter", "--filters", "non.yaml", "--out-dir", "out")
+        misspelt = wrong("filter", "--filters", "misspelt.yaml", "--out-dir", "out")
+
+        assert missing == (2, "non.yaml: there is no such filter file; there are misspelt, web")
+        assert misspelt == (2, "misspelt.yaml: unknown key `lenght`; did you mean `length`?")
+
     def test_an_id_that_no_source_has(self, corpusmill: Corpusmill, typed: dict[str, Typed], work: Path) -> None:
         result = corpusmill("stage-a", "why", "nobody", "--data", work / "out")
 

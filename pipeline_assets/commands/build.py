@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,9 @@ def run(
 ) -> None:
     """Build what a recipe asks for."""
     from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
+    from pipeline_assets.corpus.spine.settings import check_settings
 
+    check_settings(os.environ)
     path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
     wanted = read_recipe(path)
     targets = wanted.targets()
@@ -101,8 +104,10 @@ def _number(count: object) -> str:
 @app.command(epilog="Example: corpusmill demo --data data/demo")
 def demo(data: Root = Path("data/demo"), workers: Workers = 2) -> None:
     """Build a small real corpus, offline."""
+    from pipeline_assets.corpus.spine.settings import check_settings
     from pipeline_assets.demo import run_demo
 
+    check_settings(os.environ)
     log_to_stderr()
     with going_on(f"corpusmill demo --data {data}"):
         run_demo(data, workers, PROJECT_RECIPES)

@@ -269,6 +269,7 @@ def filter_sources(
     replace: Replace = False,
 ) -> None:
     """Filter what was normalised in the same --out-dir."""
+    from pipeline_assets.corpus.filters.recipe import FilterRecipe
     from pipeline_assets.corpus.recipes.stage_a_inputs import NORMALIZED_DIR, write_recipe
     from pipeline_assets.corpus.recipes.stage_a_kinds import FILTERED
     from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -280,7 +281,8 @@ def filter_sources(
     if unknown or not there:
         what = f"{unknown[0]} is not normalised there" if unknown else "nothing is normalised there"
         raise UsageError(what, out_dir / NORMALIZED_DIR, f"there are: {', '.join(there) or 'none'}")
-    content = read_yaml(filters)
+    content = read_yaml(filters, "filter file")
+    FilterRecipe.of(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
     with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
         recipe, path = write_recipe(

@@ -51,7 +51,14 @@ def normalize_sources(
 
 
 def prepare(log_every: int, verbose: bool) -> None:
-    """Logging as the options say."""
+    """Logging as the options say, after a look at the settings that are none of them.
+
+    Raises:
+        UsageError: a variable that can't be used.
+    """
+    from pipeline_assets.corpus.spine.settings import check_settings
+
+    check_settings(os.environ)
     os.environ["CORPUSMILL_LOG_EVERY"] = str(log_every)
     log_to_stderr()
     if verbose:

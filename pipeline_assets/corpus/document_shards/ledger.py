@@ -20,6 +20,8 @@ def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
     if with_nul > _MAX_NUL_FRACTION * documents:
         what = f"{with_nul:,} of {documents:,} documents hold NUL characters, more than 1 %"
         raise InputError(what, where, "this is not text as it was published: pin another commit or source")
+    if not documents and not counts.get("rows"):
+        raise InputError("there is no row in its files", where, "give files that have some, or leave the source out")
     if not documents:
         raise InputError("no row passed the rules", where, fix)
 

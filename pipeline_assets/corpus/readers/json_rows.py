@@ -20,8 +20,8 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
     the last value counts.
 
     Raises:
-        InputError: the file is cut off (its last line has no newline and can't be read), or is one JSON value over many
-            lines.
+        InputError: the file is cut off or ends with NUL bytes (its last line has no newline and can't be read), or is
+            one JSON value over many lines.
     """
     is_first = piece.start == 0
     for place, line in lines:
@@ -32,8 +32,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
             if is_first:
                 _refuse_document(piece, line.lstrip())
             if not line.endswith(b"\n") and row.reason != "wrong_type":
-                what = f"its last line, at byte {place:,}, is cut off ({row.detail or row.reason})"
-                raise InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
+                raise _broken_off(piece, place, line, row)
         is_first = False
         yield place, row
 
@@ -49,6 +48,15 @@ def read_row(line: bytes) -> dict[str, Any] | Fault:
     except msgspec.DecodeError as error:
         return _has_lone_surrogate(line) or Fault("not_json", str(error))
     return row if isinstance(row, dict) else Fault("wrong_type", f"the line is {type(row).__name__}")
+
+
+def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:
+    """What to say of a last line that can't be read."""
+    if b"\0" in line:
+        what = f"from byte {place + line.index(0):,} on it holds NUL bytes, as a crash or a full disk leaves them"
+        return InputError(what, piece.file.path, "fetch or write the file again, or remove them")
+    what = f"its last line, at byte {place:,}, is cut off ({fault.detail or fault.reason})"
+    return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 
 
 def _refuse_document(piece: ByteRange, first_line: bytes) -> None:

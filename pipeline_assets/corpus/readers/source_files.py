@@ -55,18 +55,42 @@ def list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
 
     Raises:
         UsageError: a pattern that matches no file, or leads out of `root`; what matches is no file that can be named.
+        Obstacle: a folder that may not be read, whose files would be missing in silence.
     """
+    try:
+        return _list_files(root, patterns)
+    except PermissionError as error:
+        what = f"this folder can't be read ({error.strerror})"
+        raise Obstacle(what, error.filename or root, "give the right to read it, or narrow the pattern") from None
+
+
+def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
     names: set[str] = set()
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
         if os.path.isabs(pattern) or ".." in parts:
             raise UsageError(f"the pattern {pattern!r} leads out of it", root, "write patterns relative to this folder")
+        if "**" in parts:
+            _refuse_unreadable(root.joinpath(*parts[: parts.index("**")]))
         matches = [pattern] if (root / pattern).is_file() else glob.glob(pattern, root_dir=root, recursive=True)
         files = {PurePosixPath(match).as_posix() for match in matches if not (root / match).is_dir()}
         if not files:
             raise _no_match(root, pattern, bool(matches))
         names |= files
     return [_source_file(root, name) for name in sorted(names)]
+
+
+def _refuse_unreadable(folder: Path) -> None:
+    """
+    Raises:
+        PermissionError: a folder below may not be read. `glob` passes over it, as it does over hidden ones.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for _, folders, _ in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
 
 
 def byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:

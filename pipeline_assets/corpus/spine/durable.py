@@ -39,6 +39,8 @@ def explain(error: OSError, path: Path) -> InputError | None:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return Obstacle("no space is left on the disk", path, "free some and run the same command: it goes on")
+        case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
+            return Obstacle("reading is not allowed", path, "give read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return Obstacle("writing is not allowed", path, "give write permission or set CORPUSMILL_DATA elsewhere")
         case errno.ENOTDIR | errno.EEXIST:

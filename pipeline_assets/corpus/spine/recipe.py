@@ -27,6 +27,18 @@ class RecipePart(pydantic.BaseModel):
         return self.model_dump(mode="json")
 
     @classmethod
+    def of(cls, content: Mapping[str, object], where: object) -> Self:
+        """The section that a mapping says.
+
+        Raises:
+            UsageError: an unknown key (with the nearest known one), or a value out of range.
+        """
+        try:
+            return cls.model_validate(dict(content))
+        except pydantic.ValidationError as error:
+            raise _explain(error, cls, where) from None
+
+    @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
         """The section that `content` wrote down.
 
@@ -59,18 +71,6 @@ class Recipe(RecipePart):
         raise NotImplementedError
 
     @classmethod
-    def of(cls, content: Mapping[str, object], where: object) -> Self:
-        """The recipe that a mapping says.
-
-        Raises:
-            UsageError: an unknown key (with the nearest known one), or a value out of range.
-        """
-        try:
-            return cls.model_validate(dict(content))
-        except pydantic.ValidationError as error:
-            raise _explain(error, cls, where) from None
-
-    @classmethod
     def read(cls, path: Path) -> Self:
         """The recipe in a YAML file.
 
@@ -84,27 +84,29 @@ class Recipe(RecipePart):
         return recipe
 
 
-def read_yaml(path: Path) -> dict[str, object]:
+def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     """The mapping in a YAML file.
 
+    Args:
+        what: it should be.
     Raises:
         UsageError: no such file, or not a YAML mapping.
     """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except IsADirectoryError:
-        raise UsageError("this is a folder", path, "give a recipe file") from None
+        raise UsageError("this is a folder", path, f"give a {what} file") from None
     except FileNotFoundError:
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         nearest = difflib.get_close_matches(path.stem, known, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
-        raise UsageError("there is no such recipe", path, hint) from None
+        raise UsageError(f"there is no such {what}", path, hint) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
     if values is None:
-        raise UsageError("the file is empty", path, "write a recipe, or copy one from manifests/recipes")
+        raise UsageError("the file is empty", path, "write one: manifests/recipes and docs/filters.md have examples")
     if not isinstance(values, dict):
-        raise UsageError(f"a recipe is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
+        raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
     return values
 
 

@@ -43,9 +43,17 @@ def test_one_document_in_a_hundred_may_hold_nul_and_no_more() -> None:
     assert error.value.what == "2 of 199 documents hold NUL characters, more than 1 %"
 
 
-@pytest.mark.parametrize("counts", [{}, {"documents": 0, "rejected/no_text": 3}])
-def test_nothing_left_is_an_error_with_the_step_that_the_caller_names(counts: dict[str, int]) -> None:
+def test_files_without_a_row_are_an_error_of_their_own() -> None:
     with pytest.raises(InputError) as error:
-        check_documents(counts, "the source", "look at the rejects")
+        check_documents({}, "the source", "look at the rejects")
+
+    assert str(error.value) == (
+        "the source: there is no row in its files; give files that have some, or leave the source out"
+    )
+
+
+def test_nothing_left_is_an_error_with_the_step_that_the_caller_names() -> None:
+    with pytest.raises(InputError) as error:
+        check_documents({"rows": 3, "rejected/no_text": 3}, "the source", "look at the rejects")
 
     assert str(error.value) == "the source: no row passed the rules; look at the rejects"

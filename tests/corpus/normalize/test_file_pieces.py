@@ -109,8 +109,8 @@ def test_files_with_nothing_in_them_are_an_error(normalized: Normalized) -> None
     with pytest.raises(InputError) as error:
         normalized("notes", {"a.jsonl": "", "b.jsonl": "\n\n"}, columns=COLUMNS)
 
-    assert error.value.what == "no row passed the rules"
-    assert error.value.fix == "look at the rejects, or correct the source in the recipe"
+    assert error.value.what == "there is no row in its files"
+    assert error.value.fix == "give files that have some, or leave the source out"
 
 
 def test_text_files_are_documents_whole_or_by_paragraph(normalized: Normalized, documents_of: Read) -> None:

@@ -85,6 +85,16 @@ def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: S
     assert error.value.fix == "fetch or write the file again, or remove that line"
 
 
+@pytest.mark.parametrize(("line", "at"), [(bytes(4096), 9), (b'{"a": 2}' + bytes(10), 17), (b'{"a": "' + bytes(3), 16)])
+def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: int) -> None:
+    file = source(b'{"a": 1}\n' + line)
+
+    with pytest.raises(InputError) as error:
+        list(rows(file))
+
+    assert error.value.what == f"from byte {at} on it holds NUL bytes, as a crash or a full disk leaves them"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, list_files, open_source
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 
 @pytest.fixture
@@ -44,6 +44,29 @@ def test_a_file_that_two_patterns_match_is_listed_once(root: Path) -> None:
 
 def test_the_name_of_a_file_is_that_file_even_with_the_signs_of_a_pattern(root: Path) -> None:
     assert names(root, "notes [1].txt") == ["notes [1].txt"]
+
+
+@pytest.mark.parametrize("pattern", ["*", "**/*", "deep/er/*", "deep/**/*.jsonl"])
+def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
+    root: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = root if pattern == "*" else root / "deep" / "er"
+    scandir = os.scandir
+
+    def refuse(path: str | Path = ".") -> object:
+        if isinstance(path, str | Path) and Path(path).resolve() == closed.resolve():
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", lambda path: [entry.name for entry in os.scandir(path)])
+
+    with pytest.raises(Obstacle) as error:
+        list_files(root, [pattern])
+
+    assert str(error.value) == (
+        f"{closed}: this folder can't be read (Permission denied); give the right to read it, or narrow the pattern"
+    )
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,19 @@ def test_rejects_up_to_the_limit_are_allowed(take: Take, bad: int, limit: str) -
     assert snapshot.manifest.identity.counts["documents"] == 101 - bad
 
 
-@pytest.mark.parametrize("table", [pages(20), pages(0)], ids=["all dropped", "no rows"])
-def test_a_snapshot_of_no_document_is_an_error(take: Take, table: pa.Table) -> None:
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pages(20), "no row passed the rules; loosen `rules` or `language` in the recipe"),
+        (pages(0), "there is no row in its files; give files that have some, or leave the source out"),
+    ],
+    ids=["all dropped", "no rows"],
+)
+def test_a_snapshot_of_no_document_is_an_error(take: Take, table: pa.Table, words: str) -> None:
     with pytest.raises(InputError) as error:
         take({"a.parquet": table}, rules=["int_score >= 5"])
 
-    assert str(error.value) == "maker/pages: no row passed the rules; loosen `rules` or `language` in the recipe"
+    assert str(error.value) == f"maker/pages: {words}"
 
 
 def test_files_without_rows_add_nothing_to_those_with_rows(take: Take, documents_of: Read) -> None:

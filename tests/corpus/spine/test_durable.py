@@ -1,6 +1,7 @@
 """Durable files: whole under their own name, or not there."""
 
 import errno
+import os
 import hashlib
 import itertools
 import subprocess
@@ -167,6 +168,14 @@ def test_a_forbidden_folder_is_explained(path: Path, number: int) -> None:
     error = explain(OSError(number, "denied"), path)
 
     assert str(error) == f"{path}: writing is not allowed; give write permission or set CORPUSMILL_DATA elsewhere"
+
+
+def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.R_OK)
+
+    error = explain(OSError(errno.EACCES, "denied"), path)
+
+    assert str(error) == f"{path}: reading is not allowed; give read permission"
 
 
 @pytest.mark.parametrize("number", [errno.ENOTDIR, errno.EEXIST])

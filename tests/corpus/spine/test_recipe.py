@@ -236,7 +236,10 @@ def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_recipe(path: Path, text: str) -> None:
     error = refusal(path, text)
 
-    assert (error.what, error.fix) == ("the file is empty", "write a recipe, or copy one from manifests/recipes")
+    assert (error.what, error.fix) == (
+        "the file is empty",
+        "write one: manifests/recipes and docs/filters.md have examples",
+    )
 
 
 def test_a_copy_of_a_recipe_that_kept_its_name_is_refused(path: Path) -> None:
