@@ -149,6 +149,16 @@ def test_a_command_says_what_came_out_of_each_source(typed: dict[str, Typed]) ->
     assert "80 rows in = 52 documents + 28 dropped (int_score >= 3)" in typed["hf-stream"].stdout
 
 
+def test_progress_names_the_source_that_is_built(typed: dict[str, Typed]) -> None:
+    for command, beginnings in {
+        "hf-stream": ["plan fineweb-edu: ", "fetch fineweb-edu: ", "normalize fineweb-edu: ", "publish fineweb-edu: "],
+        "ingest-stackexchange": [f"{step} {site}: " for site in SITES for step in ("hash", "spill", "normalize")],
+        "filter": ["filter notes: ", "filter wikipedia: "],
+    }.items():
+        lines = [line.partition(" ")[2] for line in typed[command].stderr.splitlines()]
+        assert [one for one in beginnings if not any(line.startswith(one) for line in lines)] == []
+
+
 def test_the_recipe_that_ran_and_the_groups_manifest_are_written(typed: dict[str, Typed], work: Path) -> None:
     recipe = (work / "out" / "recipes" / "wikipedia.yaml").read_text(encoding="utf-8")
     group = work / "out" / "stage_a" / "normalized" / "wikipedia.manifest.json"
@@ -370,5 +380,5 @@ def test_the_same_command_again_builds_nothing(
     )
 
     assert again.returncode == 0, again.stderr
-    assert "normalize:" not in again.stderr
+    assert "normalize wikipedia" not in again.stderr
     assert "24 documents" in again.stdout

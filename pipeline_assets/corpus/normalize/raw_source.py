@@ -11,6 +11,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, as_proven
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, log_plan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.progress import Progress
@@ -26,18 +27,19 @@ def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, fetch_threads: int, log_ev
         InputError: from the hub.
     """
     plan = plan_snapshot(hub, recipe, 0, fetch_threads, log_every_s)
-    log_plan(plan)
+    log_plan(plan, recipe.source)
     fetch_pieces(hub, recipe, plan, fetch_threads, log_every_s)
     inputs = hub_inputs(recipe, plan)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     return Content([], counts, {"dumps": plan.dumps()}, outside=inputs)
 
 
-def raw_of_folder(source: SourceFolder, root: Path, threads: int, log_every_s: float) -> Content:
+def raw_of_folder(source: SourceFolder, root: Path, settings: EngineSettings) -> Content:
     """The files of a folder, hashed.
 
     Args:
         root: data root, below which the folder may lie.
+        settings: as many files are read at a time as there are workers.
 
     Raises:
         UsageError: no such folder, or a pattern that matches no file.
@@ -46,7 +48,7 @@ def raw_of_folder(source: SourceFolder, root: Path, threads: int, log_every_s: f
     folder = source.below(root)
     files = folder.files()
     provenance = as_provenance(folder, files, root.absolute())
-    digests = _digests(files, threads, log_every_s)
+    digests = _digests(files, settings)
     again = folder.files()
     if again != files or as_provenance(folder, again, root.absolute()) != provenance:
         raise Obstacle("files changed while they were hashed", folder.path, "let nothing write there, run again")
@@ -58,11 +60,11 @@ def raw_of_folder(source: SourceFolder, root: Path, threads: int, log_every_s: f
     return Content([], counts, {}, outside=inputs, provenance=provenance)
 
 
-def _digests(files: Sequence[SourceFile], threads: int, log_every_s: float) -> list[str]:
-    progress = Progress("hash", sum(file.bytes for file in files), "bytes", log_every_s)
-
+def _digests(files: Sequence[SourceFile], settings: EngineSettings) -> list[str]:
+    size = sum(file.bytes for file in files)
+    progress = Progress(settings.title("hash"), size, "bytes", settings.log_every_s)
     digests = []
-    pool = ThreadPoolExecutor(max(threads, 1))
+    pool = ThreadPoolExecutor(max(settings.workers, 1))
     try:
         for file, digest in zip(files, pool.map(_digest, files), strict=True):
             digests.append(digest)

@@ -1,7 +1,7 @@
 """Kinds of artifacts: which stage makes one, and how. Assets build by them, and so does a rebuild from a manifest."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,6 +39,10 @@ class RunSettings:
         if self.hub is None:
             raise ValueError(f"{what} is read from a hub, and the run settings have none")
         return self.hub
+
+    def naming(self, target: Target) -> "RunSettings":
+        """The same, with the target's partition named in progress lines."""
+        return replace(self, engine=replace(self.engine, subject=target.partition or ""))
 
     def provenance(self) -> Mapping[str, Any]:
         """What a manifest records of them."""
@@ -93,9 +97,8 @@ def by_files(make: Make) -> Build:
     """Builds artifacts that hold files: `make` writes them into the building folder."""
 
     def build(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
-        return target.build(
-            root, lambda building: make(building, target, root, settings), replace, settings.provenance()
-        )
+        named = settings.naming(target)
+        return target.build(root, lambda building: make(building, target, root, named), replace, named.provenance())
 
     return build
 

@@ -35,16 +35,15 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
     """Seals what a source is made of; nothing but its manifest is written."""
     if target.state(root)[0] == "current":
         return open_artifact(root / target.folder)
-    stopwatch, log_every_s = Stopwatch(), settings.engine.log_every_s
+    stopwatch = Stopwatch()
     if target.outside is None:
         source, shard_text_bytes = source_of(target.recipe)
         assert isinstance(source, HubSource)
-        content = raw_of_hub(
-            settings.hub_for("this source"), source.snapshot(shard_text_bytes), settings.fetch_threads, log_every_s
-        )
+        hub, snapshot = settings.hub_for("this source"), source.snapshot(shard_text_bytes)
+        content = raw_of_hub(hub, snapshot, settings.fetch_threads, settings.engine.log_every_s)
     else:
         assert isinstance(target.outside, SourceFolder)
-        content = raw_of_folder(target.outside, root, settings.engine.workers, log_every_s)
+        content = raw_of_folder(target.outside, root, settings.naming(target).engine)
     return target.seal_members(root, content, settings.provenance(), stopwatch, replace)
 
 

@@ -79,7 +79,7 @@ def fetch_pieces(
     """Every piece with its bytes in the cache, in the plan's order; files of which every row group is wanted are
     hashed.
     """
-    progress = Progress("fetch", len(plan.pieces), "row groups", log_every_s)
+    progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
     def fetch(request: FileRequest) -> list[LocalPiece]:
         tail = plan.tails[request.file.path].spans

@@ -77,7 +77,8 @@ class FooterReader:
         now = time.monotonic()
         if now - self._spoke >= self._log_every_s:
             self._spoke = now
-            logger.info("footers: %d files, %.1f MB fetched", len(self.tails), self._hub.traffic.bytes / 1e6)
+            fetched = self._hub.traffic.bytes / 1e6
+            logger.info("footers %s: %d files, %.1f MB fetched", self._recipe.source, len(self.tails), fetched)
         return groups
 
     def _read(self, file: HubFile) -> tuple[Tail, list[RowGroup]]:

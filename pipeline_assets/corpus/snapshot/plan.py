@@ -106,11 +106,12 @@ def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any
     return inputs
 
 
-def log_plan(plan: SnapshotPlan) -> None:
+def log_plan(plan: SnapshotPlan, source: str) -> None:
     """What will be read, and how it lies over the dumps."""
     size = sum(piece.group.stop - piece.group.start for piece in plan.pieces)
     logger.info(
-        "plan: %d of %d files, %d row groups, %d rows, %.1f MB",
+        "plan %s: %d of %d files, %d row groups, %d rows, %.1f MB",
+        source,
         plan.files,
         len(plan.listing),
         len(plan.pieces),
@@ -119,7 +120,8 @@ def log_plan(plan: SnapshotPlan) -> None:
     )
     for dump, share in plan.dumps().items():
         logger.info(
-            "plan: %s: %d row groups, %.1f %% of the rows",
+            "plan %s: %s: %d row groups, %.1f %% of the rows",
+            source,
             dump,
             share["row_groups"],
             100 * share["rows"] / max(plan.rows, 1),

@@ -47,7 +47,7 @@ def take_snapshot(
     """
     laps = Laps(lambda: hub.traffic.bytes)
     plan = plan_snapshot(hub, recipe, token_budget, settings.fetch_threads, settings.engine.log_every_s)
-    log_plan(plan)
+    log_plan(plan, recipe.source)
     forecast = forecast_snapshot(plan, recipe, bytes_to_fetch(hub, recipe, plan), settings.record)
     laps.end("plan")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, settings.engine.log_every_s)

@@ -41,11 +41,17 @@ class EngineSettings:
         workers: worker processes; 0 runs in this process, where a row that kills its worker kills the build.
         start_method: how workers start, see `StartMethod`.
         log_every_s: seconds between progress lines.
+        subject: what is built, named in progress lines; empty where there is one thing only.
     """
 
     workers: int = 0
     start_method: StartMethod = field(default_factory=default_start_method)
     log_every_s: float = 10.0
+    subject: str = ""
+
+    def title(self, stage: str) -> str:
+        """How progress lines call the work of a stage."""
+        return f"{stage} {self.subject}".rstrip()
 
 
 class RunStage(Protocol[S_contra]):
@@ -103,8 +109,8 @@ def _run(
     finished = {shard.name: receipt for shard in shards if (receipt := folder.receipt(stage, shard.name)) is not None}
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
-        logger.info("%s: %d of %d shards were finished before", stage, len(finished), len(shards))
-    progress = Progress(stage, len(shards), "shards", settings.log_every_s)
+        logger.info("%s: %d of %d shards were finished before", settings.title(stage), len(finished), len(shards))
+    progress = Progress(settings.title(stage), len(shards), "shards", settings.log_every_s)
     fresh = run_missing(stage, missing, folder)
     try:
         for shard in shards:

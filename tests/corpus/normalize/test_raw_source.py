@@ -19,6 +19,7 @@ from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.target import Content
 
@@ -34,7 +35,7 @@ def source(tmp_path: Path) -> SourceFolder:
 
 
 def raw(source: SourceFolder, threads: int = 0) -> Content:
-    return raw_of_folder(source, Path("/data"), threads, log_every_s=60)
+    return raw_of_folder(source, Path("/data"), EngineSettings(threads, log_every_s=60))
 
 
 def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:

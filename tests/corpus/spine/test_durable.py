@@ -1,9 +1,9 @@
 """Durable files: whole under their own name, or not there."""
 
 import errno
-import os
 import hashlib
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
