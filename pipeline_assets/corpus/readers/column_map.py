@@ -4,7 +4,11 @@ from pipeline_assets.corpus.spine.recipe import RecipePart
 
 
 class ColumnMap(RecipePart):
-    """Which source column is which field of a Document; None where the source has none."""
+    """Which source column is which field of a Document; None where the source has none.
+
+    A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
+    columns of text, id and date leave `meta`, all others stay there.
+    """
 
     text: str
     id: str | None
@@ -13,9 +17,6 @@ class ColumnMap(RecipePart):
 
 class LicensedColumns(ColumnMap):
     """The same for sources whose rows may say their own licence.
-
-    A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
-    columns of text, id and date leave `meta`, all others stay there.
 
     Attributes:
         id: text or whole numbers; a row without one gets a derived id.

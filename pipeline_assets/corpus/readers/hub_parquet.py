@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -153,9 +154,9 @@ def row_groups(
         UsageError: there is no such text column (names those present).
     """
     metadata = footer.metadata
-    names = metadata.schema.to_arrow_schema().names
-    if text_column not in names:
-        what = f"there is no column `{text_column}`; it has {', '.join(names)}"
+    schema = metadata.schema.to_arrow_schema()
+    if not has_column(schema, text_column):
+        what = f"there is no column `{text_column}`; it has {', '.join(column_paths(schema))}"
         raise UsageError(what, where, "set `columns.text` in the recipe to the column that holds the text")
     groups, first_row = [], 0
     shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
@@ -93,20 +94,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
 
 def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile) -> None:
     for field, name in columns:
-        if name is not None and not _has_column(schema, name):
-            what = f"there is no column `{name}`; it has {', '.join(_paths(schema))}"
+        if name is not None and not has_column(schema, name):
+            what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
             fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
             raise UsageError(what, file.path, fix)
-
-
-def _has_column(schema: pa.Schema, name: str) -> bool:
-    return name in schema.names or name in _paths(schema)
-
-
-def _paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
-    """Names of all columns, those inside structs with their path."""
-    for field in schema:
-        if pa.types.is_struct(field.type):
-            yield from _paths(field.type, f"{above}{field.name}.")
-        else:
-            yield above + field.name

@@ -5,12 +5,12 @@ from typing import Any
 
 from pipeline_assets.corpus.document import DeriveId, Document, derived_doc_id
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.column_paths import find_column
 from pipeline_assets.corpus.readers.row_faults import Fault, text_fault
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.rejects import Reject
 
 _DATES = (str, int, float, datetime.datetime, datetime.date)
-_Found = tuple[dict[str, Any], str]
 
 
 class SourceLabels(RecipePart):
@@ -40,7 +40,7 @@ class RowMap:
         Args:
             place: of the row in its file.
         """
-        found = {field: _find(row, name) for field, name in self._columns}
+        found = {field: find_column(row, name) for field, name in self._columns}
         values = {field: at[0][at[1]] for field, at in found.items() if at is not None}
         if "text" not in values:
             detail = f"no such column; there are {', '.join(list(row)[:8]) or 'none'}"
@@ -76,19 +76,6 @@ def local_doc_id(source: str, text: str) -> str:
     split. File names have no part in it: a file that is renamed, split or compressed keeps its ids.
     """
     return derived_doc_id("local", source, "", text)
-
-
-def _find(row: dict[str, Any], name: str) -> _Found | None:
-    """(the object that holds the column, its key there); None if the row has no such column."""
-    if name in row:
-        return row, name
-    holder: Any = row
-    *path, key = name.split(".")
-    for part in path:
-        holder = holder.get(part)
-        if not isinstance(holder, dict):
-            return None
-    return (holder, key) if key in holder else None
 
 
 def _id(value: Any) -> Any:

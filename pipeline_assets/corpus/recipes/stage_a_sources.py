@@ -42,11 +42,7 @@ class SourceSection(RecipePart):
 
 
 class HubSource(SourceSection, HubRows):
-    """Rows of a hub dataset at a commit: all, or a sample drawn by row group.
-
-    Attributes:
-        columns: text, id and date are columns of the files themselves; the licence may lie in a nested one.
-    """
+    """Rows of a hub dataset at a commit: all, or a sample drawn by row group."""
 
     kind: Literal["hub"]
     columns: LicensedColumns

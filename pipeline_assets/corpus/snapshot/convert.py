@@ -11,6 +11,7 @@ from pipeline_assets.corpus.document import Document, derived_doc_id
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.filters.column_rules import first_failed
 from pipeline_assets.corpus.formats.arrow import mask
+from pipeline_assets.corpus.readers.column_paths import take_column
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
 from pipeline_assets.corpus.readers.row_faults import text_fault
@@ -112,9 +113,9 @@ def _write_documents(batch: RowBatch, recipe: SnapshotRecipe, writer: ShardWrite
     columns, rows, file = recipe.columns, batch.rows, batch.file
     values = {name: column_values(batch.columns.column(name)) for name in batch.columns.schema.names}
     damaged = faulty_rows(list(values.values()))
-    texts = values.pop(columns.text)
-    ids = values.pop(columns.id) if columns.id is not None else [None] * len(rows)
-    created = values.pop(columns.created_at) if columns.created_at is not None else [None] * len(rows)
+    texts = take_column(values, columns.text)
+    ids = take_column(values, columns.id) if columns.id is not None else [None] * len(rows)
+    created = take_column(values, columns.created_at) if columns.created_at is not None else [None] * len(rows)
     values |= {"source_file": [file] * len(rows), "source_row": list(rows)}
     documents: list[Document] = []
     metas = zip(*values.values(), strict=True)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
+
+from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -85,24 +88,24 @@ class FooterReader:
         recipe = self._recipe
         where = f"{recipe.dataset}@{recipe.revision}:{file.path}"
         footer = read_footer(self._hub, recipe.dataset, recipe.revision, file)
-        names = footer.metadata.schema.to_arrow_schema().names
-        _check_columns(names, recipe, where)
-        filtered = [rule.column for rule in recipe.row_rules(names)]
+        schema = footer.metadata.schema.to_arrow_schema()
+        _check_columns(schema, recipe, where)
+        filtered = [rule.column for rule in recipe.row_rules(schema.names)]
         groups = row_groups(footer, file, recipe.columns.text, where, filtered)
-        return Tail(footer.spans, footer.metadata.num_row_groups, tuple(names)), groups
+        return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
 
 
-def _check_columns(names: Sequence[str], recipe: SnapshotRecipe, where: str) -> None:
+def _check_columns(schema: pa.Schema, recipe: SnapshotRecipe, where: str) -> None:
     """
     Raises:
         UsageError: no such column for the id, the date or a rule (names those present).
     """
     columns = recipe.columns
-    wanted = [
-        (columns.id, "set `columns.id` in the recipe to one that is there, or to null"),
-        (columns.created_at, "set `columns.created_at` in the recipe to one that is there, or to null"),
-        *((rule.column, f"correct the rule `{rule.text}` in the recipe") for rule in recipe.parsed_rules()),
-    ]
-    for column, fix in wanted:
-        if column is not None and column not in names:
-            raise UsageError(f"there is no column `{column}`; it has {', '.join(names)}", where, fix)
+    for field, column in (("id", columns.id), ("created_at", columns.created_at)):
+        if column is not None and not has_column(schema, column):
+            what = f"there is no column `{column}`; it has {', '.join(column_paths(schema))}"
+            raise UsageError(what, where, f"set `columns.{field}` in the recipe to one that is there, or to null")
+    for rule in recipe.parsed_rules():
+        if rule.column not in schema.names:
+            what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
+            raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")

@@ -110,6 +110,23 @@ def test_a_row_says_its_own_licence_in_a_column_that_may_be_nested(
     ]
 
 
+def test_text_id_and_date_may_lie_in_nested_columns_and_leave_the_rest_in_meta(
+    hub_source: Normalized, documents_of: Read
+) -> None:
+    content = [{"body": f"Text {number}.", "key": f"k{number}", "lines": number} for number in range(2)]
+    table = pa.table({"content": [*content, None], "meta": [{"at": {"date": "2024-01-02"}}] * 3})
+    columns = {"text": "content.body", "id": "content.key", "created_at": "meta.at.date", "license": None}
+
+    found = hub_source({"data/a.parquet": table}, columns=columns)
+
+    assert [(one["doc_id"], one["text"], one["created_at"]) for one in documents_of(found)] == [
+        ("k0", "Text 0.", "2024-01-02"),
+        ("k1", "Text 1.", "2024-01-02"),
+    ]
+    assert [one["meta"]["content"] for one in documents_of(found)] == [{"lines": 0}, {"lines": 1}]  # type: ignore[index]
+    assert ledger(found)["rejected"] == {"no_text": 1}
+
+
 @pytest.mark.parametrize(
     ("field", "column", "fix"),
     [

@@ -221,6 +221,19 @@ def columns(created_at: str | None = None, id: str | None = "id") -> dict[str, s
     return {"text": "text", "id": id, "created_at": created_at}
 
 
+def test_text_and_id_may_lie_in_nested_columns(take: Take, documents_of: Read) -> None:
+    content = [{"body": "One.", "key": "k0", "lines": 1}, {"body": "Two.", "key": "k1", "lines": 2}, None]
+
+    snapshot = take(
+        {"a.parquet": pa.table({"content": content})},
+        columns={"text": "content.body", "id": "content.key", "created_at": None},
+        max_reject_fraction="1",
+    )
+
+    assert [(one["doc_id"], one["text"]) for one in documents_of(snapshot)] == [("k0", "One."), ("k1", "Two.")]
+    assert [one["meta"]["content"] for one in documents_of(snapshot)] == [{"lines": 1}, {"lines": 2}]  # type: ignore[index]
+
+
 @pytest.mark.parametrize(("field", "column"), [("id", "uuid"), ("created_at", "date")])
 def test_a_column_that_the_recipe_names_and_no_file_has_is_an_error(take: Take, field: str, column: str) -> None:
     with pytest.raises(InputError) as error:
