@@ -136,12 +136,17 @@ def _is_waiting(context: dg.AssetExecutionContext, target: Target, store: Corpus
 
 
 def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[StageARecipe, Source]:
-    """The recipe, and its source that the partition names."""
+    """The recipe, and its source that the partition names. Partitions are those of all recipes of the data root."""
     recipe = store.recipe(StageARecipe)
-    source = recipe.source(context.partition_key) if context.has_partition_key else None
+    key = context.partition_key if context.has_partition_key else None
+    source = recipe.source(key) if key is not None else None
     if source is None:
         names = ", ".join(source.source for source in recipe.sources)
-        raise dg.Failure(description=f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
+        what = f"choose a partition of recipe {recipe.name}: {names}"
+        others = [other.name for other in store.recipes(StageARecipe) if key is not None and other.source(key)]
+        if others:
+            what += f"; {key} is a source of {', '.join(others)}: to build it, set stage_a_recipe in the launchpad"
+        raise dg.Failure(description=what, allow_retries=False)
     return recipe, source
 
 

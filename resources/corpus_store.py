@@ -1,7 +1,8 @@
 """The store: artifacts and recipes on this machine, built in turn and shown as materialisations."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,6 +80,15 @@ class CorpusStore(dg.ConfigurableResource):
         """The chosen recipe of a system, from the data root's recipes or the project's."""
         system = next(name for name, known in RECIPES.items() if known is kind)
         return kind.read(recipe_path(self._recipe_name(system), [self.root / "recipes", PROJECT_RECIPES]))
+
+    def recipes(self, kind: type[R]) -> Iterator[R]:
+        """Every recipe of a system that can be chosen by name, and can be read."""
+        paths = {
+            path.stem: path for folder in (PROJECT_RECIPES, self.root / "recipes") for path in folder.glob("*.yaml")
+        }
+        for _, path in sorted(paths.items()):
+            with contextlib.suppress(InputError):
+                yield kind.read(path)
 
     def open(self, target: Target) -> Artifact:
         """A sealed artifact of the store."""

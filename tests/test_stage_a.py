@@ -261,3 +261,24 @@ def test_a_source_that_is_no_partition_of_the_recipe_names_those_that_are(source
         })  # fmt: skip
 
     assert failure.value.description == f"choose a partition of recipe mixed: {', '.join(SOURCES)}"
+
+
+def test_a_source_of_another_recipe_names_the_recipes_that_have_it(root: Path) -> None:
+    for name in ("first", "second"):
+        path = write_recipe(root, "0" * 40, lambda content: content["sources"][-1].update(source="diaries"), name)
+        assert StageARecipe.read(path).source("diaries") is not None
+    (root / "recipes" / "broken.yaml").write_text("system: stage_a\n")
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["diaries"])
+    store = CorpusStore(data_root=str(root), stage_a_recipe="mixed")
+
+    with pytest.raises(dg.Failure) as failure:
+        dg.materialize([stage_a.raw], partition_key="diaries", instance=instance, resources={
+            "store": store, "hub": Hub(endpoint=NOWHERE),
+        })  # fmt: skip
+
+    assert failure.value.description == (
+        f"choose a partition of recipe mixed: {', '.join(SOURCES)}; "
+        "diaries is a source of first, second: to build it, set stage_a_recipe in the launchpad"
+    )
+    assert not (root / "stage_a").exists()
