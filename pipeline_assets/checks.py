@@ -11,6 +11,7 @@ from pipeline_assets.corpus.spine.target import Target
 from resources.corpus_store import CorpusStore
 
 Judge = Callable[[Artifact], Verdict]
+APPLIES = "applies"
 TargetsOf = Callable[[CorpusStore], list[Target]]
 
 
@@ -49,11 +50,13 @@ def check_of(
             f"{target.partition}: {verdict.because}" if target.partition else verdict.because
             for target, verdict in verdicts
         ]
-        numbers = {
+        numbers: dict[str, int | float | str] = {
             name if target.partition is None else f"{target.partition}_{name}": value
             for target, verdict in verdicts
             for name, value in verdict.numbers.items()
         }
+        if verdicts and not any(verdict.applies for _, verdict in verdicts):
+            numbers[APPLIES] = False
         return dg.AssetCheckResult(
             passed=all(verdict.holds for _, verdict in verdicts),
             severity=severity,

@@ -11,6 +11,7 @@ import dagster as dg
 import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
+from pipeline_assets.checks import APPLIES
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
@@ -157,4 +158,5 @@ def _materialize(
             evaluation.description or "",
         )
         for evaluation in result.get_asset_check_evaluations()
+        if APPLIES not in evaluation.metadata
     )

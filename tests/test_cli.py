@@ -67,14 +67,16 @@ def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpu
 
 
 def test_a_run_says_what_it_built_and_what_was_there(corpusmill: Corpusmill, notes_root: Path) -> None:
-    for step in ("filtered", "report"):
+    for step in ("normalized", "filtered", "report"):
         shutil.rmtree(notes_root / "stage_a" / "mixed" / step)
 
     first = corpusmill("run", "mixed", "--data", notes_root)
     second = corpusmill("run", "mixed", "--data", notes_root)
 
     assert first.returncode == second.returncode == 0, first.stderr
-    assert [line.split()[0] for line in first.stdout.splitlines()[::2]] == ["current", "current", "built", "built"]
+    assert [line.split()[0] for line in first.stdout.splitlines()[::2]] == ["current", "built", "built", "built"]
+    assert "check mixed/notes: ledger_adds_up: passed" in first.stderr
+    assert "pages_add_up" not in first.stderr, "it says nothing of what is no Wikipedia extraction"
     assert [line.split()[0] for line in second.stdout.splitlines()[::2]] == ["current"] * 4
 
 

@@ -39,7 +39,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.target import Content
 
-REPORT_STAGE = StageVersion("report", 1)
+REPORT_STAGE = StageVersion("report", 2)
 REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400

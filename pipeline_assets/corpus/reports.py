@@ -19,6 +19,8 @@ font-variant-numeric: tabular-nums } figure { display: inline-block; margin: .4r
 .share { display: inline-block; height: .6rem; background: #4f5bd5 } .bar { fill: #4f5bd5 }
 svg text { font-size: 11px; fill: #5a6275 }
 pre { white-space: pre-wrap; background: #f5f6fa; padding: .5rem; margin: 0; max-height: 8rem; overflow: auto }
+.examples { table-layout: fixed; width: 100% } .examples th:last-child { width: 45% }
+td, pre { overflow-wrap: anywhere } figure { max-width: 100%; overflow-x: auto }
 .unknown { color: #b3261e; font-weight: 600 } .note { color: #5a6275 }
 """
 _BAR_WIDTH, _PLOT_HEIGHT, _LABEL_HEIGHT = 34, 120, 30
@@ -144,17 +146,22 @@ def _ledger(ledger: SourceLedger) -> str:
         for reason, found in ledger.examples.items()
         for example in found
     ]
-    shown = _table(["reason", "document", "measured", "text"], examples, numbers_from=4) if examples else ""
+    shown = (
+        _table(["reason", "document", "measured", "text"], examples, numbers_from=4, kind="examples")
+        if examples
+        else ""
+    )
     return f"<h2>{_text(ledger.source)}: {_text(ledger.step)}</h2>" + _table(["rows", "count"], rows) + shown
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1, kind: str = "") -> str:
     def line(cells: Sequence[str], tag: str) -> str:
         kinds = ("" if place < numbers_from else " class='number'" for place in range(len(cells)))
         return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return f"<table><tr>{line(head, 'th')}</tr>{body}</table>"
+    style = f" class='{kind}'" if kind else ""
+    return f"<table{style}><tr>{line(head, 'th')}</tr>{body}</table>"
 
 
 def _text(text: str) -> str:

@@ -99,5 +99,13 @@ def test_the_page_loads_nothing(page: str) -> None:
     assert "@import" not in page
 
 
+def test_long_ids_and_words_are_broken_where_the_table_of_examples_ends(page: str) -> None:
+    style = page.partition("<style>")[2].partition("</style>")[0]
+
+    assert "<table class='examples'>" in page
+    assert ".examples { table-layout: fixed; width: 100% }" in style
+    assert "td, pre { overflow-wrap: anywhere }" in style
+
+
 def test_an_empty_corpus_has_a_page_too() -> None:
     assert "0 documents, 0 tokens" in Report("nothing", {}, [], "").to_html()

@@ -9,7 +9,7 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     """Pages of a Wikipedia extraction, counted by their first lines alone, are articles and rejects."""
     counts = normalized.manifest.identity.counts
     if "pages" not in counts:
-        return Verdict(True, "it is no Wikipedia extraction")
+        return Verdict(True, "it is no Wikipedia extraction", applies=False)
     rejects = sum(counts["ledger"]["rejected"].values())
     ledger = PageLedger(counts["pages"], counts["documents"], rejects)
     return Verdict(ledger.adds_up, str(ledger), {"pages": ledger.pages, "articles": ledger.articles})

@@ -8,11 +8,12 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something holds, in words, and the numbers behind it."""
+    """Whether something holds, in words, and the numbers behind it; `applies` is False where the question is none."""
 
     holds: bool
     because: str
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+    applies: bool = True
 
 
 def files_match_manifest(artifact: Artifact) -> Verdict:

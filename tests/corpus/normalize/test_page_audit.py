@@ -35,4 +35,4 @@ def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: di
 def test_other_sources_have_no_pages() -> None:
     verdict = pages_add_up(normalized(documents=3, ledger={"rejected": {}}))
 
-    assert (verdict.holds, verdict.because) == (True, "it is no Wikipedia extraction")
+    assert (verdict.holds, verdict.applies, verdict.because) == (True, False, "it is no Wikipedia extraction")
