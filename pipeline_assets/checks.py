@@ -5,13 +5,12 @@ from collections.abc import Callable
 import dagster as dg
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.audit import APPLIES, Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from resources.corpus_store import CorpusStore
 
 Judge = Callable[[Artifact], Verdict]
-APPLIES = "applies"
 TargetsOf = Callable[[CorpusStore], list[Target]]
 
 

@@ -11,9 +11,9 @@ import dagster as dg
 import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
-from pipeline_assets.checks import APPLIES
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.audit import APPLIES
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe

@@ -20,7 +20,14 @@ from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.settings import LOG_EVERY, START_METHOD, WORKERS, ZSTD_LEVEL, parse_start_method
+from pipeline_assets.corpus.spine.settings import (
+    LOG_EVERY,
+    MEMORY_MIB,
+    START_METHOD,
+    WORKERS,
+    ZSTD_LEVEL,
+    parse_start_method,
+)
 from pipeline_assets.corpus.spine.target import Target
 from resources.materialization import Preview, metadata_of
 
@@ -100,8 +107,8 @@ class CorpusStore(dg.ConfigurableResource):
         Raises:
             UsageError: a setting that is none.
         """
-        memory_mib = number_setting("MEMORY_LIMIT", 2048, at_least=1)
-        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_mib << 20)
+        memory_bytes = MEMORY_MIB.parse(environment_setting(MEMORY_MIB.variable)) << 20
+        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_bytes)
 
     def build(
         self,

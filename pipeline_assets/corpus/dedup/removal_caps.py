@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated
 
 import pydantic
 
@@ -16,16 +15,16 @@ class RemovalCaps(RecipePart):
     """Of the documents of a source, the fraction that may go; changes no byte.
 
     Attributes:
-        each: of every source.
-        of: of single ones, by their names.
+        every_source: of each that isn't named.
+        sources: of single ones, by their names.
     """
 
-    each: Decimal
-    of: Annotated[Mapping[str, Decimal], pydantic.Field(default_factory=dict)]
+    every_source: Decimal
+    sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
 
     def cap(self, source: str) -> Fraction:
         """The fraction of a source."""
-        return Fraction(self.of.get(source, self.each))
+        return Fraction(self.sources.get(source, self.every_source))
 
 
 def removals_within_caps(deduplicated: Artifact, caps: RemovalCaps) -> Verdict:

@@ -97,7 +97,7 @@ class StageARecipe(Recipe):
     @pydantic.model_validator(mode="after")
     def _caps_what_is_removed(self) -> Self:
         if self.max_removed is not None:
-            unknown = sorted(self.max_removed.of.keys() - {source.source for source in self.sources})
+            unknown = sorted(self.max_removed.sources.keys() - {source.source for source in self.sources})
             if self.dedup is None or unknown:
                 what = f"max_removed names {unknown[0]}, which is no source" if unknown else "max_removed without dedup"
                 raise ValueError(f"{what}: correct it, or leave it out")

@@ -35,6 +35,7 @@ class NumberSetting:
 WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, at_least=0)
 LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, at_least=1)
 ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", 3, at_least=1, at_most=22)
+MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", 2048, at_least=1)
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, at_least=1)
 START_METHOD = "CORPUSMILL_START_METHOD"
 
@@ -57,6 +58,6 @@ def check_settings(variables: Mapping[str, str]) -> None:
     Raises:
         UsageError: one of the variables can't be used, whether or not there is work that would use it.
     """
-    for setting in (WORKERS, LOG_EVERY, ZSTD_LEVEL, HUB_TRIES):
+    for setting in (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES):
         setting.parse(variables.get(setting.variable, ""))
     parse_start_method(variables.get(START_METHOD, ""))
