@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stage_a_build import local_source, recipe_of
-from stage_a_sources import write_site
+from stage_a_sources import with_dedup, write_site
 
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
@@ -54,11 +54,13 @@ def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
         "seed": "seed",
         "max_reject_fraction": "0.1",
     }
-    return recipe_of(leaves, site, notes, shard_text_bytes=1000)
+    content: dict[str, Any] = {}
+    with_dedup(content)
+    return recipe_of(leaves, site, notes, shard_text_bytes=1000, **content)
 
 
 def stage_a(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
-    """Builds these steps: `raw`, `normalized`, `filtered` of every source, and `report`."""
+    """Builds these steps: `raw`, `normalized`, `filtered` of every source, `deduplicated` and `report`."""
 
     def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
         for target in sources.stage_a.targets():

@@ -165,6 +165,14 @@ def recipe_content(commit: str) -> dict[str, Any]:
     }
 
 
+def with_dedup(content: dict[str, Any]) -> None:
+    """Has the recipe deduplicate its sources, together."""
+    minhash = {"shingle_words": 3, "permutations": 16, "bands": 8, "rows": 2, "seed": 1}
+    near = {"threshold": "0.7", "max_compared": 10, "minhash": minhash}
+    content["dedup"] = {"mode": "both", "scope": "global", "selection": "first", "near": near}
+    content["max_removed"] = {"every_source": "1"}
+
+
 def write_recipe(
     root: Path, commit: str, change: Callable[[dict[str, Any]], None] = lambda content: None, name: str = "mixed"
 ) -> Path:

@@ -11,7 +11,7 @@ import dagster as dg
 import msgspec
 import pytest
 from stage_a_build import build, digests, ledger
-from stage_a_sources import SITES, write_hub, write_recipe, write_sources
+from stage_a_sources import SITES, with_dedup, write_hub, write_recipe, write_sources
 
 from pipeline_assets import stage_a
 from pipeline_assets.corpus.document import Document
@@ -40,7 +40,7 @@ def sources_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sources(root)
     write_hub(root / "hub")
     with LoopbackHub(root / "hub") as hub:
-        write_recipe(root, hub.commits()["maker/pages"])
+        write_recipe(root, hub.commits()["maker/pages"], with_dedup)
         build(recipe_in(root), root, HubFiles(root / "hub_cache", endpoint=hub.endpoint))
     return root
 
@@ -164,9 +164,9 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
             resources={"store": store, "hub": Hub(endpoint=NOWHERE)},
         )
 
-    too_early = materialize(None, stage_a.report)
+    too_early = materialize(None, stage_a.deduplicated, stage_a.report)
     by_source = [materialize(source, stage_a.raw, stage_a.normalized, stage_a.filtered) for source in SOURCES]
-    in_time = materialize(None, stage_a.report)
+    in_time = materialize(None, stage_a.deduplicated, stage_a.report)
 
     versions = {
         "/".join([*event.asset_key.path, *([event.partition] if event.partition else [])]): event.tags[
@@ -178,7 +178,7 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
     assert too_early.get_asset_materialization_events() == []
     assert versions == digests(built)
     checks = [check for result in (*by_source, in_time) for check in result.get_asset_check_evaluations()]
-    assert len(checks) == 5 * 6 + 1
+    assert len(checks) == 5 * 6 + 3 + 1
     assert [check.description for check in checks if not check.passed] == []
 
 

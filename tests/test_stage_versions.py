@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from stage_a_build import build, recipe_with
-from stage_a_sources import SITES, write_hub, write_sources
+from stage_a_sources import SITES, with_dedup, write_hub, write_sources
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
@@ -84,7 +85,7 @@ def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     write_sources(root)
     write_hub(root / "hub")
     with LoopbackHub(root / "hub") as hub:
-        recipe = recipe_with(root, commit=hub.commits()["maker/pages"])
+        recipe = recipe_with(root, with_dedup, hub.commits()["maker/pages"])
         built = build(recipe, root, HubFiles(root / "cache", endpoint=hub.endpoint))
     return {role: artifact.manifest for role, artifact in built.items()}
 
@@ -135,6 +136,12 @@ def test_a_stage_makes_the_content_of_its_version_of_each_source(
 ) -> None:
     role = f"stage_a/{step}/{source}"
     check_golden(f"{role}/{version}", stage_a[role], record_property)
+
+
+def test_deduplication_makes_the_content_of_its_version(
+    stage_a: dict[str, Manifest], record_property: Callable[[str, object], None]
+) -> None:
+    check_golden(f"stage_a/deduplicated/{DEDUP_STAGE.version}", stage_a["stage_a/deduplicated"], record_property)
 
 
 def test_the_report_has_the_content_of_its_version(

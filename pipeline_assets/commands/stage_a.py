@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands import stage_a_report
+from pipeline_assets.commands import dedup, stage_a_report
 from pipeline_assets.commands.stage_a_settings import (
     LOG_EVERY_S,
     THREADS,
@@ -34,6 +34,7 @@ stage_a_app = typer.Typer(
     epilog="Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes",
 )
 app.add_typer(stage_a_app, name="stage-a", no_args_is_help=True)
+stage_a_app.add_typer(dedup.stage_app)
 stage_a_app.add_typer(stage_a_report.app)
 License = Annotated[str | None, typer.Option("--license", help="Tag, such as cc-by-sa-4.0.")]
 Domain = Annotated[str, typer.Option("--domain", help="What kind of text.")]

@@ -1,18 +1,26 @@
 """stage-a report and why: what sources hold, and what became of a document."""
 
-import glob
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from pipeline_assets.commands.stage_a_settings import LOG_EVERY_S, THREADS, LogEvery, Replace, Threads, Verbose, prepare
+from pipeline_assets.commands.stage_a_settings import (
+    LOG_EVERY_S,
+    THREADS,
+    LogEvery,
+    Replace,
+    SealedInputs,
+    Threads,
+    Verbose,
+    prepare,
+    sealed_folders,
+)
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
-from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.document_fate import DocumentFate
@@ -25,7 +33,7 @@ _SHOWN_CHARACTERS = 300
     "report", epilog="Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report"
 )
 def report(
-    input: Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")],
+    input: SealedInputs,
     out: Annotated[Path, typer.Option(help="Folder of the report.")],
     cpu_threads: Threads = THREADS,
     log_every: LogEvery = LOG_EVERY_S,
@@ -34,16 +42,12 @@ def report(
 ) -> None:
     """Tell what normalised or filtered sources hold: report.json, report.html, ATTRIBUTION."""
     from pipeline_assets.corpus.recipes.kind import RunSettings
-    from pipeline_assets.corpus.recipes.stage_a_report import report_target
+    from pipeline_assets.corpus.recipes.stage_a_given import report_target
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.engine import EngineSettings
-    from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
     prepare(log_every, verbose)
-    found = {Path(match).absolute() for text in input for match in glob.glob(text, recursive=True)}
-    folders = sorted(folder for folder in found if (folder / FILE_NAME).is_file())
-    if not folders:
-        raise UsageError("no sealed source matches", ", ".join(input), "give folders that hold a manifest.json")
+    folders = sealed_folders(input)
     target = report_target(folders, out.name)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
@@ -64,7 +68,7 @@ def why(
 
     fates = list(fates_of(existing_root(data), doc_id))
     if as_json:
-        rows = [asdict(fate) | {"document": msgspec.to_builtins(fate.document)} for fate in fates]
+        rows = [_json(fate) for fate in fates]
         typer.echo(json.dumps(rows, indent=1, default=str))
     elif not fates:
         typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)
@@ -73,6 +77,11 @@ def why(
             for line in _lines(fate):
                 typer.echo(line.translate(IN_ONE_LINE))
     raise typer.Exit(0 if fates else 1)
+
+
+def _json(fate: "DocumentFate") -> dict[str, Any]:
+    decisions = [{"folder": folder, **msgspec.to_builtins(decision)} for folder, decision in fate.deduplicated]
+    return asdict(fate) | {"document": msgspec.to_builtins(fate.document), "deduplicated": decisions}
 
 
 def _lines(fate: "DocumentFate") -> Iterator[str]:
@@ -95,3 +104,9 @@ def _lines(fate: "DocumentFate") -> Iterator[str]:
             yield f"    changed: {name} {count:,}"
     if document is not None and not fate.filtered:
         yield "  no filtered source was made of it"
+    for folder, decision in fate.deduplicated:
+        yield f"{folder}"
+        word = decision.decision.replace("_", " ")
+        yield f"  {word}{f' of {decision.duplicate_of}' if decision.duplicate_of else ''}"
+        if decision.similarity is not None:
+            yield f"    similarity {decision.similarity:.4f}; side by side: corpusmill dedup show {decision.doc_id}"

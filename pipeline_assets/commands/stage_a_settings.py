@@ -1,5 +1,6 @@
 """The options that every stage-a command has, and the run that they lead to."""
 
+import glob
 import logging
 import os
 import shlex
@@ -14,6 +15,7 @@ from pipeline_assets.commands.terminal import going_on, log_to_stderr
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
+SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
 OutDir = Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")]
 Threads = Annotated[
     int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
@@ -29,6 +31,24 @@ LOG_EVERY_S = 300
 def name_of(source: str) -> str:
     """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
+
+
+def sealed_folders(patterns: Sequence[str]) -> list[Path]:
+    """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
+
+    Raises:
+        UsageError: a pattern matches none.
+    """
+    from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+    folders: dict[Path, None] = {}
+    for pattern in patterns:
+        matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
+        found = [match for match in matches if (match / FILE_NAME).is_file()]
+        if not found:
+            raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
+        folders |= dict.fromkeys(found)
+    return list(folders)
 
 
 def normalize_sources(

@@ -1,12 +1,13 @@
-"""Why a document is in or out: what became of one doc_id in every normalised and filtered source below a data root."""
+"""Why a document is in or out: what became of one doc_id in every source and deduplicated corpus below a data root."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
@@ -16,6 +17,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.trace.snapshot_rows import line_of_doc_id, read_document
 
@@ -49,6 +51,7 @@ class DocumentFate:
         document: None for a row that was rejected because its id came before.
         rejects: rows of this id that were rejected.
         filtered: in every filtered source that was made of this one.
+        deduplicated: folder and decision of every deduplicated corpus that was made of this one or of those.
     """
 
     folder: Path
@@ -57,6 +60,7 @@ class DocumentFate:
     document: Document | None
     rejects: Sequence[Reject]
     filtered: Sequence[FilterFate]
+    deduplicated: Sequence[tuple[Path, Decision]]
 
 
 def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
@@ -76,14 +80,29 @@ def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
             continue
         shard, row = (found.shard, found.row) if found else ("", 0)
         document = read_document(normalized.path(shard), row) if found else None
-        filtered = [
-            _filter_fate(open_artifact(place), doc_id, document)
-            for place, other in manifests.items()
-            if document is not None
-            and other.identity.stage.name == FILTER_STAGE.name
-            and manifest.digest in {entry["digest"] for entry in other.identity.upstream}
+        if document is None:
+            yield DocumentFate(folder, shard, row, None, rejects, (), ())
+            continue
+        of_this = _made_of({manifest.digest}, FILTER_STAGE, manifests)
+        filtered = [_filter_fate(open_artifact(place), doc_id, document) for place in of_this]
+        sources = {manifest.digest, *(other.digest for other in of_this.values())}
+        decisions = [
+            (place, decision)
+            for place in _made_of(sources, DEDUP_STAGE, manifests)
+            for decision in read_decisions(open_artifact(place))
+            if decision.doc_id == doc_id
         ]
-        yield DocumentFate(folder, shard, row, document, rejects, filtered)
+        yield DocumentFate(folder, shard, row, document, rejects, filtered, decisions)
+
+
+def _made_of(digests: Collection[str], stage: StageVersion, manifests: Mapping[Path, Manifest]) -> dict[Path, Manifest]:
+    """The artifacts of a stage that were made of one of these."""
+    return {
+        place: manifest
+        for place, manifest in manifests.items()
+        if manifest.identity.stage.name == stage.name
+        and any(entry["digest"] in digests for entry in manifest.identity.upstream)
+    }
 
 
 def _rejects_of(corpus: Artifact, doc_id: str) -> Iterator[Reject]:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.dedup.sketches import FATAL
 from pipeline_assets.corpus.dedup.steps import Runs, decide, find_exact, find_near, keep, open_run, sketch_corpus
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
-from pipeline_assets.corpus.formats.parquet import read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.errors import InputError
@@ -94,7 +94,8 @@ def corpus_shards(sources: Mapping[str, Artifact]) -> list[CorpusShard]:
 
 def publish_edges(building: Building, runs: Runs) -> OutputFile:
     """All edges in one file, in the order of the later document, then of the other."""
-    return write_table(building.path(EDGES_FILE), EDGES_FILE, map(_published, runs), EDGE_SCHEMA)
+    tables = in_row_groups(map(_published, runs), EDGE_SCHEMA)
+    return write_table(building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
 def _published(run: Path) -> pa.Table:

@@ -1,7 +1,7 @@
 """Parquet files and the hash of what they say: schema, row order and values, free of how they are stored."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -102,6 +102,17 @@ class ParquetOutput:
         """The finished file under its name in the building folder."""
         digest = self._content.hexdigest()
         return OutputFile(name, self._content.rows, self._file.bytes_written, self._file.sha256, digest)
+
+
+def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
+    """The same rows in tables of so many, however they were cut before: so that a file's bytes don't tell."""
+    pending = schema.empty_table()
+    for table in tables:
+        pending = pa.concat_tables([pending, table])
+        while pending.num_rows >= rows:
+            yield pending.slice(0, rows).combine_chunks()
+            pending = pending.slice(rows)
+    yield pending.combine_chunks()
 
 
 def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
