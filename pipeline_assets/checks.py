@@ -5,10 +5,11 @@ from collections.abc import Callable
 import dagster as dg
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import APPLIES, Verdict
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from resources.corpus_store import CorpusStore
+from resources.materialization import APPLIES
 
 Judge = Callable[[Artifact], Verdict]
 TargetsOf = Callable[[CorpusStore], list[Target]]

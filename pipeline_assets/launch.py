@@ -13,7 +13,6 @@ from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.audit import APPLIES
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
@@ -21,6 +20,7 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
 from pipeline_assets.partitions import STAGE_A_SOURCES
 from resources.corpus_store import RECIPE_TAG
+from resources.materialization import APPLIES
 
 _HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
 INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"

@@ -323,6 +323,6 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, demo_root: Path, tmp_path
 
     for words, line in cases:
         assert only_line(corpusmill("verify", folder, *words), 2) == line
-    assert only_line(corpusmill("verify", nowhere), 1) == (
+    assert only_line(corpusmill("verify", nowhere), 2) == (
         f"{nowhere}: there is no such folder; give the folder of a finished artifact"
     )

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 
-APPLIES = "applies"  # in the metadata of a check that has nothing to ask of what was built; then it is False
-
 
 @dataclass(frozen=True)
 class Verdict:
