@@ -83,5 +83,5 @@ def _shortened(pieces: Sequence[str], context: int) -> str:
     words = [place for place, piece in enumerate(pieces) if piece[0].isalnum()]
     if len(words) <= 2 * context + 1:
         return "".join(pieces)
-    head, tail = "".join(pieces[: words[context]]), "".join(pieces[words[-context] :])
+    head, tail = "".join(pieces[: words[context]]), "".join(pieces[words[-context - 1] + 1 :])
     return f"{head}… {len(words) - 2 * context:,} words alike …{tail}"

@@ -1,0 +1,135 @@
+"""The commands of docs/dedup.md, typed one after the other; and one clear line for wrong ones."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_a_build import build, local_source, recipe_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "dedup.md"
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+
+
+def words(first: int, count: int) -> str:
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two filtered sources below `out`, of which one repeats most of the other."""
+    folder = tmp_path_factory.mktemp("work")
+    notes = [{"text": words(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
+    copies = [{"text": f"{words(100 * number, 40)} end", "key": f"copy-{number}"} for number in range(8)]
+    again = [{"text": words(100, 40).title(), "key": "again"}, {"text": words(5000, 30), "key": "other"}]
+    sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", [*copies, *again])]
+    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
+    """What every command of the page answered, by its name; DOC_ID is one that went."""
+    [block] = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    answers = {}
+    for command in map(shlex.split, block.replace("DOC_ID", "copy-3").splitlines()):
+        result = corpusmill(*command[1:], cwd=work)
+        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
+        answers[command[2]] = result
+    return answers
+
+
+@pytest.fixture
+def wrong(corpusmill: Corpusmill, work: Path) -> Callable[..., tuple[int, str]]:
+    """Exit status and the one line of a `stage-a dedup` that can't do what it is told."""
+
+    def answer(*options: str) -> tuple[int, str]:
+        arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/wrong", *options)
+        result = corpusmill("stage-a", "dedup", *arguments, cwd=work)
+        assert "Traceback" not in result.stderr, result.stderr
+        [line] = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
+        return result.returncode, line.removeprefix("corpusmill: ")
+
+    return answer
+
+
+def test_a_line_for_each_source_says_what_stays_and_what_goes(typed: dict[str, Typed]) -> None:
+    lines = typed["dedup"].stdout.splitlines()
+
+    assert lines[2:] == [
+        "  notes  10 documents = 10 kept + 0 exact, 0 near duplicates",
+        "  pages  10 documents = 1 kept + 1 exact, 8 near duplicates",
+    ]
+    assert "pages: 9 of 10 (90.0%, 90.0%)" in typed["dedup"].stderr
+
+
+def test_explain_recommends_bands_and_says_how_much_they_find(typed: dict[str, Typed]) -> None:
+    lines = typed["explain"].stdout.splitlines()
+
+    assert lines[0] == "16 bands of 7 rows (recommended): 97.7% of pairs at 0.8"
+    assert [line.split("█")[-1].strip() for line in lines if "threshold" in line] == ["← threshold"]
+
+
+def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict[str, Typed]) -> None:
+    lines = typed["show"].stdout.splitlines()
+
+    assert lines[1] == "kept  note-3  (notes shards/00000.jsonl.zst row 3)"
+    assert lines[3] == "near duplicate  copy-3  (pages shards/00000.jsonl.zst row 3)"
+    assert lines[4] == "  similarity 0.9730, 97.3% of its shingles are in the one that stays"
+    assert lines[5] == "  w300 w301 w302 w303 w304 w305 … 28 words alike … w334 w335 w336 w337 w338 w339{+ end+}"
+
+
+def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> None:
+    assert [line.strip() for line in typed["why"].stdout.splitlines()[-2:]] == [
+        "near duplicate of note-3",
+        "similarity 0.9730; side by side: corpusmill dedup show copy-3",
+    ]
+
+
+def test_too_many_removals_exit_with_1_and_name_the_source(corpusmill: Corpusmill, typed: object, work: Path) -> None:
+    arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
+
+    result = corpusmill("stage-a", "dedup", *arguments, "--max-removed", "0.5", cwd=work)
+
+    assert result.returncode == 1
+    assert "pages: 9 of 10 (90.0%, MORE THAN 50.0%)" in result.stderr
+
+
+def test_a_document_that_no_deduplicated_corpus_has_exits_with_1(corpusmill: Corpusmill, work: Path) -> None:
+    result = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
+
+    assert result.returncode == 1
+    assert "no deduplicated corpus below out has a document 'nowhere'" in result.stderr
+
+
+def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: object, work: Path) -> None:
+    shown = json.loads(corpusmill("dedup", "show", "copy-3", "--data", "out", "--json", cwd=work).stdout)
+    explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
+
+    assert [member["doc_id"] for member in shown[0]["gone"]] == ["copy-3"]
+    assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["bandings"][0]["at_threshold"] >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--mode", "almost"), "`mode` is 'almost': Input should be 'exact', 'near' or 'both'"),
+        (("--threshold", "2"), "--threshold: it is '2'; give a number above 0, and 1 at most"),
+        (("--bands", "13"), "13 bands of 8 rows use 104 permutations, and there are 112"),
+        (("--near-selection", "quality"), "selection `quality` goes with a quality_column"),
+        (("--near-selection", "quality", "--quality-column", "scor"), "no document has a `scor`"),
+        (("--max-removed", "half"), "--max-removed: `every_source` is 'half'"),
+        (("--input", "out/stage_a/normalized/notes"), "it is the second of the sources that is notes"),
+        (("--input", "nothing/here"), "nothing/here: no sealed source matches"),
+    ],
+)
+def test_wrong_options_exit_with_2_and_one_line(
+    wrong: Callable[..., tuple[int, str]], options: tuple[str, ...], line: str
+) -> None:
+    status, said = wrong(*options)
+
+    assert (status, line in said) == (2, True), said
