@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → near duplicates")
     parser.add_argument("--documents", type=int, default=50_000)
     parser.add_argument("--slow-documents", type=int, default=2_000)
-    parser.add_argument("--mb", type=int, default=130, help="megabytes of the demo corpus, where no shards are given")
+    parser.add_argument("--mb", type=int, default=16, help="megabytes of the demo corpus, where no shards are given")
     parser.add_argument("--runs", type=int, default=3, help="of corpusmill; peers run once")
     parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
     options = parser.parse_args()
