@@ -1,18 +1,19 @@
 """Filters a corpus: Document shards → those that are kept, and a line for each document that is not."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.ledger import ledger
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, SHARDS
 from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
 from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, total_counts
+from pipeline_assets.corpus.spine.building import Building, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Content
@@ -52,21 +53,13 @@ def filter_corpus(
     counts = total_counts(receipts)
     if not counts.get("documents"):
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
-    dropped = _gathered(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
-    rejects = _gathered(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
+    dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
+    rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
     return Content(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
         counts=_manifest_counts(counts),
         decisions={},
     )
-
-
-def _gathered(building: Building, parts: Sequence[OutputFile], name: str, zstd_level: int) -> OutputFile:
-    with JsonlZstWriter(building.path(name), zstd_level) as writer:
-        for part in parts:
-            for block in read_line_blocks(building.path(part.path)):
-                writer.write_lines(block, block.count(b"\n"))
-    return writer.output(name)
 
 
 def _manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pipeline_assets.corpus.document_shards.changed_text import with_text
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -47,20 +48,7 @@ class _Line(msgspec.Struct, frozen=True):
     meta: msgspec.Raw
 
 
-class _Whole(msgspec.Struct, frozen=True):
-    """A Document whose text changes: fields and their order as in `Document`, and not a byte of the meta moves."""
-
-    text: str
-    source: str
-    domain: str
-    doc_id: str
-    license_tag: str
-    created_at: str | None
-    meta: msgspec.Raw
-
-
 _reader = msgspec.json.Decoder(_Line)
-_whole_reader = msgspec.json.Decoder(_Whole)
 _encoder = msgspec.json.Encoder()
 
 
@@ -174,7 +162,7 @@ def _filter_rows(
             counts[f"dropped/{candidate.failure.reason}"] += 1
             continue
         is_changed = candidate.text != text
-        kept_lines.append(_with_text(row.line, candidate.text) if is_changed else row.line)
+        kept_lines.append(with_text(row.line, candidate.text.decode()) if is_changed else row.line)
         for name, changes in candidate.changes.items():
             counts[name] += changes
         counts["changed"] += is_changed
@@ -188,7 +176,3 @@ def _filter_rows(
 def _ledger_line(doc_id: str, failure: Measurement, shard: str, row: int) -> bytes:
     line = {"doc_id": doc_id, "reason": failure.reason, "value": failure.value, "threshold": failure.limit}
     return _encoder.encode({**line, "shard": shard, "row": row})
-
-
-def _with_text(line: bytes, text: bytes) -> bytes:
-    return _encoder.encode(msgspec.structs.replace(_whole_reader.decode(line), text=text.decode()))
