@@ -76,8 +76,23 @@ def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Document | Reject]
     columns = _TEXT_COLUMNS if _format(piece.file) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
     document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source)).document
-    for place, row in _rows(piece, recipe):
+    for place, row in piece_rows(piece, recipe):
         yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else document(row, place)
+
+
+def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """(place, row or fault) of every row that begins in the piece, as it stands in the file; a text is a row with one
+    column, `text`.
+
+    Raises:
+        InputError: as `read_piece` does.
+    """
+    if isinstance(piece, RowGroupRun):
+        return parquet_rows(piece)
+    if _format(piece.file) == "lines":
+        return json_rows(piece, lines(piece))
+    texts = whole_text(piece) if recipe.text_unit == "file" else paragraphs(piece)
+    return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
 
 
 def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
@@ -95,15 +110,6 @@ def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence
         if opened.read(4) == b"PAR1":
             raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
     return byte_ranges(file, shard_bytes)
-
-
-def _rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    if isinstance(piece, RowGroupRun):
-        return parquet_rows(piece)
-    if _format(piece.file) == "lines":
-        return json_rows(piece, lines(piece))
-    texts = whole_text(piece) if recipe.text_unit == "file" else paragraphs(piece)
-    return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
 
 
 def _format(file: SourceFile) -> Format:
