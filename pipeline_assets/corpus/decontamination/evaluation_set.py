@@ -1,0 +1,133 @@
+"""Evaluation sets: items of text, each with an id, read from local files."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe
+from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
+from pipeline_assets.corpus.readers.local_rows import find_column
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import SourceFile, list_files, open_source
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+_WHOLE_FILE = 1 << 62
+_TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A set and the folder of its files, whose place changes no byte."""
+
+    recipe: EvaluationRecipe
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
+
+    def files(self) -> list[SourceFile]:
+        """What its patterns match, sorted by name.
+
+        Raises:
+            UsageError: from `list_files`.
+        """
+        return list_files(self.folder, self.recipe.files)
+
+
+class EvaluationItem(NamedTuple):
+    """A text of an evaluation set; where each column is an item, the id ends with `:` and the column."""
+
+    id: str
+    text: str
+
+
+def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
+    """Every item, in the order of files and rows.
+
+    Raises:
+        UsageError: no such file, or a column that isn't there, or holds no text.
+        InputError: a file, or one of its rows, that can't be read: no item may be missing.
+    """
+    for file in evaluation.files():
+        yield from _read_file(file, evaluation.recipe)
+
+
+def hashed(evaluation: EvaluationSet) -> list[dict[str, object]]:
+    """The set's files as inputs of a manifest."""
+    return [
+        {"name": f"{evaluation.name}/{file.name}", "digest": f"sha256:{_sha256(file)}", "bytes": file.bytes}
+        for file in evaluation.files()
+    ]
+
+
+def _sha256(file: SourceFile) -> str:
+    with open_source(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
+    columns = recipe.columns or _TEXT_FILE
+    names = [*columns.text, *([columns.id] if columns.id is not None else [])]
+    missing, first_row = set(names), dict[str, Any]()
+    for number, row in enumerate(_rows(file, recipe)):
+        if isinstance(row, Fault):
+            what = f"row {number} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
+            raise InputError(what, file.path, "correct the row: no item may be missing")
+        first_row = first_row or row
+        missing -= {name for name in missing if find_column(row, name) is not None}
+        yield from _items(row, number, file, columns)
+    for name in names if first_row else []:
+        if name in missing:
+            what = f"there is no column `{name}`; its first row has {', '.join(first_row)}"
+            key, rest = ("text", "") if name in columns.text else ("id", ", or to null")
+            raise UsageError(what, file.path, f"set `columns.{key}` in the recipe to one that is there{rest}")
+
+
+def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[dict[str, Any] | Fault]:
+    of_readers = None
+    if recipe.columns is not None:
+        of_readers = LicensedColumns(text=recipe.columns.text[0], id=recipe.columns.id, created_at=None, license=None)
+    local = LocalRecipe(
+        source=recipe.name,
+        domain="evaluation",
+        license_tag="unknown",
+        files=recipe.files,
+        columns=of_readers,
+        text_unit=recipe.text_unit,
+    )
+    for piece in plan_local([file], local, _WHOLE_FILE):
+        for _, row in piece_rows(piece, local):
+            yield row
+
+
+def _items(row: dict[str, Any], number: int, file: SourceFile, columns: EvaluationColumns) -> Iterator[EvaluationItem]:
+    texts = {name: text for name in columns.text if (text := _text(row, name, number, file)) is not None}
+    row_id = _value(row, columns.id) if columns.id is not None else None
+    item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
+    if columns.item == "row" and texts:
+        yield EvaluationItem(item_id, "\n".join(texts.values()))
+    elif columns.item == "column":
+        yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
+
+
+def _text(row: dict[str, Any], name: str, number: int, file: SourceFile) -> str | None:
+    """
+    Raises:
+        UsageError: the column holds something else than text.
+    """
+    value = _value(row, name)
+    texts: Sequence[object] = value if isinstance(value, list) else [value]
+    for text in texts:
+        if text is not None and not isinstance(text, str):
+            what = f"`{name}` of row {number} holds {type(text).__name__}, not text"
+            raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text")
+    return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
+
+
+def _value(row: dict[str, Any], name: str) -> object:
+    at = find_column(row, name)
+    return None if at is None else at[0][at[1]]

@@ -1,0 +1,51 @@
+"""What decontamination did: a line for each document that it dropped or cut, in a file of the artifact."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.manifest import StageVersion
+
+DECONTAMINATION_STAGE = StageVersion("decontaminate", 1)
+CONTAMINATED_FILE = f"contaminated{SUFFIX}"
+
+
+class ContaminatedLine(msgspec.Struct, frozen=True):
+    """A contaminated document, and its place in the corpus that was decontaminated.
+
+    Attributes:
+        action: what became of it.
+        reason: `contaminated`; `few_words_left` of a document that is dropped as cutting leaves too little of it.
+        evaluation_set, item: the item of whose n-grams it holds most, as a fraction; the first of several.
+        overlap: that fraction, `shared_ngrams` of `item_ngrams`.
+        items: how many items contaminate it, by evaluation set; one that has the same words as another counts too.
+        spans: characters of its text, from and to: what is cut out of it, or would have been, or the matching words of
+            a document that the recipe drops.
+        excerpt: where the item is first found in it.
+    """
+
+    doc_id: str
+    action: Literal["dropped", "cut"]
+    reason: str
+    evaluation_set: str
+    item: str
+    overlap: float
+    shared_ngrams: int
+    item_ngrams: int
+    items: dict[str, int]
+    spans: list[tuple[int, int]]
+    excerpt: str
+    shard: str
+    row: int
+
+
+_decoder = msgspec.json.Decoder(ContaminatedLine)
+
+
+def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
+    """What was found, in the order of the corpus."""
+    for block in read_line_blocks(decontaminated.path(CONTAMINATED_FILE)):
+        yield from _decoder.decode_lines(block)

@@ -1,0 +1,113 @@
+"""When a document counts as contaminated by an item of an evaluation set, and what becomes of it.
+
+Documents and items are compared by their normalised words, see `dedup.words`. An item's n-grams are its different runs
+of `ngram_words` words; an item of fewer words has one, itself. A document is contaminated by an item if it holds enough
+of these n-grams, wherever they stand in it.
+"""
+
+from fractions import Fraction
+from typing import Annotated, Literal, Self
+
+import pydantic
+
+from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+_FINEST = 10**6
+
+
+class CutRecipe(RecipePart):
+    """What leaves a contaminated document: every run of words that are in n-grams of its items.
+
+    Attributes:
+        margin_words: so many words before each run and after it leave too.
+        min_kept_words: a document of which fewer are left is dropped.
+    """
+
+    margin_words: int = pydantic.Field(ge=0)
+    min_kept_words: int = pydantic.Field(ge=1)
+
+
+class DecontaminationRecipe(RecipePart):
+    """Which documents are contaminated.
+
+    Attributes:
+        ngram_words: words in a row that make an n-gram; GPT-3 (arXiv 2005.14165, appendix C) took 13.
+        min_item_words: an item of fewer words is never looked for; one of fewer than `ngram_words`, but so many, is
+            looked for as a whole.
+        min_item_overlap: a document is contaminated by an item of whose n-grams it holds such a fraction, or more.
+        max_items_per_ngram: an n-gram of more items than that (the words in which they are all asked) says nothing of
+            any: it is no n-gram of theirs. Items with the same words are one item.
+        action: contaminated documents are dropped, or what they hold of items is cut out of them.
+        cut: how that is done; None for `drop`.
+    """
+
+    ngram_words: int = pydantic.Field(ge=1, le=100)
+    min_item_words: int = pydantic.Field(ge=1)
+    min_item_overlap: Decimal
+    max_items_per_ngram: int = pydantic.Field(ge=1)
+    action: Literal["drop", "cut"]
+    cut: CutRecipe | None = None
+
+    @pydantic.field_validator("min_item_overlap")
+    @classmethod
+    def _is_a_fraction(cls, overlap: str) -> str:
+        if not 0 < Fraction(overlap) <= 1:
+            raise ValueError(f"an overlap of {overlap}: it is above 0, and 1 at most")
+        if Fraction(overlap).denominator > _FINEST:
+            raise ValueError(f"an overlap of {overlap}: it has six digits after the point at most")
+        return overlap
+
+    @pydantic.model_validator(mode="after")
+    def _says_what_it_needs(self) -> Self:
+        if self.min_item_words > self.ngram_words:
+            what = f"min_item_words is {self.min_item_words}, and ngram_words {self.ngram_words}"
+            raise ValueError(f"{what}: an item of {self.ngram_words} words has an n-gram, so it is looked for")
+        if (self.action == "cut") != (self.cut is not None):
+            raise ValueError("action `cut` goes with a section `cut`, and no other does")
+        return self
+
+
+def _is_name(name: str) -> str:
+    if not name or "/" in name or name != name.strip():
+        raise ValueError("a name has something in it, no `/`, and no blank at its ends")
+    return name
+
+
+class EvaluationColumns(RecipePart):
+    """Where the rows of JSON lines and Parquet have an item.
+
+    Attributes:
+        text: columns of text, or of lists of texts; a name may be a path into nested ones, `choices.text`. A row whose
+            columns are all null has no item.
+        item: whether all columns of a row are one item, in this order, or each is an item.
+        id: None where rows have none; a row without one is named by its file and its number there, from 0.
+    """
+
+    text: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    item: Literal["row", "column"]
+    id: str | None
+
+
+class EvaluationRecipe(RecipePart):
+    """An evaluation set: local files, and what of them is an item.
+
+    Attributes:
+        name: unique among the sets of a corpus.
+        files: patterns, relative to the set's folder, see `list_files`.
+        columns: of JSON lines and Parquet; None where the files are text.
+        text_unit: what of a text file is an item; None where the files are rows.
+    """
+
+    name: Annotated[str, pydantic.AfterValidator(_is_name)]
+    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    columns: EvaluationColumns | None
+    text_unit: Literal["file", "paragraph"] | None
+
+    @pydantic.model_validator(mode="after")
+    def _has_rows_or_texts(self) -> Self:
+        if (self.columns is None) == (self.text_unit is None):
+            raise ValueError(
+                "give `columns` where its files are rows, or `text_unit` where they are text, and not both"
+            )
+        return self

@@ -1,0 +1,36 @@
+"""What tests of decontamination share."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # of plain_decontamination, decontamination_build
+
+from decontamination_build import decontaminate, items_set, recipe, write_corpus
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+Decontaminated = Callable[..., Artifact]
+
+
+@pytest.fixture
+def decontaminated(tmp_path: Path) -> Decontaminated:
+    """Documents, named by their numbers, without what they hold of items, under the recipe with some keys changed.
+
+    Items are of one set, `quiz`, and named by their numbers; or of several sets, given as mappings by name.
+    """
+
+    def run(
+        documents: Sequence[str], items: Sequence[str] | Mapping[str, Mapping[str, str]], **changes: Any
+    ) -> Artifact:
+        named = (
+            items if isinstance(items, Mapping) else {"quiz": {f"q{number}": text for number, text in enumerate(items)}}
+        )
+        sets = [items_set(tmp_path / "sets", name, own) for name, own in named.items()]
+        corpus = write_corpus(tmp_path, {f"d{number}": text for number, text in enumerate(documents)}, 3)
+        return decontaminate(tmp_path, corpus, sets, recipe(**changes))
+
+    return run

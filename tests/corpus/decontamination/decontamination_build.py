@@ -1,0 +1,106 @@
+"""Corpora and evaluation sets of a few texts, and what the engine makes of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
+from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
+from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, read_contaminated
+from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationRecipe
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.target import Content, Target
+
+COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
+
+
+def recipe(**changes: Any) -> DecontaminationRecipe:
+    """The recipe with some keys changed; those of `cut` by their own names, and only for action `cut`."""
+    top: dict[str, Any] = {
+        "ngram_words": 13,
+        "min_item_words": 5,
+        "min_item_overlap": "0.5",
+        "max_items_per_ngram": 10,
+        "action": "drop",
+    }
+    cut: dict[str, Any] = {"margin_words": 0, "min_kept_words": 1}
+    for name, value in changes.items():
+        (cut if name in cut else top)[name] = value
+    return DecontaminationRecipe.model_validate(top | ({"cut": cut} if top["action"] == "cut" else {}))
+
+
+def rows_set(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], **columns: Any) -> EvaluationSet:
+    """An evaluation set of JSON lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return evaluation_set(folder, name, f"{name}.jsonl", **columns)
+
+
+def evaluation_set(folder: Path, name: str, *files: str, **columns: Any) -> EvaluationSet:
+    """Files of rows as an evaluation set."""
+    section = {"name": name, "files": list(files), "columns": COLUMNS | columns, "text_unit": None}
+    return EvaluationSet(EvaluationRecipe.model_validate(section), folder)
+
+
+def items_set(folder: Path, name: str, items: Mapping[str, str]) -> EvaluationSet:
+    """An evaluation set of items by their ids."""
+    return rows_set(folder, name, [{"id": item, "text": text} for item, text in items.items()])
+
+
+def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -> Artifact:
+    """A sealed corpus of texts by doc_id."""
+    documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", None, {"n": 1}) for doc_id, text in texts.items()]
+    lines = [msgspec.json.encode(document) + b"\n" for document in documents]
+
+    def make(building: Any) -> Content:
+        files = []
+        for number, start in enumerate(range(0, max(len(lines), 1), shard_documents)):
+            name = f"shards/{number:05d}.jsonl.zst"
+            own = lines[start : start + shard_documents]
+            with JsonlZstWriter(building.path(name), 3) as writer:
+                writer.write_lines(b"".join(own), len(own))
+            files.append(writer.output(name))
+        return Content(files, {"documents": len(lines)}, {})
+
+    target = Target("made/documents", "notes", Path("notes"), StageVersion("made", 1), {"of": shard_documents})
+    return target.build(folder, make, False, {})
+
+
+def decontaminate(
+    folder: Path,
+    corpus: Artifact,
+    sets: Sequence[EvaluationSet],
+    rules: DecontaminationRecipe,
+    engine: EngineSettings | None = None,
+) -> Artifact:
+    """The sealed result."""
+    target = Target("made/clean", "notes", Path("clean"), DECONTAMINATION_STAGE, rules.content())
+    settings = engine or EngineSettings()
+    return target.build(folder, lambda b: decontaminate_corpus(b, corpus, sets, rules, settings, 3), False, {})
+
+
+def texts_of(corpus: Artifact) -> dict[str, str]:
+    """Texts by doc_id, in order."""
+    return {row["doc_id"]: row["text"] for row in map(msgspec.json.decode, lines_of(corpus))}
+
+
+def lines_of(corpus: Artifact) -> list[bytes]:
+    """All lines of its shards."""
+    return [
+        line
+        for name in shard_rows(corpus)
+        for block in read_line_blocks(corpus.path(name))
+        for line in block.splitlines()
+    ]
+
+
+def evidence_of(result: Artifact) -> dict[str, ContaminatedLine]:
+    """What is said of contaminated documents, by doc_id."""
+    return {line.doc_id: line for line in read_contaminated(result)}

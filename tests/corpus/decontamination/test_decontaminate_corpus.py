@@ -1,0 +1,276 @@
+"""Decontaminating a corpus: what is found, what goes, what is said of it, and what is left as it was."""
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from decontamination_build import (
+    decontaminate,
+    evidence_of,
+    items_set,
+    lines_of,
+    recipe,
+    texts_of,
+    write_corpus,
+)
+
+from pipeline_assets.corpus.decontamination import decontaminate_corpus as corpus_stage
+from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+
+Decontaminated = Callable[..., Artifact]
+QUESTION = "Which planet of the solar system has the most moons, as far as anybody knows today?"
+WORDS = QUESTION.split()
+OTHER = "An entirely different page about the history of bread, of ovens, of bakers and of their guilds in Europe."
+
+
+def test_a_document_that_holds_an_item_goes_and_leaves_a_line_with_the_item_the_place_and_a_quote(
+    decontaminated: Decontaminated,
+) -> None:
+    page = f"Trivia night! {QUESTION} Answer below."
+
+    result = decontaminated([OTHER, page], [OTHER.upper() * 2, QUESTION])
+
+    assert texts_of(result) == {"d0": OTHER}
+    assert evidence_of(result) == {
+        "d1": ContaminatedLine(
+            doc_id="d1",
+            action="dropped",
+            reason="contaminated",
+            evaluation_set="quiz",
+            item="q1",
+            overlap=1.0,
+            shared_ngrams=4,
+            item_ngrams=4,
+            items={"quiz": 1},
+            spans=[(14, 14 + len(QUESTION) - 1)],
+            excerpt=QUESTION.rstrip("?"),
+            shard="shards/00000.jsonl.zst",
+            row=1,
+        )
+    }
+
+
+def test_every_row_is_kept_dropped_or_rejected_and_evaluation_files_are_inputs_by_their_hash(
+    decontaminated: Decontaminated, tmp_path: Path
+) -> None:
+    result = decontaminated(
+        [OTHER, QUESTION, f"{OTHER} {QUESTION} {OTHER}", QUESTION * 2],
+        {"quiz": {"a": QUESTION, "b": "too short", "c": QUESTION.lower()}, "exam": {"a": QUESTION, "b": "x y z u v w"}},
+        action="cut",
+        margin_words=1,
+        min_kept_words=5,
+    )
+
+    identity = result.manifest.identity
+    left = f"{OTHER.removesuffix('Europe.')}{OTHER.removeprefix('An')}"
+    assert texts_of(result) == {"d0": OTHER, "d2": left}
+    assert identity.counts == {
+        "ledger": {"in": 4, "out": 2, "dropped": {"few_words_left": 2}, "rejected": {}},
+        "documents": 2,
+        "text_bytes": len(OTHER) + len(left),
+        "changed_documents": 1,
+        "changes": {"cut/bytes": len(f"{OTHER} {QUESTION} {OTHER}") - len(left), "cut/words": 18},
+        "evaluation": {
+            "quiz": {"items": 3, "repeated": 1, "too_short": 1, "without_ngrams": 0, "contaminated_documents": 3},
+            "exam": {"items": 2, "repeated": 1, "too_short": 0, "without_ngrams": 0, "contaminated_documents": 3},
+        },
+        "ngrams": 5,
+        "common_ngrams": 0,
+    }
+    assert evidence_of(result)["d2"].items == {"quiz": 2, "exam": 1}
+    assert [(entry["name"], entry["bytes"]) for entry in identity.inputs] == [
+        (f"{name}/{name}.jsonl", (tmp_path / f"sets/{name}.jsonl").stat().st_size) for name in ("quiz", "exam")
+    ]
+    assert all(entry["digest"].startswith("sha256:") for entry in identity.inputs)
+    assert [(file.path, file.rows) for file in identity.files] == [
+        ("shards/00000.jsonl.zst", 2),
+        ("shards/00001.jsonl.zst", 0),
+        ("contaminated.jsonl.zst", 3),
+        ("rejects.jsonl.zst", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        QUESTION.upper(),
+        QUESTION.replace(" ", "\n\n"),
+        QUESTION.replace(" ", " — ").replace("?", "!!!"),
+        f"**{QUESTION.replace(',', '')}**",
+    ],
+)
+def test_case_punctuation_and_blanks_hide_no_item(leak: str, decontaminated: Decontaminated) -> None:
+    assert list(evidence_of(decontaminated([OTHER, leak], [QUESTION], min_item_overlap="1"))) == ["d1"]
+
+
+@pytest.mark.parametrize(("words", "is_found"), [(16, True), (15, True), (14, True), (13, False), (12, False)])
+def test_a_part_of_an_item_contaminates_from_the_threshold_on(
+    words: int, is_found: bool, decontaminated: Decontaminated
+) -> None:
+    """Of its 16 words it has 4 n-grams of 13: a part of 14 words holds two, half of them."""
+    result = decontaminated([OTHER, " ".join(["Look:", *WORDS[:words], "etc."])], [QUESTION], min_item_overlap="0.5")
+
+    assert {line.overlap for line in evidence_of(result).values()} == ({(words - 12) / 4} if is_found else set())
+
+
+def test_an_item_spread_over_a_document_is_found_by_its_ngrams_together(decontaminated: Decontaminated) -> None:
+    page = f"{' '.join(WORDS[:14])} ... {OTHER} ... {' '.join(WORDS[2:])}"
+
+    result = decontaminated([OTHER, page], [QUESTION], min_item_overlap="1", action="cut")
+
+    assert texts_of(result)["d1"] == f" ... {OTHER} ... ?"
+    assert len(evidence_of(result)["d1"].spans) == 2
+
+
+def test_an_item_of_fewer_words_than_an_ngram_is_found_as_a_whole_and_one_below_the_least_never(
+    decontaminated: Decontaminated,
+) -> None:
+    result = decontaminated(
+        [OTHER, "He asked: Who wrote the novel Ulysses? Joyce.", "Who wrote the novel", "What is two plus two?"],
+        ["Who wrote the novel Ulysses?", "plus two"],
+    )
+
+    assert list(evidence_of(result)) == ["d1"]
+    assert result.manifest.identity.counts["evaluation"]["quiz"]["too_short"] == 1
+
+
+def test_words_in_which_many_items_are_asked_contaminate_nothing_and_count_for_no_item(
+    decontaminated: Decontaminated,
+) -> None:
+    prompt = "Read the passage carefully and choose the best answer from the four options given below"
+    items = [f"{prompt} {' '.join(f'{name}{number}' for name in 'abcde')}" for number in range(4)]
+
+    result = decontaminated([prompt, OTHER, items[2]], items, max_items_per_ngram=3, min_item_overlap="1")
+
+    assert list(evidence_of(result)) == ["d2"]
+    assert evidence_of(result)["d2"].item_ngrams == 5
+    assert result.manifest.identity.counts["common_ngrams"] == 3
+
+
+def test_items_of_the_same_words_are_one_item_however_often_they_are_asked(decontaminated: Decontaminated) -> None:
+    result = decontaminated([OTHER, QUESTION], [QUESTION, QUESTION.upper(), QUESTION], max_items_per_ngram=1)
+
+    assert evidence_of(result)["d1"].items == {"quiz": 3}
+
+
+def test_an_item_all_of_whose_ngrams_are_common_is_counted(decontaminated: Decontaminated) -> None:
+    result = decontaminated([OTHER], [QUESTION, f"{QUESTION} More", f"{QUESTION} Less"], max_items_per_ngram=1)
+
+    assert result.manifest.identity.counts["evaluation"]["quiz"]["without_ngrams"] == 1
+
+
+def test_what_a_cut_brings_together_is_cut_too(decontaminated: Decontaminated) -> None:
+    """The item's halves stand on both sides of the whole item, which goes first."""
+    half = len(WORDS) // 2
+    page = f"{OTHER} {' '.join(WORDS[:half])} {QUESTION} {' '.join(WORDS[half:])} {OTHER}"
+
+    result = decontaminated([page], [QUESTION], action="cut")
+
+    assert texts_of(result)["d0"] == f"{OTHER} ? {OTHER}"
+
+
+def test_a_document_of_which_too_little_is_left_is_dropped(decontaminated: Decontaminated) -> None:
+    result = decontaminated(
+        [OTHER, f"One two three. {QUESTION}", f"One two. {QUESTION}"], [QUESTION], action="cut", min_kept_words=3
+    )
+
+    assert texts_of(result) == {"d0": OTHER, "d1": "One two three. ?"}
+    assert [(line.action, line.reason) for line in evidence_of(result).values()] == [
+        ("cut", "contaminated"),
+        ("dropped", "few_words_left"),
+    ]
+
+
+def test_documents_that_hold_nothing_keep_their_bytes_and_a_cut_one_all_but_its_text(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, {"d0": OTHER, "d1": f"{OTHER} {QUESTION}"}, 10)
+
+    result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": QUESTION})], recipe(action="cut"))
+
+    before, after = lines_of(corpus), lines_of(result)
+    assert after[0] == before[0]
+    assert after[1] == before[1].replace(QUESTION.encode(), b"?")
+
+
+def test_what_comes_out_holds_nothing_more(decontaminated: Decontaminated, tmp_path: Path) -> None:
+    pages = [f"{OTHER} {' '.join(WORDS[start:])} {QUESTION} {' '.join(WORDS[:start])}" for start in range(16)]
+    once = decontaminated(pages, [QUESTION], action="cut", margin_words=1)
+
+    sets = [items_set(tmp_path / "sets", "quiz", {"q0": QUESTION})]
+    again = decontaminate(tmp_path / "again", once, sets, recipe(action="cut", margin_words=1))
+
+    assert evidence_of(again) == {}
+    assert lines_of(again) == lines_of(once)
+
+
+def test_a_corpus_of_which_nothing_is_left_is_an_error(decontaminated: Decontaminated) -> None:
+    with pytest.raises(InputError) as error:
+        decontaminated([QUESTION, QUESTION], [QUESTION])
+
+    assert str(error.value) == (
+        "notes: none of its 2 documents is kept (2 are contaminated); "
+        "leave an evaluation set out, or ask for more overlap"
+    )
+
+
+def many(tmp_path: Path, shard_documents: int) -> Artifact:
+    texts = {f"d{number}": f"{OTHER} {number} {QUESTION if number % 7 == 0 else ''} {OTHER}" for number in range(60)}
+    return write_corpus(tmp_path / f"by-{shard_documents}", texts, shard_documents)
+
+
+def test_workers_and_the_size_of_shards_have_no_part_in_the_result(tmp_path: Path) -> None:
+    rules = recipe(action="cut", margin_words=2)
+    sets = [items_set(tmp_path, "quiz", {"a": QUESTION})]
+
+    alone = decontaminate(tmp_path / "a", many(tmp_path, 7), sets, rules)
+    forked = decontaminate(tmp_path / "b", many(tmp_path, 7), sets, rules, EngineSettings(2, start_method="fork"))
+    spawned = decontaminate(tmp_path / "c", many(tmp_path, 7), sets, rules, EngineSettings(2, start_method="spawn"))
+    in_one = decontaminate(tmp_path / "d", many(tmp_path, 60), sets, rules)
+
+    assert alone.manifest.digest == forked.manifest.digest == spawned.manifest.digest
+    assert lines_of(in_one) == lines_of(alone)
+    assert in_one.manifest.identity.counts == alone.manifest.identity.counts
+    assert [line.item for line in evidence_of(in_one).values()] == ["a"] * 9
+
+
+def test_a_build_goes_on_only_with_the_evaluation_files_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = many(tmp_path, 7)
+
+    def killed(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(corpus_stage, "gather_lines", killed)
+        decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": QUESTION})], recipe())
+    with pytest.raises(Obstacle) as error:
+        decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": OTHER})], recipe())
+    result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": QUESTION})], recipe())
+
+    assert error.value.what == "the evaluation files are not those that this build began with"
+    assert len(evidence_of(result)) == 9
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_no_set_and_two_of_one_name_are_refused(count: int, tmp_path: Path) -> None:
+    sets = [items_set(tmp_path, "quiz", {"a": QUESTION})] * count
+
+    with pytest.raises(UsageError) as error:
+        decontaminate(tmp_path, many(tmp_path, 7), sets, recipe())
+
+    assert error.value.what == ("there are two sets `quiz`" if count else "there are no evaluation sets")
+
+
+def test_the_evidence_is_json_that_anybody_reads(decontaminated: Decontaminated) -> None:
+    result = decontaminated([OTHER, QUESTION], [QUESTION])
+
+    (line,) = [json.loads(block) for block in read_line_blocks(result.path("contaminated.jsonl.zst"))]
+    assert Fraction(line["shared_ngrams"], line["item_ngrams"]) == line["overlap"] == 1
+    assert line["spans"] == [[0, len(QUESTION) - 1]]

@@ -1,0 +1,166 @@
+"""Evaluation sets: which items files hold, and what is said of files that hold none."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from decontamination_build import evaluation_set, items_set, recipe, rows_set
+
+from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
+from pipeline_assets.corpus.decontamination.item_index import index_items
+from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+ROWS = [{"id": 7, "question": "Why?", "answer": None}, {"question": "How?", "answer": "So.", "id": ""}]
+ITEMS = [EvaluationItem("7", "Why?"), EvaluationItem("quiz.jsonl:1", "How?\nSo.")]
+
+
+def lines() -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "packed"),
+    [("", lambda data: data), (".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)],
+)
+def test_columns_of_a_row_are_one_item_named_by_its_id_or_by_file_and_row(
+    suffix: str, packed: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / f"quiz.jsonl{suffix}").write_bytes(packed(lines()))
+
+    found = list(read_items(evaluation_set(tmp_path, "quiz", "*", text=["question", "answer"])))
+
+    assert found == [ITEMS[0], EvaluationItem(f"quiz.jsonl{suffix}:1", "How?\nSo.")]
+
+
+def test_parquet_holds_the_same_items(tmp_path: Path) -> None:
+    rows = [{**row, "id": str(row["id"])} for row in ROWS]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "quiz.parquet")
+
+    found = list(read_items(evaluation_set(tmp_path, "quiz", "quiz.parquet", text=["question", "answer"])))
+
+    assert found == [ITEMS[0], EvaluationItem("quiz.parquet:1", "How?\nSo.")]
+
+
+def test_each_column_may_be_an_item(tmp_path: Path) -> None:
+    found = read_items(rows_set(tmp_path, "quiz", ROWS, text=["question", "answer"], item="column", id=None))
+
+    assert list(found) == [
+        EvaluationItem("quiz.jsonl:0:question", "Why?"),
+        EvaluationItem("quiz.jsonl:1:question", "How?"),
+        EvaluationItem("quiz.jsonl:1:answer", "So."),
+    ]
+
+
+def test_columns_may_be_nested_and_hold_lists_of_texts(tmp_path: Path) -> None:
+    rows = [{"id": "a", "ask": {"stem": "Which?"}, "choices": {"text": ["this", None, "that"]}}]
+
+    found = list(read_items(rows_set(tmp_path, "quiz", rows, text=["ask.stem", "choices.text"])))
+
+    assert found == [EvaluationItem("a", "Which?\nthis\nthat")]
+
+
+@pytest.mark.parametrize(
+    ("unit", "items"),
+    [
+        ("file", [EvaluationItem("quiz.txt:0", "One.\n\nTwo,\nand so on.\n")]),
+        ("paragraph", [EvaluationItem("quiz.txt:0", "One."), EvaluationItem("quiz.txt:1", "Two,\nand so on.")]),
+    ],
+)
+def test_text_files_are_items_whole_or_by_paragraph(unit: str, items: list[EvaluationItem], tmp_path: Path) -> None:
+    (tmp_path / "quiz.txt").write_text("One.\n\nTwo,\nand so on.\n")
+    section = {"name": "quiz", "files": ["quiz.txt"], "columns": None, "text_unit": unit}
+
+    assert list(read_items(EvaluationSet(EvaluationRecipe.model_validate(section), tmp_path))) == items
+
+
+def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
+    with pytest.raises(InputError) as error:
+        index_items([evaluation], recipe(**changes))
+    assert "\n" not in str(error.value)
+    return f"{type(error.value).__name__}: {error.value}"
+
+
+def test_a_file_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "exam.jsonl").write_bytes(lines())
+
+    assert refusal(evaluation_set(tmp_path, "quiz", "quiz.jsonl")) == (
+        f"UsageError: {tmp_path}: no file matches 'quiz.jsonl'; correct `files`; there are exam.jsonl"
+    )
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    of_text, of_id = (
+        rows_set(tmp_path, "quiz", ROWS, text=["question", "options"]),
+        rows_set(tmp_path, "exam", ROWS, text=["question"], id="key"),
+    )
+
+    assert refusal(of_text) == (
+        f"UsageError: {tmp_path}/quiz.jsonl: there is no column `options`; its first row has id, question, answer; "
+        "set `columns.text` in the recipe to one that is there"
+    )
+    assert refusal(of_id) == (
+        f"UsageError: {tmp_path}/exam.jsonl: there is no column `key`; its first row has id, question, answer; "
+        "set `columns.id` in the recipe to one that is there, or to null"
+    )
+
+
+def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"question": ["Why?"]}), tmp_path / "quiz.parquet")
+
+    assert refusal(evaluation_set(tmp_path, "quiz", "quiz.parquet", text=["text"], id=None)) == (
+        f"UsageError: {tmp_path}/quiz.parquet: there is no column `text`; it has question; "
+        "set `columns.text` in the recipe to one that is there"
+    )
+
+
+def test_a_column_that_holds_no_text_is_named_with_its_row(tmp_path: Path) -> None:
+    assert refusal(rows_set(tmp_path, "quiz", [{"id": "a", "text": "x"}, {"id": "b", "text": 7}])) == (
+        f"UsageError: {tmp_path}/quiz.jsonl: `text` of row 1 holds int, not text; "
+        "set `columns.text` in the recipe to columns of text"
+    )
+
+
+def test_a_row_that_cannot_be_read_stops_the_build_since_no_item_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "quiz.jsonl").write_bytes(b'{"id": "a", "text": "x"}\n[1]\n')
+
+    assert refusal(evaluation_set(tmp_path, "quiz", "quiz.jsonl")) == (
+        f"InputError: {tmp_path}/quiz.jsonl: row 1 can't be read (wrong_type: the line is list); "
+        "correct the row: no item may be missing"
+    )
+
+
+@pytest.mark.parametrize("rows", [[], [{"id": "a", "text": None}, {"id": "b", "text": ""}]])
+def test_a_set_without_items_is_refused(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert refusal(rows_set(tmp_path, "quiz", rows)) == (
+        "InputError: evaluation set quiz: it has no items; correct its `files` or `columns`"
+    )
+
+
+def test_a_set_whose_items_are_all_too_short_is_refused(tmp_path: Path) -> None:
+    assert refusal(items_set(tmp_path, "quiz", {"a": "two words", "b": "…", "c": "and three words"})) == (
+        "InputError: evaluation set quiz: all 3 items have fewer words than min_item_words 5 (the longest has 3); "
+        "lower min_item_words, or leave the set out"
+    )
+
+
+def test_sets_all_of_whose_ngrams_are_common_are_refused(tmp_path: Path) -> None:
+    items = items_set(tmp_path, "quiz", {"a": "row row boat row row boat", "b": "row boat row row boat row row"})
+
+    assert refusal(items, ngram_words=3, min_item_words=3, max_items_per_ngram=1) == (
+        "InputError: evaluation sets quiz: every n-gram is in more than max_items_per_ngram 1 items; "
+        "raise max_items_per_ngram, or lower ngram_words"
+    )
+
+
+def test_an_evaluation_set_says_whether_its_files_are_rows_or_text() -> None:
+    with pytest.raises(UsageError) as error:
+        EvaluationRecipe.from_content({"name": "quiz", "files": ["a.txt"], "columns": None, "text_unit": None})
+
+    assert "give `columns` where its files are rows, or `text_unit` where they are text" in error.value.what
