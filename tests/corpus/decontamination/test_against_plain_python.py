@@ -76,7 +76,7 @@ def assert_same(line: ContaminatedLine, expected: PlainFate, text: str) -> None:
     assert line.action == ("dropped" if expected.kept is None else "cut")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(texts(40), min_size=1, max_size=5), st.lists(texts(8), max_size=6), rules())
 def test_documents_come_out_as_plain_python_says(
     documents: list[str], items: list[str], changes: dict[str, Any]
@@ -84,7 +84,7 @@ def test_documents_come_out_as_plain_python_says(
     check(documents, items, changes)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(texts(40), min_size=1, max_size=5), st.lists(texts(8), max_size=6), rules())
 def test_words_decide_where_hashes_are_alike(documents: list[str], items: list[str], changes: dict[str, Any]) -> None:
     """A word's hash is one of two here: nearly every n-gram has the key of others."""

@@ -1,0 +1,122 @@
+"""Precision and recall on real pages: leaks that are planted are found, all of them and nothing else, and go."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
+from plain_decontamination import words_of
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+Leak = Callable[[list[str], random.Random], str]
+
+
+def real_texts(name: str) -> list[str]:
+    path = DATA / name
+    if not path.is_file():
+        pytest.skip(f"the real pages lie in ../shared/data/{name}, which is absent")
+    return [json.loads(line)["text"] for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[str]:
+    """Documents that hold no item."""
+    return [text for text in real_texts("fineweb/fineweb_edu_texts.jsonl") if len(words_of(text)) > 60]
+
+
+@pytest.fixture(scope="module")
+def items() -> list[list[str]]:
+    """Passages of other pages, from 6 to 70 words, no two with an n-gram in common."""
+    found, seen = [], set[tuple[str, ...]]()
+    for number, text in enumerate(real_texts("c4/c4_rows.jsonl")):
+        words = text.split()[: 6 + number * 7 % 65]
+        normalized = words_of(" ".join(words))
+        size = min(13, len(normalized))
+        ngrams = {tuple(normalized[first : first + size]) for first in range(len(normalized) - size + 1)}
+        if size >= 6 and not ngrams & seen:
+            found.append(words)
+            seen |= ngrams
+    return found
+
+
+def whole(words: list[str], _: random.Random) -> str:
+    return " ".join(words)
+
+
+def disguised(words: list[str], draw: random.Random) -> str:
+    return "".join(
+        (word.upper() if draw.random() < 0.5 else word.lower()) + draw.choice([" ", "\n", " – ", "  "])
+        for word in words
+    )
+
+
+def without_an_end(words: list[str], _: random.Random) -> str:
+    """Nine in ten of its words: of an item of 40 words 24 n-grams of 28."""
+    return " ".join(words[: -max(len(words) // 10, 1)]) if len(words_of(" ".join(words))) >= 40 else " ".join(words)
+
+
+def planted(pages: list[str], items: list[list[str]], leak: Leak) -> tuple[dict[str, str], dict[str, str]]:
+    """Documents by id, and of every other one the item that it holds."""
+    draw = random.Random(1)
+    documents, truth = {}, {}
+    for number, page in enumerate(pages):
+        doc_id = f"page-{number}"
+        documents[doc_id] = page
+        if number % 2:
+            item = draw.randrange(len(items))
+            words = page.split(" ")
+            place = draw.randrange(len(words))
+            documents[doc_id] = " ".join([*words[:place], leak(items[item], draw), *words[place:]])
+            truth[doc_id] = f"q{item}"
+    return documents, truth
+
+
+def run(folder: Path, documents: dict[str, str], items: list[list[str]], **changes: object) -> Artifact:
+    quiz = items_set(folder, "quiz", {f"q{number}": " ".join(words) for number, words in enumerate(items)})
+    return decontaminate(folder, write_corpus(folder, documents, 100), [quiz], recipe(**changes))
+
+
+@pytest.mark.parametrize("leak", [whole, disguised, without_an_end])
+@pytest.mark.parametrize("action", ["drop", "cut"])
+def test_every_planted_item_is_found_and_nothing_else(
+    action: str, leak: Leak, pages: list[str], items: list[list[str]], tmp_path: Path
+) -> None:
+    documents, truth = planted(pages, items, leak)
+
+    result = run(tmp_path, documents, items, action=action, min_item_overlap="0.75")
+
+    assert len(truth) > 50
+    assert {line.doc_id: line.item for line in evidence_of(result).values()} == truth
+    left = texts_of(result)
+    assert {doc_id: left[doc_id] for doc_id in documents if doc_id not in truth} == {
+        doc_id: text for doc_id, text in documents.items() if doc_id not in truth
+    }
+    assert action == "cut" or left.keys().isdisjoint(truth)
+
+
+def test_of_what_is_cut_nothing_but_the_item_leaves_and_no_ngram_of_it_stays(
+    pages: list[str], items: list[list[str]], tmp_path: Path
+) -> None:
+    documents, truth = planted(pages, items, whole)
+
+    left = texts_of(run(tmp_path, documents, items, action="cut"))
+
+    for doc_id, item in truth.items():
+        words, page = words_of(" ".join(items[int(item[1:])])), words_of(pages[int(doc_id.removeprefix("page-"))])
+        text, size = " ".join(words_of(left[doc_id])), min(13, len(words))
+        assert not any(" ".join(words[first : first + size]) in text for first in range(len(words) - size + 1))
+        assert words_of(left[doc_id]) == page
+
+
+def test_a_part_below_the_threshold_is_left_alone(pages: list[str], items: list[list[str]], tmp_path: Path) -> None:
+    long = [words for words in items if len(words_of(" ".join(words))) >= 40]
+    documents, truth = planted(pages, long, lambda words, _: " ".join(words[: len(words) // 2]))
+
+    result = run(tmp_path, documents, long, min_item_overlap="0.75")
+
+    assert truth and evidence_of(result) == {}
+    assert texts_of(result) == documents
