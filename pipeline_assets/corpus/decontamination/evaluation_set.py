@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.column_paths import find_column
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
-from pipeline_assets.corpus.readers.local_rows import find_column
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import SourceFile, list_files, open_source
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
