@@ -17,8 +17,9 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL
 from pipeline_assets.corpus.dedup.steps import Runs, decide, find_exact, find_near, keep, open_run, sketch_corpus
+from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
@@ -109,11 +110,7 @@ def _published(run: Path) -> pa.Table:
 
 def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
     """All decisions in one file, in the order of the corpus."""
-    with JsonlZstWriter(building.path(DECISIONS_FILE), zstd_level) as writer:
-        for decision in decisions:
-            for block in read_line_blocks(building.path(decision.files[0].path)):
-                writer.write_lines(block, block.count(b"\n"))
-    return writer.output(DECISIONS_FILE)
+    return gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, zstd_level)
 
 
 def _rejects(
