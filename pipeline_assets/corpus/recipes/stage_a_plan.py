@@ -25,9 +25,11 @@ _BASIS = "sizes of the files"
 _TEXT_OF_FILE = (0.2, 0.7, 1.0)  # of plain files: the rest is other columns, markup, rows that go
 _TEXT_OF_PACKED = (0.8, 3.0, 9.0)  # of compressed ones, and Parquet
 _STORED_OF_TEXT = Estimate(0.15, 0.4, 0.8, _BASIS)  # zstd of Document lines, levels 1 to 22
+_UNIQUE = Estimate(0.3, 0.9, 1.0, "duplicates are known by looking for them")
 _KEPT = Estimate(0, 0.8, 1.0, "filters are known by asking them")
 _PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".7z", ".parquet")
 _FILTER_BYTES_PER_S = 60e6  # of text, by one worker, see benchmarks/README.md
+_DEDUP_BYTES_PER_S = 50e6  # likewise, with writing what stays
 _BYTES_PER_TOKEN = Estimate(2.5, 4.4, 5.5, "languages and kinds of text")
 
 
@@ -58,6 +60,9 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
         figures[recipe.filtered(source).role] = _filtered(text, settings)
         texts.append(text.times(_KEPT, text.basis))
     text = total(texts, _BASIS)
+    deduplicated = recipe.deduplicated()
+    if deduplicated is not None:
+        figures[deduplicated.role] = _deduplicated(text, settings)
     figures[recipe.report().role] = _reported(text, settings)
     plans = [
         TargetPlan(holding, {} if holding.sealed == "current" else figures.get(role, {}))
@@ -111,6 +116,11 @@ def _text_of(file: SourceFile) -> Estimate:
 def _filtered(text: Estimate, settings: PlanSettings) -> Figures:
     kept = text.times(_KEPT, text.basis).counted()
     return _costs(kept, kept.times(_STORED_OF_TEXT).counted(), _FILTER_BYTES_PER_S, settings, settings.record())
+
+
+def _deduplicated(text: Estimate, settings: PlanSettings) -> Figures:
+    kept = text.times(_UNIQUE, text.basis).counted()
+    return _costs(kept, kept.times(_STORED_OF_TEXT).counted(), _DEDUP_BYTES_PER_S, settings, settings.record())
 
 
 def _reported(text: Estimate, settings: PlanSettings) -> Figures:
