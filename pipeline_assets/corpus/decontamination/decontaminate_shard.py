@@ -98,7 +98,10 @@ def decontaminate_shard(
 
 def load_decontamination(rules: Decontamination) -> None:
     """Loads what `decontaminate_shard` keeps for the life of its process: the index, tables, and compiled code."""
-    contaminations(normalize([b"a few words " * 100]), load_index(rules.index), rules.recipe.cut)
+    index = load_index(rules.index)
+    table, first = index.table, int(index.table.first_words[0])
+    ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
+    contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
 
 
 def _decontaminate(
