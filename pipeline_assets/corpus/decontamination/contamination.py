@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.decontamination.item_index import ItemIndex, Items
-from pipeline_assets.corpus.decontamination.ngrams import Found, propose, verify
+from pipeline_assets.corpus.decontamination.ngram_search import Found, propose, verify
 from pipeline_assets.corpus.decontamination.recipe import CutRecipe
 from pipeline_assets.corpus.decontamination.words import Words, between, only, words_of
 from pipeline_assets.corpus.dedup.words import NormalizedBatch

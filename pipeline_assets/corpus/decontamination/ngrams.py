@@ -1,9 +1,7 @@
-"""N-grams in a table: which stand in a text is proposed by hash and decided by the words.
+"""A table of n-grams: equal ones have one number, whatever their hashes are.
 
 An n-gram's key is the polynomial of its words' hashes in an odd constant modulo 2**64, so that the key of a longer one
-goes on from that of its beginning. No n-gram is shorter than the shortest, so a text is asked at each word for one
-thing only: whether an n-gram begins with the words there, as many as the shortest has. Few do, and the bits that tell
-stay in the processor's cache.
+goes on from that of its beginning.
 """
 
 from typing import NamedTuple
@@ -14,10 +12,10 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.decontamination.words import Words
 
-_POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
+POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
-_ONE, _ZERO = np.uint64(1), np.uint64(0)
-_NONE = -1
+ONE, ZERO = np.uint64(1), np.uint64(0)
+NONE = -1
 _BITS = 16  # for each n-gram, three of them set: of words where none begins, about one in a hundred is looked up
 _LEAST_BITS = 1 << 12
 
@@ -46,13 +44,6 @@ class NgramTable(NamedTuple):
     beginnings: NDArray[np.uint64]
 
 
-class Found(NamedTuple):
-    """N-grams in a text: the word at which each begins, ascending, and its number; int64."""
-
-    words: NDArray[np.int64]
-    ngrams: NDArray[np.int64]
-
-
 class Numbered(NamedTuple):
     """N-grams of texts, equal ones with one number, in the order in which they first occur.
 
@@ -75,7 +66,7 @@ def number_ngrams(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int
         sizes: of each, in words.
     """
     place_keys = ngram_keys(words, places, sizes)
-    slots = np.full(_power_of_two(2 * len(places)), _NONE, np.int32)
+    slots = np.full(_power_of_two(2 * len(places)), NONE, np.int32)
     ngrams, firsts = np.empty(len(places), np.int32), np.empty(len(places), np.int64)
     number = _number(words.text, words.begins, place_keys, places, sizes, slots, ngrams, firsts)
     firsts = firsts[:number]
@@ -92,7 +83,7 @@ def ngram_keys(words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 def ngram_table(words: Words, numbered: Numbered, is_kept: NDArray[np.bool_]) -> NgramTable:
     """The table of those that are kept, renumbered; at least one is."""
     keys, first_words, sizes = numbered.keys[is_kept], numbered.first_words[is_kept], numbered.sizes[is_kept]
-    slots = np.full(_power_of_two(2 * len(keys)), _NONE, np.int32)
+    slots = np.full(_power_of_two(2 * len(keys)), NONE, np.int32)
     _place(keys, slots)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
     beginnings = np.zeros(_power_of_two(max(_BITS * len(keys), _LEAST_BITS)) // 64, np.uint64)
@@ -104,42 +95,20 @@ def _power_of_two(at_least: int) -> int:
     return 1 << (at_least - 1).bit_length()
 
 
-def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> Found:
-    """N-grams in documents, by their keys alone.
-
-    Args:
-        hashes, first_words: as in `NormalizedBatch`.
-    """
-    room = len(hashes) // 16 + 16
-    while True:
-        words, ngrams = np.empty(room, np.int64), np.empty(room, np.int64)
-        number = _propose(hashes, first_words, table, words, ngrams)
-        if number <= room:
-            return Found(words[:number], ngrams[:number])
-        room = number
-
-
-def verify(found: Found, words: Words, table: NgramTable) -> Found:
-    """Those whose words stand there."""
-    is_there = np.empty(len(found.words), bool)
-    _verify(found.words, found.ngrams, words.text, words.begins, table, is_there)
-    return Found(found.words[is_there], found.ngrams[is_there])
-
-
 @inner
-def _slot(key: np.uint64, slots: int) -> int:
+def slot_of(key: np.uint64, slots: int) -> int:
     """Where a key is looked for first, of so many slots, a power of two."""
     return np.int64(key >> _32) & (slots - 1)  # type: ignore[return-value]
 
 
 @inner
-def _bits(key: np.uint64) -> np.uint64:
+def bits_of(key: np.uint64) -> np.uint64:
     """The bits that tell that a key may be there."""
-    return _ONE << (key & _63) | _ONE << (key >> _6 & _63) | _ONE << (key >> _12 & _63)
+    return ONE << (key & _63) | ONE << (key >> _6 & _63) | ONE << (key >> _12 & _63)
 
 
 @inner
-def _is_same(
+def is_same(
     text: NDArray[np.uint8],
     begins: NDArray[np.int64],
     word: int,
@@ -164,9 +133,9 @@ def _hash(
     hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32], keys: NDArray[np.uint64]
 ) -> None:
     for place in range(len(places)):
-        key = _ZERO
+        key = ZERO
         for word in range(places[place], places[place] + sizes[place]):
-            key = key * _POLYNOMIAL + hashes[word]
+            key = key * POLYNOMIAL + hashes[word]
         keys[place] = key
 
 
@@ -184,17 +153,17 @@ def _number(
     """Numbers what stands at the places; how many numbers there are. `firsts`: the first place of each number."""
     number = 0
     for place in range(len(places)):
-        slot = _slot(keys[place], len(slots))
-        while slots[slot] != _NONE:
+        slot = slot_of(keys[place], len(slots))
+        while slots[slot] != NONE:
             first = firsts[slots[slot]]
             if (
                 keys[first] == keys[place]
                 and sizes[first] == sizes[place]
-                and _is_same(text, begins, places[place], text, begins, places[first], sizes[place])
+                and is_same(text, begins, places[place], text, begins, places[first], sizes[place])
             ):
                 break
             slot = (slot + 1) & (len(slots) - 1)
-        if slots[slot] == _NONE:
+        if slots[slot] == NONE:
             slots[slot] = number
             firsts[number] = place
             number += 1
@@ -205,8 +174,8 @@ def _number(
 @compiled
 def _place(keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
     for ngram in range(len(keys)):
-        slot = _slot(keys[ngram], len(slots))
-        while slots[slot] != _NONE:
+        slot = slot_of(keys[ngram], len(slots))
+        while slots[slot] != NONE:
             slot = (slot + 1) & (len(slots) - 1)
         slots[slot] = ngram
 
@@ -214,80 +183,4 @@ def _place(keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
 @compiled
 def _mark(keys: NDArray[np.uint64], bits: NDArray[np.uint64]) -> None:
     for key in keys:
-        bits[_slot(key, len(bits))] |= _bits(key)
-
-
-@compiled
-def _propose(
-    hashes: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    table: NgramTable,
-    found_words: NDArray[np.int64],
-    found_ngrams: NDArray[np.int64],
-) -> int:
-    """Fills what is found as far as there is room; how many there are."""
-    beginnings, least = table.beginnings, table.all_sizes[0]
-    leaves = _ONE
-    for _ in range(least):
-        leaves = leaves * _POLYNOMIAL
-    found = 0
-    for document in range(len(first_words) - 1):
-        begin, end = first_words[document], first_words[document + 1]
-        rolled = _ZERO
-        for word in range(begin, min(begin + least - 1, end)):
-            rolled = rolled * _POLYNOMIAL + hashes[word]
-        for first in range(begin, end - least + 1):
-            rolled = rolled * _POLYNOMIAL + hashes[first + least - 1]
-            if first > begin:
-                rolled -= hashes[first - 1] * leaves
-            if not _bits(rolled) & ~beginnings[_slot(rolled, len(beginnings))]:
-                found = _look_up(rolled, first, end, hashes, table, found_words, found_ngrams, found)
-    return found
-
-
-@inner
-def _look_up(
-    key: np.uint64,
-    first: int,
-    end: int,
-    hashes: NDArray[np.uint64],
-    table: NgramTable,
-    found_words: NDArray[np.int64],
-    found_ngrams: NDArray[np.int64],
-    found: int,
-) -> int:
-    """All n-grams that may begin at a word, given the key of as many words as the shortest has; how many are found by
-    now.
-    """
-    slots, after = table.slots, first + table.all_sizes[0]
-    for size in table.all_sizes:
-        if first + size > end:
-            break
-        while after < first + size:
-            key = key * _POLYNOMIAL + hashes[after]
-            after += 1
-        slot = _slot(key, len(slots))
-        while slots[slot] != _NONE:
-            ngram = slots[slot]
-            if table.keys[ngram] == key and table.sizes[ngram] == size:
-                if found < len(found_words):
-                    found_words[found], found_ngrams[found] = first, ngram
-                found += 1
-            slot = (slot + 1) & (len(slots) - 1)
-    return found
-
-
-@compiled
-def _verify(
-    found_words: NDArray[np.int64],
-    found_ngrams: NDArray[np.int64],
-    text: NDArray[np.uint8],
-    begins: NDArray[np.int64],
-    table: NgramTable,
-    is_there: NDArray[np.bool_],
-) -> None:
-    for place in range(len(found_words)):
-        ngram = found_ngrams[place]
-        is_there[place] = _is_same(
-            text, begins, found_words[place], table.text, table.begins, table.first_words[ngram], table.sizes[ngram]
-        )
+        bits[slot_of(key, len(bits))] |= bits_of(key)
