@@ -83,10 +83,28 @@ def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict
     assert lines[5] == "  w300 w301 w302 w303 w304 w305 … 28 words alike … w334 w335 w336 w337 w338 w339{+ end+}"
 
 
+def test_a_higher_threshold_drops_fewer(typed: dict[str, Typed]) -> None:
+    assert typed["rethreshold"].stdout.splitlines()[3] == "  pages  10 documents = 9 kept + 1 exact, 0 near duplicates"
+
+
+def test_a_lower_threshold_than_the_edges_have_is_refused(corpusmill: Corpusmill, typed: object, work: Path) -> None:
+    arguments = ("out/stage_a/deduplicated/all", "--threshold", "0.6", "--out-dir", "out/lower")
+
+    result = corpusmill("dedup", "rethreshold", *arguments, cwd=work)
+
+    assert result.returncode == 2
+    assert "its edges are those of 0.7 and above, 0.6 is below; run stage-a dedup" in result.stderr
+
+
 def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> None:
-    assert [line.strip() for line in typed["why"].stdout.splitlines()[-2:]] == [
+    lines = [line.strip() for line in typed["why"].stdout.splitlines()]
+
+    assert lines[-5:] == [
+        "out/stage_a/deduplicated/all",
         "near duplicate of note-3",
         "similarity 0.9730; side by side: corpusmill dedup show copy-3",
+        "out/stage_a/deduplicated/at_98",
+        "kept",
     ]
 
 

@@ -185,6 +185,51 @@ def show(
     raise typer.Exit(0 if groups else 1)
 
 
+@dedup_app.command(
+    "rethreshold",
+    epilog="Example: corpusmill dedup rethreshold out/stage_a/deduplicated/all --threshold 0.8 --out-dir out/at_80",
+)
+def rethreshold(
+    folder: Annotated[Path, typer.Argument(help="Folder of a deduplicated corpus.")],
+    threshold: Annotated[str, typer.Option(help="At its own or above.")],
+    out_dir: Annotated[Path, typer.Option(help="Folder of what is made.")],
+    cpu_threads: Threads = THREADS,
+    log_every: LogEvery = LOG_EVERY_S,
+    verbose: Verbose = False,
+    replace: Replace = False,
+) -> None:
+    """Deduplicate at a higher threshold from the edges that are there: no text is compared again."""
+    from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+    from pipeline_assets.corpus.dedup.rethreshold import raised
+    from pipeline_assets.corpus.dedup.rethreshold import rethreshold as from_edges
+    from pipeline_assets.corpus.dedup.settings import DedupSettings
+    from pipeline_assets.corpus.recipes.stage_a_given import dedup_target
+    from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.lineage import locate, root_of
+
+    prepare(log_every, verbose)
+    _similarity(threshold)
+    corpus = open_artifact(folder, sealed_manifest(folder).digest)
+    if "dedup" not in corpus.manifest.identity.recipe:
+        raise UsageError(f"this is a {corpus.manifest.kind}", folder, "give a folder that stage-a dedup made")
+    recipe = raised(DedupRecipe.from_content(corpus.manifest.identity.recipe["dedup"]), threshold, folder)
+    inputs = corpus.manifest.identity.upstream
+    sources = [locate(root_of(folder) or folder.parent, entry["digest"]) for entry in inputs]
+    target = dedup_target([source.folder for source in sources], out_dir.name, recipe)
+    names = corpus.manifest.identity.recipe["sources"]
+    settings = DedupSettings(EngineSettings(cpu_threads, log_every_s=log_every))
+    with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
+        made = target.build(
+            out_dir.absolute().parent,
+            lambda building: from_edges(building, corpus, dict(zip(names, sources, strict=True)), recipe, settings),
+            replace,
+            {"workers": cpu_threads},
+        )
+    for line in _lines(made):
+        typer.echo(line)
+
+
 def _group_json(group: "Group") -> dict[str, Any]:
     import msgspec
 

@@ -16,7 +16,18 @@ from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL
-from pipeline_assets.corpus.dedup.steps import Runs, decide, find_exact, find_near, keep, open_run, sketch_corpus
+from pipeline_assets.corpus.dedup.steps import (
+    DedupRun,
+    ExactCopies,
+    NearDuplicates,
+    Runs,
+    decide,
+    find_exact,
+    find_near,
+    keep,
+    open_run,
+    sketch_corpus,
+)
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
@@ -58,17 +69,29 @@ def dedup_corpus(
         sketches = sketch_corpus(dedup)
         exact = find_exact(dedup, sketches) if recipe.mode != "near" else None
         near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else None
-        decisions = decide(dedup, sketches, exact, near)
-        kept = keep(dedup, sketches, decisions)
+        found = {**total_counts(sketches), **(near.counts if near is not None else {})}
+        comparisons = {name: found[name] for name in _COMPARISONS if name in found}
+        return decided_content(dedup, sketches, exact, near, comparisons)
+
+
+def decided_content(
+    dedup: DedupRun,
+    sketches: Sequence[Receipt],
+    exact: ExactCopies | None,
+    near: NearDuplicates | None,
+    comparisons: Mapping[str, int],
+) -> Content:
+    """The files, and what the manifest says of them, once it is settled who goes."""
+    building, zstd_level = dedup.building, dedup.settings.zstd_level
+    decisions = decide(dedup, sketches, exact, near)
+    kept = keep(dedup, sketches, decisions)
     files = [
         *(receipt.files[0] for receipt in kept),
-        gather_decisions(building, decisions, settings.zstd_level),
+        gather_decisions(building, decisions, zstd_level),
         *([publish_edges(building, near.edges)] if near is not None else []),
-        _rejects(building, shards, sketches, settings.zstd_level),
+        _rejects(building, dedup.shards, sketches, zstd_level),
     ]
-    found = {**total_counts(sketches), **(near.counts if near is not None else {})}
-    counts = _counts(shards, sketches, decisions, kept)
-    comparisons = {name: found[name] for name in _COMPARISONS if name in found}
+    counts = _counts(dedup.shards, sketches, decisions, kept)
     return Content(files=files, counts=counts | {"comparisons": comparisons}, decisions={})
 
 

@@ -210,18 +210,25 @@ def find_near(
     to_compare = [ComparedShard(shard, members, recipe.minhash.shingle_words) for shard in dedup.shards]
     written = list(dedup.run("shingle", to_compare, building))
     edges = _verify(dedup, pairs, written, recipe)
+    largest = sorted((entry for receipt in proposed for entry in receipt.notes[LARGEST]), reverse=True)
+    counts = total_counts([*proposed, *written, *edges])
+    return settle(dedup, _runs(building, edges), exact, counts, largest)
+
+
+def settle(
+    dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapping[str, int], largest: Sequence[Any]
+) -> NearDuplicates:
+    """Who goes, by the edges: runs of them in the order of their ranges; `counts` and `largest` as they came about."""
     dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
     for run in exact.runs if exact is not None else ():
         include(firsts, numbers(read_columns(run)["first"]))
     runs, of_firsts = [], []
-    for number, table in enumerate(near_duplicates(_runs(building, edges), dropped)):
-        runs.append(building.path(f"{_NEAR}/{number:05d}.parquet"))
+    for number, table in enumerate(near_duplicates(edges, dropped)):
+        runs.append(dedup.building.path(f"{_NEAR}/{number:05d}.parquet"))
         write_run(runs[-1], runs[-1].name, table)
         of_firsts.append(table.filter(mask(are_members(numbers(table["number"]), firsts))))
-    write_run(building.path(_OF_FIRSTS), _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number"))
-    largest = sorted((entry for receipt in proposed for entry in receipt.notes[LARGEST]), reverse=True)
-    counts = total_counts([*proposed, *written, *edges])
-    return NearDuplicates(tuple(runs), building.path(_OF_FIRSTS), _runs(building, edges), counts, largest)
+    write_run(dedup.building.path(_OF_FIRSTS), _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number"))
+    return NearDuplicates(tuple(runs), dedup.building.path(_OF_FIRSTS), edges, counts, largest)
 
 
 def _propose(

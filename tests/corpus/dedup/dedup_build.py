@@ -53,7 +53,8 @@ def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documen
                 with JsonlZstWriter(building.path(name), 3) as writer:
                     writer.write_lines(b"".join(lines), len(lines))
                 files.append(writer.output(name))
-            return Content(files, {"documents": len(own)}, {})
+            text_bytes = sum(len(one.text.encode()) for one in own)
+            return Content(files, {"documents": len(own), "text_bytes": text_bytes}, {})
 
         corpora[source] = target.build(folder, make, False, {})
     return corpora
@@ -64,12 +65,18 @@ def _document(plain: PlainDocument) -> Document:
     return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", None, dict(meta))
 
 
+def result_target(rules: DedupRecipe) -> Target:
+    """Where a result will lie, below a folder."""
+    return Target("made/deduplicated", "result", Path("result"), StageVersion("dedup", 1), rules.content())
+
+
 def deduplicate(
     folder: Path, sources: Mapping[str, Artifact], rules: DedupRecipe, settings: DedupSettings = INLINE
 ) -> Artifact:
     """The sealed result."""
-    target = Target("made/deduplicated", "result", Path("result"), StageVersion("dedup", 1), rules.content())
-    return target.build(folder, lambda building: dedup_corpus(building, sources, rules, settings), False, {})
+    return result_target(rules).build(
+        folder, lambda building: dedup_corpus(building, sources, rules, settings), False, {}
+    )
 
 
 def decisions_of(result: Artifact) -> list[Decision]:

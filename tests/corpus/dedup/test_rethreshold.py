@@ -1,0 +1,49 @@
+"""A higher threshold from the edges: what a deduplication at that threshold makes, to the digest."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from dedup_build import INLINE, deduplicate, result_target, thorough, write_corpus
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plain_dedup import PlainDocument
+
+from pipeline_assets.corpus.dedup.rethreshold import raised, rethreshold
+from pipeline_assets.corpus.spine.errors import UsageError
+
+WORDS = [f"w{number}" for number in range(12)]
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=16),
+    st.sampled_from(["0.5", "0.6", "0.9", "1"]),
+    st.sampled_from(["near", "both"]),
+    st.sampled_from(["first", "longest"]),
+)
+def test_it_is_a_deduplication_at_that_threshold(texts: list[str], threshold: str, mode: str, selection: str) -> None:
+    documents = [PlainDocument(f"d{number}", text, "ab"[number % 2]) for number, text in enumerate(texts)]
+    rules = thorough(mode=mode, selection=selection, threshold="0.3", shingle_words=2)
+    with tempfile.TemporaryDirectory() as folder:
+        sources = write_corpus(Path(folder) / "corpus", documents, 5)
+        low = deduplicate(Path(folder) / "low", sources, rules)
+        higher = raised(rules, threshold, low.folder)
+        afresh = deduplicate(Path(folder) / "afresh", sources, higher)
+
+        from_edges = result_target(higher).build(
+            Path(folder) / "edges", lambda building: rethreshold(building, low, sources, higher, INLINE), False, {}
+        )
+
+        assert from_edges.manifest.digest == afresh.manifest.digest
+        assert from_edges.manifest.storage == afresh.manifest.storage
+
+
+def test_a_lower_threshold_is_refused_since_its_edges_are_not_there() -> None:
+    with pytest.raises(UsageError, match=r"its edges are those of 0.7 and above, 0.65 is below"):
+        raised(thorough(), "0.65", "here")
+
+
+def test_exact_copies_have_no_threshold() -> None:
+    with pytest.raises(UsageError, match="it found exact copies only, at no threshold"):
+        raised(thorough(mode="exact"), "0.9", "here")
