@@ -11,7 +11,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 
 DEDUP_STAGE = StageVersion("dedup", 1)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
-DECISIONS_FILE, EDGES_FILE = f"decisions{SUFFIX}", "edges.parquet"
+DECISIONS_FILE, EDGES_FILE, GROUPS_FILE = f"decisions{SUFFIX}", "edges.parquet", "groups.json"
 Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
 
 

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE
+from pipeline_assets.corpus.dedup.kept_shards import SAMPLES
+from pipeline_assets.corpus.dedup.largest_groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
@@ -34,8 +36,11 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.canonical_json import canonical_json
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER
 from pipeline_assets.corpus.spine.target import Content
 
@@ -58,7 +63,8 @@ def dedup_corpus(
     building: Building, sources: Mapping[str, Artifact], recipe: DedupRecipe, settings: DedupSettings
 ) -> Content:
     """Files: the documents that stay, a shard of each shard; `decisions.jsonl.zst`, a line for each document, in order;
-    `edges.parquet`, all pairs that are as alike as the threshold asks, unless the mode is `exact`; rejects.
+    `edges.parquet`, all pairs that are as alike as the threshold asks, unless the mode is `exact`; `groups.json`, the
+    largest groups with samples; rejects.
 
     Raises:
         UsageError: no document has the quality column.
@@ -84,11 +90,19 @@ def decided_content(
     """The files, and what the manifest says of them, once it is settled who goes."""
     building, zstd_level = dedup.building, dedup.settings.zstd_level
     decisions = decide(dedup, sketches, exact, near)
-    kept = keep(dedup, sketches, decisions)
+    groups = largest_groups(
+        dedup.documents,
+        exact.runs if exact is not None else (),
+        near.runs if near is not None else (),
+        near.of_firsts if near is not None else None,
+        building.path(f"{WORK}/gone"),
+    )
+    kept = keep(dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)})
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_decisions(building, decisions, zstd_level),
         *([publish_edges(building, near.edges)] if near is not None else []),
+        _groups(building, groups, dedup.shards, kept),
         _rejects(building, dedup.shards, sketches, zstd_level),
     ]
     counts = _counts(dedup.shards, sketches, decisions, kept)
@@ -134,6 +148,24 @@ def _published(run: Path) -> pa.Table:
 def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
     """All decisions in one file, in the order of the corpus."""
     return gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, zstd_level)
+
+
+def _groups(
+    building: Building, groups: Sequence[LargeGroup], shards: Sequence[CorpusShard], kept: Sequence[Receipt]
+) -> OutputFile:
+    samples = {
+        shard.first_number + int(row): {"doc_id": doc_id, "source": shard.source, "beginning": beginning}
+        for shard, receipt in zip(shards, kept, strict=True)
+        for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
+    }
+    rows: list[dict[str, object]] = [
+        {"gone": group.gone, "kept": samples[group.kept], "samples": [samples[number] for number in group.members]}
+        for group in groups
+    ]
+    data = canonical_json(rows)
+    with DurableFile(building.path(GROUPS_FILE)) as file:
+        file.write(data)
+    return OutputFile(GROUPS_FILE, len(rows), file.bytes_written, file.sha256, file.sha256)
 
 
 def _rejects(

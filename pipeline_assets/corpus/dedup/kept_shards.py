@@ -10,14 +10,18 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.stage import Window
 
+SAMPLES = "samples"
+_SAMPLE_CHARACTERS = 400
+
 
 @dataclass(frozen=True)
 class KeptShard:
-    """A shard of the corpus, which of its rows go (see `dropped_rows`), and which kill their worker."""
+    """A shard; of its rows those that go (see `dropped_rows`), those that kill their worker, and samples."""
 
     shard: CorpusShard
     dropped: Path
     fatal: frozenset[int]
+    sampled: frozenset[int] = frozenset()
 
     @property
     def name(self) -> str:
@@ -29,17 +33,27 @@ class KeptShard:
 
 
 def keep_documents(shard: KeptShard, window: Window, folder: BuildFolder, zstd_level: int) -> Receipt:
-    """The documents that stay, in order. Counts: `documents`, and `dropped_bytes` of the texts that go."""
+    """The documents that stay, in order.
+
+    Counts: `documents`, and `dropped_bytes` of the texts that go. Notes: `samples`, ids and beginnings of the texts of
+    sampled rows, by row.
+    """
     dropped = frozenset(dropped_rows(shard.dropped).tolist())
     goes = dropped | shard.fatal | window.fatal
     dropped_bytes = 0
+    samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for lines in line_blocks(shard.shard, window):
             kept = [line for row, line in lines if row not in goes and line is not None]
             for row, line in lines:
-                if row in dropped and line is not None:
-                    dropped_bytes += len(read_fields(line, shard.shard, row).text.encode())
+                if line is not None and (row in dropped or row in shard.sampled):
+                    document = read_fields(line, shard.shard, row)
+                    if row in dropped:
+                        dropped_bytes += len(document.text.encode())
+                    if row in shard.sampled:
+                        samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
             if kept:
                 writer.write_lines(b"\n".join([*kept, b""]), len(kept))
-    return Receipt([writer.output(name)], {"documents": writer.rows, "dropped_bytes": dropped_bytes})
+    counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
+    return Receipt([writer.output(name)], counts, {SAMPLES: samples})

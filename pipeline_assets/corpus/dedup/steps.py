@@ -6,7 +6,7 @@ there is; what they add up to doesn't.
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -274,12 +274,15 @@ def decide(
     return list(dedup.run("decide", work, dedup.building))
 
 
-def keep(dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt]) -> list[Receipt]:
-    """Receipts of `keep_documents`, one a shard."""
-    work = [
-        KeptShard(shard, dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL]))
-        for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True)
-    ]
+def keep(
+    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], samples: Collection[int]
+) -> list[Receipt]:
+    """Receipts of `keep_documents`, one a shard; `samples` are numbers of documents."""
+    work = []
+    for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
+        rows = frozenset(number - shard.first_number for number in samples)
+        dropped, fatal = dedup.building.path(decision.files[1].path), frozenset(sketch.notes[FATAL])
+        work.append(KeptShard(shard, dropped, fatal, frozenset(row for row in rows if 0 <= row < shard.rows)))
     return list(dedup.run("keep", work, dedup.building))
 
 

@@ -1,5 +1,6 @@
 """Which documents go: the engine against the plain rule on small corpora of all kinds, and whatever workers it has."""
 
+import json
 import tempfile
 from collections.abc import Callable
 from fractions import Fraction
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
-from pipeline_assets.corpus.dedup.decision import EDGES_FILE, RULE, Decision
+from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -74,10 +75,20 @@ def test_decisions_are_those_of_the_plain_rule_over_all_pairs(
     )
     with tempfile.TemporaryDirectory() as folder:
         sources = write_corpus(Path(folder) / "corpus", documents, shard_documents)
-        found = decisions_of(deduplicate(Path(folder), sources, rules))
+        result = deduplicate(Path(folder), sources, rules)
+        found, groups = decisions_of(result), json.loads(result.path(GROUPS_FILE).read_bytes())
 
     expected = decide(documents, mode=mode, scope=scope, selection=selection, threshold=Fraction(threshold), n=n)
     assert found == [_as_written(one, decision) for one, decision in zip(expected, found, strict=True)]
+
+    members: dict[str, list[str]] = {one.doc_id: [] for one in expected}
+    for one in expected:
+        if one.duplicate_of is not None:
+            members[one.duplicate_of].append(one.doc_id)
+    largest = sorted((kept for kept in members if members[kept]), key=lambda kept: -len(members[kept]))[:10]
+    assert [
+        (group["gone"], group["kept"]["doc_id"], [one["doc_id"] for one in group["samples"]]) for group in groups
+    ] == [(len(members[kept]), kept, members[kept][:3]) for kept in largest]
 
 
 def _as_written(one: PlainDecision, found: Decision) -> Decision:
