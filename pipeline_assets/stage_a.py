@@ -113,14 +113,14 @@ def removals_within_caps(store: CorpusStore) -> dg.AssetCheckResult:
 @dg.asset(
     key_prefix="stage_a",
     group_name="stage_a",
-    deps=[filtered],
+    deps=[filtered, deduplicated],
     output_required=False,
     code_version=str(stage_a_kinds.REPORT.stage.version),
 )
 def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
     """What all sources hold by source, domain and licence, what became of their rows, and whom to name.
 
-    Waits until every source of the recipe is filtered.
+    Waits until every source of the recipe is filtered, and all are deduplicated if it asks for that.
     """
     target = store.recipe(StageARecipe).report()
     if not _is_waiting(context, target, store):

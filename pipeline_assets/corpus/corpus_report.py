@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
@@ -29,7 +30,7 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
-from pipeline_assets.corpus.reports import Example, Report, SourceLedger
+from pipeline_assets.corpus.reports import Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -67,9 +68,12 @@ def report_on(
     tokenizer_sha256: str,
     licences: LicenceTable,
     engine: EngineSettings,
+    deduplicated: Artifact | None = None,
 ) -> Content:
     """The three files, in the building folder.
 
+    Args:
+        deduplicated: the corpus that was made of the sources together.
     Raises:
         InputError: two sources have one doc_id, or a shard can't be read.
     """
@@ -89,9 +93,13 @@ def report_on(
         for source in by(profile, "source")
     }
     attribution = attribution_text(licences, tags)
-    report = Report(f"Stage A: {len(sources)} sources", profile, ledgers, attribution)
+    duplicates = _duplicates(deduplicated) if deduplicated is not None else None
+    report = Report(f"Stage A: {len(sources)} sources", profile, ledgers, attribution, duplicates)
+    numbers = _as_json(profile, ledgers, licences)
+    if duplicates is not None:
+        numbers["duplicates"] = {**vars(duplicates), "groups": msgspec.to_builtins(duplicates.groups)}
     files = [
-        _write(building, REPORT_JSON, json.dumps(_as_json(profile, ledgers, licences), indent=1, ensure_ascii=False)),
+        _write(building, REPORT_JSON, json.dumps(numbers, indent=1, ensure_ascii=False)),
         _write(building, REPORT_HTML, report.to_html()),
         _write(building, ATTRIBUTION, attribution),
     ]
@@ -100,6 +108,11 @@ def report_on(
     tokens = sum(one.tokens for one in totals)
     size = sum(one.utf8_bytes for one in totals)
     return Content(files, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
+
+
+def _duplicates(deduplicated: Artifact) -> Duplicates:
+    counts = deduplicated.manifest.identity.counts
+    return Duplicates(counts["by_source"], counts["comparisons"], read_groups(deduplicated))
 
 
 def _refuse_shared_ids(

@@ -7,6 +7,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pipeline_assets.corpus.dedup.decision import Group
 from pipeline_assets.corpus.profile import Counts, Profile, by
 
 _STYLE = """
@@ -56,13 +57,29 @@ class SourceLedger:
 
 
 @dataclass(frozen=True)
+class Duplicates:
+    """What deduplication made of all sources.
+
+    Attributes:
+        by_source: documents of each: `in`, `out`, `exact_duplicate`, `near_duplicate`.
+        comparisons: what was compared, `pairs`, `edges`, `capped_buckets`.
+        groups: the largest.
+    """
+
+    by_source: Mapping[str, Mapping[str, int]]
+    comparisons: Mapping[str, int]
+    groups: Sequence[Group]
+
+
+@dataclass(frozen=True)
 class Report:
-    """What the page says."""
+    """What the page says; `duplicates` is None where none were looked for."""
 
     title: str
     profile: Profile
     ledgers: Sequence[SourceLedger]
     attribution: str
+    duplicates: Duplicates | None = None
 
     def to_html(self) -> str:
         """The whole page."""
@@ -73,6 +90,7 @@ class Report:
             "<h2>Lengths</h2><p class='note'>Documents by tokens, from the length under each bar on.</p>",
             *(_histogram(source, counts) for source, counts in by(self.profile, "source").items()),
             *(_ledger(ledger) for ledger in self.ledgers),
+            *([_duplicates(self.duplicates)] if self.duplicates is not None else []),
             "<h2>Attribution</h2>",
             f"<pre>{_text(self.attribution)}</pre>",
         ]
@@ -152,6 +170,28 @@ def _ledger(ledger: SourceLedger) -> str:
         else ""
     )
     return f"<h2>{_text(ledger.source)}: {_text(ledger.step)}</h2>" + _table(["rows", "count"], rows) + shown
+
+
+def _duplicates(found: Duplicates) -> str:
+    rows = [
+        [
+            _text(source),
+            *(f"{counts[name]:,}" for name in ("in", "exact_duplicate", "near_duplicate", "out")),
+            _share(1 - counts["out"] / max(counts["in"], 1)),
+        ]
+        for source, counts in found.by_source.items()
+    ]
+    sources = _table(["source", "in", "exact copies", "near duplicates", "out", "gone"], rows)
+    compared = ", ".join(f"{count:,} {_text(name.replace('_', ' '))}" for name, count in found.comparisons.items())
+    members = [
+        [f"{group.gone:,}", _text(f"{one.doc_id} ({one.source})"), word, f"<pre>{_text(one.beginning)}</pre>"]
+        for group in found.groups
+        for word, one in (("stays", group.kept), *(("gone", sample) for sample in group.samples))
+    ]
+    groups = (
+        _table(["went for it", "document", "", "text"], members, numbers_from=4, kind="examples") if members else ""
+    )
+    return f"<h2>Duplicates</h2>{sources}<p class='note'>{compared}</p><h2>Largest groups</h2>{groups}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1, kind: str = "") -> str:

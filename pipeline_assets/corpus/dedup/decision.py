@@ -42,6 +42,27 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(Decision)
 
 
+class Sample(msgspec.Struct, frozen=True):
+    """A document of a group, and how its text begins."""
+
+    doc_id: str
+    source: str
+    beginning: str
+
+
+class Group(msgspec.Struct, frozen=True):
+    """One of the largest groups: what stays, how many documents went for it, the first of those."""
+
+    gone: int
+    kept: Sample
+    samples: tuple[Sample, ...]
+
+
+def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
+    """The largest groups, the largest first."""
+    return msgspec.json.decode(deduplicated.path(GROUPS_FILE).read_bytes(), type=tuple[Group, ...])
+
+
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
     """A decision for each document, in the order of the corpus."""
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)):

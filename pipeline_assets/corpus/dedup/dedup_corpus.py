@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
 from pipeline_assets.corpus.dedup.kept_shards import SAMPLES
 from pipeline_assets.corpus.dedup.largest_groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
@@ -36,7 +37,6 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.canonical_json import canonical_json
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
@@ -154,15 +154,14 @@ def _groups(
     building: Building, groups: Sequence[LargeGroup], shards: Sequence[CorpusShard], kept: Sequence[Receipt]
 ) -> OutputFile:
     samples = {
-        shard.first_number + int(row): {"doc_id": doc_id, "source": shard.source, "beginning": beginning}
+        shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
         for shard, receipt in zip(shards, kept, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
-    rows: list[dict[str, object]] = [
-        {"gone": group.gone, "kept": samples[group.kept], "samples": [samples[number] for number in group.members]}
-        for group in groups
+    rows = [
+        Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
     ]
-    data = canonical_json(rows)
+    data = msgspec.json.encode(rows)
     with DurableFile(building.path(GROUPS_FILE)) as file:
         file.write(data)
     return OutputFile(GROUPS_FILE, len(rows), file.bytes_written, file.sha256, file.sha256)

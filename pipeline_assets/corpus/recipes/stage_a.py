@@ -147,14 +147,17 @@ class StageARecipe(Recipe):
 
     def report(self) -> Target:
         """What all sources hold, and what became of their rows."""
-        kind = stage_a_kinds.REPORT
+        kind, deduplicated = stage_a_kinds.REPORT, self.deduplicated()
         return Target(
             kind=kind.name,
             name=self.name,
             folder=self._folder() / "report" / self.name,
             stage=kind.stage,
             recipe={"sources": [source.source for source in self.sources]},
-            upstream=tuple(self.filtered(source) for source in self.sources),
+            upstream=(
+                *(self.filtered(source) for source in self.sources),
+                *([deduplicated] if deduplicated is not None else []),
+            ),
             tokenizer=self.tokenizer.content(),
             export_as=f"{self.name}_report.json",
         )

@@ -128,8 +128,11 @@ def _make_deduplicated(building: Building, target: Target, root: Path, settings:
 
 def _make_report(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     assert target.tokenizer is not None
-    sources = [_steps(source, root) for source in target.upstream]
-    return report_on(building, sources, target.tokenizer["sha256"], licence_table(), settings.engine)
+    sources = [_steps(source, root) for source in target.upstream if source.kind != DEDUPLICATED.name]
+    deduplicated = next(
+        (open_artifact(root / one.folder) for one in target.upstream if one.kind == DEDUPLICATED.name), None
+    )
+    return report_on(building, sources, target.tokenizer["sha256"], licence_table(), settings.engine, deduplicated)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:
@@ -141,7 +144,8 @@ def _steps(source: Target, root: Path) -> SourceSteps:
 
 
 def _normalized_of(target: Target) -> Sequence[Target]:
-    return [*target.upstream, *(normalized for filtered in target.upstream for normalized in filtered.upstream)]
+    filtered = [source for source in target.upstream if source.kind == FILTERED.name]
+    return [*target.upstream, *(normalized for source in filtered for normalized in source.upstream)]
 
 
 RAW = Kind("stage_a/raw", RAW_STAGE, _build_raw, outside=folder_of)
