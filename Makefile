@@ -14,7 +14,7 @@ test: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 
 test-slow: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"

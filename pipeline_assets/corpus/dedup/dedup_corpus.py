@@ -40,7 +40,6 @@ from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt,
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER
 from pipeline_assets.corpus.spine.target import Content
 
@@ -95,7 +94,6 @@ def decided_content(
         exact.runs if exact is not None else (),
         near.runs if near is not None else (),
         near.of_firsts if near is not None else None,
-        building.path(f"{WORK}/gone"),
     )
     kept = keep(dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)})
     files = [

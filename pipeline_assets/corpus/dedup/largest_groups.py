@@ -4,17 +4,19 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.dedup.order import document_numbers, number_of
+from pipeline_assets.corpus.dedup.order import document_numbers
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.parquet import read_columns
 
 GROUPS, MEMBERS = 10, 3  # so many are shown, with so many of the documents that went
-_BLOCK = 1 << 20
+_AT_A_TIME = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -33,67 +35,73 @@ class LargeGroup:
 
 
 def largest_groups(
-    documents: int, exact: Sequence[Path], near: Sequence[Path], of_firsts: Path | None, scratch: Path
+    documents: int, exact: Sequence[Path], near: Sequence[Path], of_firsts: Path | None
 ) -> list[LargeGroup]:
     """The groups from which most documents went, the largest first, of equals the one whose document comes first.
+
+    Memory is four bytes for each of so many documents at a time, and the near duplicates that have copies.
 
     Args:
         documents: in the corpus.
         exact, near, of_firsts: runs, as `DecidedShard` has them.
-        scratch: a file for four bytes a document, so that they need no memory.
     """
-    gone = np.memmap(scratch, np.uint32, "w+", shape=(max(documents, 1),))
-    for run in exact:
-        _count(gone, numbers(read_columns(run, ["first"])["first"]), 1)
-    kept_of: dict[int, int] = {}
+    moves = _Moves(_no_numbers(), _no_numbers())
     if of_firsts is not None:
-        moved = read_columns(of_firsts, ["number", "first"])
-        firsts = document_numbers(numbers(moved["first"]))
-        kept_of = dict(zip(numbers(moved["number"]).tolist(), firsts.tolist(), strict=True))
-        _move(gone, numbers(moved["number"]), firsts)
-    for run in near:
-        _count(gone, numbers(read_columns(run, ["first"])["first"]), 1)
-    largest = heapq.nsmallest(GROUPS, _candidates(gone))
-    members = _members([*near, *exact], kept_of, {number for _, number in largest})
-    return [LargeGroup(number, -negated, members[number]) for negated, number in largest]
+        table = read_columns(of_firsts, ["number", "first"])
+        moves = _Moves(numbers(table["number"]), document_numbers(numbers(table["first"])))
+    runs = [*near, *exact]
+    found: list[tuple[int, int]] = []
+    for start in range(0, documents, _AT_A_TIME):
+        gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
+        for run in runs:
+            _count(gone, start, _kept(read_columns(run, ["first"]), moves))
+        found = heapq.nsmallest(GROUPS, [*found, *_candidates(gone, start)])
+    members = _members(runs, moves, [number for _, number in found])
+    return [LargeGroup(number, -negated, members[number]) for negated, number in found]
+
+
+class _Moves(NamedTuple):
+    """Documents that have copies and went themselves, ascending, and the one that each went for."""
+
+    gone: NDArray[np.uint64]
+    kept: NDArray[np.uint64]
+
+
+def _no_numbers() -> NDArray[np.uint64]:
+    return np.empty(0, np.uint64)
+
+
+def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:
+    """What stays in the place of each row's document."""
+    firsts = document_numbers(numbers(table["first"]))
+    if not len(moves.gone):
+        return firsts
+    place = np.minimum(np.searchsorted(moves.gone, firsts), len(moves.gone) - 1)
+    return np.where(moves.gone[place] == firsts, moves.kept[place], firsts)
 
 
 @compiled
-def _count(gone: NDArray[np.uint32], orders: NDArray[np.uint64], by: int) -> None:
-    for order in orders:
-        gone[number_of(order)] += by
+def _count(gone: NDArray[np.uint32], start: int, kept: NDArray[np.uint64]) -> None:
+    for number in kept:
+        place = np.int64(number) - start
+        if 0 <= place < len(gone):
+            gone[place] += 1
 
 
-@compiled
-def _move(gone: NDArray[np.uint32], sources: NDArray[np.uint64], targets: NDArray[np.uint64]) -> None:
-    for place in range(len(sources)):
-        gone[targets[place]] += gone[sources[place]]
-        gone[sources[place]] = 0
+def _candidates(gone: NDArray[np.uint32], start: int) -> Iterator[tuple[int, int]]:
+    """(minus how many went, number) of those that may be among the largest."""
+    least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
+    found = np.flatnonzero(gone >= max(int(least), 1))
+    yield from zip((-gone[found].astype(np.int64)).tolist(), (found + start).tolist(), strict=True)
 
 
-def _candidates(gone: NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
-    """(minus how many went, number), of each block those that may be among the largest."""
-    for start in range(0, len(gone), _BLOCK):
-        block = gone[start : start + _BLOCK]
-        if len(block) > GROUPS:
-            least = np.partition(block, -GROUPS)[-GROUPS]
-            found = np.flatnonzero(block >= max(int(least), 1))
-        else:
-            found = np.flatnonzero(block)
-        counted = sorted(zip((-block[found].astype(np.int64)).tolist(), (found + start).tolist(), strict=True))
-        yield from counted[:GROUPS]
-
-
-def _members(runs: Sequence[Path], kept_of: dict[int, int], wanted: set[int]) -> dict[int, list[int]]:
+def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict[int, list[int]]:
     """The first documents that went for each wanted one, by number."""
     members: dict[int, list[int]] = {number: [] for number in wanted}
-    sources = np.array(sorted({*wanted, *(number for number, kept in kept_of.items() if kept in wanted)}), np.uint64)
     for run in runs:
         table = read_columns(run, ["number", "first"])
-        firsts = document_numbers(numbers(table["first"]))
-        of_wanted = np.isin(firsts, sources)
-        pairs = zip(firsts[of_wanted].tolist(), numbers(table["number"])[of_wanted].tolist(), strict=True)
-        for first, number in pairs:
-            kept = kept_of.get(first, first)
-            members[kept] = heapq.nsmallest(MEMBERS, [*members[kept], number])
+        kept = _kept(table, moves)
+        rows = np.flatnonzero(np.isin(kept, np.array(wanted, np.uint64)))
+        for number, gone in zip(kept[rows].tolist(), numbers(table["number"])[rows].tolist(), strict=True):
+            members[number] = heapq.nsmallest(MEMBERS, [*members[number], gone])
     return members

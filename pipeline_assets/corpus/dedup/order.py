@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.recipe import Selection
+from pipeline_assets.corpus.spine.durable import DurableFile
 
 MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1
@@ -97,8 +98,9 @@ def members_between(members: NDArray[np.uint8], first: int, stop: int) -> NDArra
 
 
 def save(members: NDArray[np.uint8], path: Path) -> Path:
-    """The set in a file, from which `load` maps it; what is made again at each start needs no durability."""
-    members.tofile(path)
+    """The set in a file, from which `load` maps it."""
+    with DurableFile(path, is_hashed=False) as file:
+        file.write(members.tobytes())
     return path
 
 
