@@ -1,19 +1,23 @@
 """Document shards → verified near duplicates, against datasketch, rensa and datatrove in the same run.
 
     python benchmarks/dedup.py --shards FOLDER --documents 50000 --slow-documents 2000
+    python benchmarks/dedup.py --shards FOLDER --growth
 
 One process each. corpusmill reads shards, finds exact copies too, compares the texts of what shares a band, and writes
 every edge and a decision for each document, durable. datasketch and rensa work on texts in memory and stop at what
 shares a band; what loading the texts takes is taken off. datatrove has its four steps over files, on fewer documents.
 Starting (imports, tables, compiled code) is measured on one document and taken off from all.
 
-Before speeds are compared: each edge of a sample, and each document that goes, is as similar as sets of Python strings
-say; and of all pairs that share a shingle bucket in a sample, those at the threshold are found as often as the bands
-promise.
+Before speeds are compared: each document that goes is as similar to the one that stays as sets of Python strings say,
+and that pair is among the edges.
+
+`--growth` runs corpusmill alone on the first sixteenth of the documents, the first quarter, and all. Beyond the start
+time should grow as the input does, and memory not at all.
 """
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -88,6 +92,35 @@ def prove(folder: Path) -> int:
     return proven
 
 
+def growth(script: Path, shards: Path | None, mb: int, runs: int) -> None:
+    """Prints a table of seconds and memory at 1, 4 and 16 times the input."""
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary, "source")
+        source.mkdir()
+        paths, _, _ = link_shards(shards, source) if shards else write_shards(source, mb)
+        documents = sum(block.count(b"\n") for path in paths for block in read_line_blocks(path))
+        write_sample(paths, Path(temporary, "one"), 1)
+        start = measure(script, ["corpusmill", str(Path(temporary, "one"))], runs)
+        print(f"{machine_line()}; one process, median of {runs}; start {start.cpu_s:.2f} CPU s\n")
+        print(
+            "| input | MB | documents, and gone | CPU s beyond the start | CPU s per MB, to 1× | peak MiB |\n"
+            + "|---" * 6
+            + "|"
+        )
+        per_mb: list[float] = []
+        for times in (1, 4, 16):
+            folder = Path(temporary, f"times-{times}")
+            megabytes = write_sample(paths, folder, documents * times // 16)
+            found = measure(script, ["corpusmill", str(folder)], runs)
+            per_mb.append((found.cpu_s - start.cpu_s) / megabytes)
+            print(
+                f"| {times}× | {megabytes:.0f} | {found.printed} | {found.cpu_s - start.cpu_s:.2f} "
+                f"| {per_mb[-1] / per_mb[0]:.2f} | {found.peak_mb:.0f} |"
+            )
+            shutil.rmtree(folder)
+    print(json.dumps({"benchmark": "dedup growth", "cpu_per_mb_to_1x": [round(one / per_mb[0], 3) for one in per_mb]}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → near duplicates")
     parser.add_argument("--documents", type=int, default=50_000)
@@ -95,8 +128,12 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=16, help="megabytes of the demo corpus, where no shards are given")
     parser.add_argument("--runs", type=int, default=3, help="of corpusmill; peers run once")
     parser.add_argument("--shards", type=Path, help="a folder of Document shards, instead of the demo corpus")
+    parser.add_argument("--growth", action="store_true", help="1, 4 and 16 times the input, corpusmill alone")
     options = parser.parse_args()
     script = Path(__file__).with_name("dedup_flows.py")
+    if options.growth:
+        growth(script, options.shards, options.mb, options.runs)
+        return
     with tempfile.TemporaryDirectory() as temporary:
         source, fast, slow, one = (Path(temporary, name) for name in ("source", "fast", "slow", "one"))
         source.mkdir()
