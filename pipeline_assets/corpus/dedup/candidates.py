@@ -18,8 +18,6 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
 PAIRS = f"{WORK}/pairs"
-LARGEST = "largest"
-_SHOWN = 10
 _MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
 _SEEN = np.uint64(2**32)  # orders below are of documents seen before
 
@@ -47,7 +45,6 @@ def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Rece
 
     Files: runs by `later`, the order of the later of two, and `earlier`; a pair may be in several.
     Counts: `buckets` of two documents or more, `capped_buckets`, `proposed` pairs, one for each band.
-    Notes: `largest`, sizes of the largest capped buckets, and the order of the first document of each.
     """
     keys, orders = _read(shard)
     places = np.arange(len(keys))
@@ -64,12 +61,9 @@ def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Rece
         files.append(write_run(folder.path(name), name, pa.table({"later": later, "earlier": earlier})))
     sizes = np.diff(np.append(np.flatnonzero(is_first), len(keys)))
     capped = np.flatnonzero(sizes > shard.max_compared + 1)
-    largest = capped[np.argsort(-sizes[capped], kind="stable")][:_SHOWN]
-    first_orders = orders[is_first]
     return Receipt(
         files,
         {"buckets": int((sizes > 1).sum()), "capped_buckets": len(capped), "proposed": int(compared.sum())},
-        {LARGEST: [[int(sizes[bucket]), int(first_orders[bucket])] for bucket in largest]},
     )
 
 

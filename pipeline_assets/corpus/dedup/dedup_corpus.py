@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, open_run
 from pipeline_assets.corpus.dedup.kept_shards import SAMPLES
 from pipeline_assets.corpus.dedup.largest_groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
@@ -20,7 +21,6 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL
 from pipeline_assets.corpus.dedup.steps import (
-    DedupRun,
     ExactCopies,
     NearDuplicates,
     Runs,
@@ -28,7 +28,6 @@ from pipeline_assets.corpus.dedup.steps import (
     find_exact,
     find_near,
     keep,
-    open_run,
     sketch_corpus,
 )
 from pipeline_assets.corpus.document_shards.gathered import gather_lines

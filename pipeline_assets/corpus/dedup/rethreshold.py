@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import corpus_shards, decided_content
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, open_run
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
-from pipeline_assets.corpus.dedup.steps import DedupRun, ExactCopies, open_run, settle
+from pipeline_assets.corpus.dedup.steps import ExactCopies, settle
 from pipeline_assets.corpus.dedup.verify import EDGE_SCHEMA
 from pipeline_assets.corpus.formats.arrow import mask, numbers
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -69,7 +70,7 @@ def rethreshold(
         exact = _exact(dedup, deduplicated) if recipe.mode != "near" else None
         assert recipe.near is not None
         edges = tuple(_edges(building, deduplicated, Fraction(recipe.near.threshold)))
-        near = settle(dedup, edges, exact, {}, ())
+        near = settle(dedup, edges, exact, {})
         kept_edges = sum(pq.read_metadata(run).num_rows for run in edges)
         comparisons = {**deduplicated.manifest.identity.counts["comparisons"], "edges": kept_edges}
         return decided_content(dedup, sketches, exact, near, comparisons)
@@ -111,7 +112,7 @@ def _exact(dedup: DedupRun, deduplicated: Artifact) -> ExactCopies:
     )
     run = dedup.building.path(f"{_EXACT}/copies.parquet")
     write_run(run, run.name, table)
-    return ExactCopies((run,), run, {})
+    return ExactCopies((run,), run)
 
 
 def _edges(building: Building, deduplicated: Artifact, threshold: Fraction) -> Iterator[Path]:

@@ -4,40 +4,33 @@ What is worked on at a time are shards of the corpus, or ranges of what is sorte
 there is; what they add up to doesn't.
 """
 
-import contextlib
-import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup import candidates, sketches, verify
-from pipeline_assets.corpus.dedup.candidates import LARGEST, PAIRS, BandRange, propose_pairs
+from pipeline_assets.corpus.dedup.candidates import PAIRS, BandRange
 from pipeline_assets.corpus.dedup.clusters import near_duplicates
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.decisions import DecidedShard, decide_shard
-from pipeline_assets.corpus.dedup.exact import HashRange, find_copies
-from pipeline_assets.corpus.dedup.kept_shards import KeptShard, keep_documents
+from pipeline_assets.corpus.dedup.decisions import DecidedShard
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.exact import HashRange
+from pipeline_assets.corpus.dedup.kept_shards import KeptShard
 from pipeline_assets.corpus.dedup.order import are_members, document_numbers, include, no_documents, save
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.settings import DedupSettings
-from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, write_sets
-from pipeline_assets.corpus.dedup.sketches import BANDS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.recipe import NearRecipe
+from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard
+from pipeline_assets.corpus.dedup.sketches import BANDS, FATAL, HASHES, ID_HASHES, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
-from pipeline_assets.corpus.dedup.verify import PairRange, verify_pairs
+from pipeline_assets.corpus.dedup.verify import PairRange
 from pipeline_assets.corpus.doc_ids import repeated_ids
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import RunStage, run_stages
+from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
 
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 _COPIES, _COMPARED = f"{WORK}/copies.set", f"{WORK}/compared.set"
@@ -46,63 +39,6 @@ _SHINGLE_BYTES = 24  # in a set as it is read, and with others in one array
 _SETS_SHARE = 2  # sets may have half of a worker's memory
 
 Runs = tuple[Path, ...]
-AnyShard = CorpusShard | HashRange | BandRange | ComparedShard | PairRange | DecidedShard | KeptShard
-
-
-@dataclass(frozen=True)
-class DedupRun:
-    """One deduplication under way.
-
-    Attributes:
-        run: runs a stage over its shards, by `dedup_work`.
-    """
-
-    building: Building
-    shards: Sequence[CorpusShard]
-    recipe: DedupRecipe
-    settings: DedupSettings
-    run: RunStage[Any]
-
-    @property
-    def documents(self) -> int:
-        """How many there are, those that can't be read too."""
-        return sum(shard.rows for shard in self.shards)
-
-
-@contextlib.contextmanager
-def open_run(
-    building: Building, shards: Sequence[CorpusShard], recipe: DedupRecipe, settings: DedupSettings
-) -> Iterator[DedupRun]:
-    """A deduplication of these shards; its workers end with the block."""
-    work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
-    with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
-        yield DedupRun(building, shards, recipe, settings, run)
-
-
-def _load_kernels(recipe: DedupRecipe) -> None:
-    sketches.load_kernels(recipe)
-    if recipe.near is not None:
-        candidates.load_kernels()
-        verify.load_kernels()
-
-
-def dedup_work(shard: AnyShard, window: Window, folder: BuildFolder, recipe: DedupRecipe, zstd_level: int) -> Receipt:
-    """What every stage does to one of its shards: their types tell the stages apart."""
-    match shard:
-        case CorpusShard():
-            return sketch_shard(shard, window, folder, recipe)
-        case HashRange():
-            return find_copies(shard, window, folder)
-        case BandRange():
-            return propose_pairs(shard, window, folder)
-        case ComparedShard():
-            return write_sets(shard, window, folder)
-        case PairRange():
-            return verify_pairs(shard, window, folder)
-        case DecidedShard():
-            return decide_shard(shard, window, folder, zstd_level)
-        case KeptShard():
-            return keep_documents(shard, window, folder, zstd_level)
 
 
 @dataclass(frozen=True)
@@ -116,7 +52,6 @@ class ExactCopies:
 
     runs: Runs
     copies: Path
-    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -127,14 +62,12 @@ class NearDuplicates:
         runs: of them, see `near_duplicates`.
         of_firsts: those of which exact copies left before, in one run.
         edges: runs of all edges, in the order of their ranges.
-        largest: of the buckets in which not all were compared, sizes and the orders of their first documents.
     """
 
     runs: Runs
     of_firsts: Path
     edges: Runs
     counts: Mapping[str, int]
-    largest: Sequence[Any]
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
@@ -191,7 +124,7 @@ def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     copies = no_documents(dedup.documents)
     for run in found:
         include(copies, numbers(read_columns(run, ["number"])["number"]))
-    return ExactCopies(found, save(copies, dedup.building.path(_COPIES)), total_counts(receipts))
+    return ExactCopies(found, save(copies, dedup.building.path(_COPIES)))
 
 
 def find_near(
@@ -210,15 +143,11 @@ def find_near(
     to_compare = [ComparedShard(shard, members, recipe.minhash.shingle_words) for shard in dedup.shards]
     written = list(dedup.run("shingle", to_compare, building))
     edges = _verify(dedup, pairs, written, recipe)
-    largest = sorted((entry for receipt in proposed for entry in receipt.notes[LARGEST]), reverse=True)
-    counts = total_counts([*proposed, *written, *edges])
-    return settle(dedup, _runs(building, edges), exact, counts, largest)
+    return settle(dedup, _runs(building, edges), exact, total_counts([*proposed, *written, *edges]))
 
 
-def settle(
-    dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapping[str, int], largest: Sequence[Any]
-) -> NearDuplicates:
-    """Who goes, by the edges: runs of them in the order of their ranges; `counts` and `largest` as they came about."""
+def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapping[str, int]) -> NearDuplicates:
+    """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
     dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
     for run in exact.runs if exact is not None else ():
         include(firsts, numbers(read_columns(run)["first"]))
@@ -228,7 +157,7 @@ def settle(
         write_run(runs[-1], runs[-1].name, table)
         of_firsts.append(table.filter(mask(are_members(numbers(table["number"]), firsts))))
     write_run(dedup.building.path(_OF_FIRSTS), _OF_FIRSTS, pa.concat_tables(of_firsts).sort_by("number"))
-    return NearDuplicates(tuple(runs), dedup.building.path(_OF_FIRSTS), edges, counts, largest)
+    return NearDuplicates(tuple(runs), dedup.building.path(_OF_FIRSTS), edges, counts)
 
 
 def _propose(
