@@ -182,6 +182,7 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 ]
 
 _TO_FILTERED = stage_a("raw", "normalized", "filtered")
+_TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -213,7 +214,7 @@ CASES = [
     Case("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered"), FORKED, stride=4),
     Case("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), stride=4),
     Case("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), FORKED, stride=16),
-    Case("stage A: report", _TO_FILTERED, stage_a("report")),
+    Case("stage A: report", _TO_DEDUPLICATED, stage_a("report")),
     Case(
         "stage A: all", _nothing, stage_a("raw", "normalized", "filtered", "deduplicated", "report"), FORKED, stride=16
     ),
