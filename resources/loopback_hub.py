@@ -210,13 +210,20 @@ def _paths_info(ask: Ask, repo: Repo) -> Answer:
 
 
 def serve(folder: Path, port: int, faults: Sequence[Fault] = ()) -> None:
-    """Serves a folder until SIGINT or SIGTERM; says on stdout where it is, which commits it has, how to use it."""
+    """Serves a folder until SIGINT or SIGTERM; says on stdout where it is, which commits it has, how to use it.
+
+    Raises:
+        UsageError: it holds no dataset.
+    """
     is_over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_over.set())
     with LoopbackHub(folder, port, faults=faults) as hub:
+        commits = hub.commits()
+        if not commits:
+            raise UsageError("it holds no dataset", folder, "give a folder that holds datasets/<owner>/<name>/…")
         print(f"hub: {hub.endpoint}")
-        for repo, commit in hub.commits().items():
+        for repo, commit in commits.items():
             print(repo, commit)
         print(f"use: HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 <command>; Ctrl-C ends it", flush=True)
         is_over.wait()

@@ -102,7 +102,7 @@ def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> N
     assert lines[-5:] == [
         "out/stage_a/deduplicated/all",
         "near duplicate of note-3",
-        "similarity 0.9730; side by side: corpusmill dedup show copy-3",
+        "similarity 0.9730; side by side: corpusmill dedup show copy-3 --data out",
         "out/stage_a/deduplicated/at_98",
         "kept",
     ]
@@ -140,6 +140,7 @@ def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: obje
         (("--bands", "13"), "13 bands of 8 rows use 104 permutations, and there are 112"),
         (("--near-selection", "quality"), "selection `quality` goes with a quality_column"),
         (("--near-selection", "quality", "--quality-column", "scor"), "no document has a `scor`"),
+        (("--max-removed", "7"), "a fraction of 7: it is 1 at most, 0.3 for 30 %"),
         (("--max-removed", "half"), "--max-removed: `every_source` is 'half'"),
         (("--input", "out/stage_a/normalized/notes"), "it is the second of the sources that is notes"),
         (("--input", "nothing/here"), "nothing/here: no sealed source matches"),

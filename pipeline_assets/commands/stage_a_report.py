@@ -1,6 +1,7 @@
 """stage-a report and why: what sources hold, and what became of a document."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -74,7 +75,7 @@ def why(
         typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)
     else:
         for fate in fates:
-            for line in _lines(fate):
+            for line in _lines(fate, data):
                 typer.echo(line.translate(IN_ONE_LINE))
     raise typer.Exit(0 if fates else 1)
 
@@ -84,7 +85,7 @@ def _json(fate: "DocumentFate") -> dict[str, Any]:
     return asdict(fate) | {"document": msgspec.to_builtins(fate.document), "deduplicated": decisions}
 
 
-def _lines(fate: "DocumentFate") -> Iterator[str]:
+def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
     document = fate.document
     if document is not None:
         meta = document.meta
@@ -109,4 +110,5 @@ def _lines(fate: "DocumentFate") -> Iterator[str]:
         word = decision.decision.replace("_", " ")
         yield f"  {word}{f' of {decision.duplicate_of}' if decision.duplicate_of else ''}"
         if decision.similarity is not None:
-            yield f"    similarity {decision.similarity:.4f}; side by side: corpusmill dedup show {decision.doc_id}"
+            show = shlex.join(["corpusmill", "dedup", "show", decision.doc_id, "--data", str(root)])
+            yield f"    similarity {decision.similarity:.4f}; side by side: {show}"

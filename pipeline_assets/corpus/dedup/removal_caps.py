@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Self
 
 import pydantic
 
@@ -21,6 +22,13 @@ class RemovalCaps(RecipePart):
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _are_fractions(self) -> Self:
+        beyond = [cap for cap in (self.every_source, *self.sources.values()) if Fraction(cap) > 1]
+        if beyond:
+            raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
+        return self
 
     def cap(self, source: str) -> Fraction:
         """The fraction of a source."""

@@ -168,7 +168,7 @@ class Manifest:
             raise InputError("this is no manifest: its parts have other types", where, "rebuild the artifact") from None
         if (claimed, recipe_sha256) != (actual, actual_recipe_sha256):
             what = f"digest is {claimed}, its identity has {actual}"
-            raise InputError(what, where, "the manifest was edited: restore it or rebuild the artifact")
+            raise InputError(what, where, "the manifest was edited: restore it, or run its recipe with --replace")
         return manifest
 
 

@@ -134,7 +134,7 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
         next(verify(folder))
 
     assert refused.value.where == str(manifest)
-    assert refused.value.fix == "the manifest was edited: restore it or rebuild the artifact"
+    assert refused.value.fix == "the manifest was edited: restore it, or run its recipe with --replace"
 
 
 def test_a_folder_without_a_manifest_is_no_artifact(folder: Path) -> None:

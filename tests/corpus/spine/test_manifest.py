@@ -122,7 +122,7 @@ def test_an_edited_identity_is_refused_with_both_digests() -> None:
 
     actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
     assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
-    assert error.fix == "the manifest was edited: restore it or rebuild the artifact"
+    assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_edited_identity_is_refused_with_both_digests() -> None:
 def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
     error = refusal(edited(change))
 
-    assert error.fix == "the manifest was edited: restore it or rebuild the artifact"
+    assert error.fix == "the manifest was edited: restore it, or run its recipe with --replace"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def _opened(packed: BinaryIO, file: Path) -> "Iterator[SevenZipFile]":
     try:
         import py7zr
     except ImportError:
-        fix = "run pip install 'corpusmill[stackexchange]', or unpack it"
+        fix = "install it (pip install py7zr), or unpack the archive"
         raise Obstacle("reading a .7z needs py7zr", file, fix) from None
     with _explained(file):
         archive = py7zr.SevenZipFile(packed, blocksize=_PACKED_BLOCK_BYTES)
