@@ -242,4 +242,4 @@ def _counts(groups: Sequence[Counts] | Any) -> dict[str, int]:
 def _write(building: Building, name: str, text: str) -> OutputFile:
     with DurableFile(building.path(name)) as file:
         file.write((text.rstrip("\n") + "\n").encode("utf-8"))
-    return OutputFile(name, 1, file.bytes_written, file.sha256, file.sha256)
+    return OutputFile.plain(name, 1, file)

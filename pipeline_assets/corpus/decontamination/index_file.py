@@ -48,7 +48,7 @@ def _write(name: str, array: NDArray[Any], folder: BuildFolder) -> OutputFile:
     path = f"{_FOLDER}/{name}.npy"
     with DurableFile(folder.path(path)) as file:
         np.save(file, array)
-    return OutputFile(path, len(array), file.bytes_written, file.sha256, file.sha256)
+    return OutputFile.plain(path, len(array), file)
 
 
 def _load(name: str, folder: Path) -> NDArray[Any]:

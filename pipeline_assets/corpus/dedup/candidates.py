@@ -19,7 +19,6 @@ from pipeline_assets.corpus.spine.stage import Window
 
 PAIRS = f"{WORK}/pairs"
 _MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
-_SEEN = np.uint64(2**32)  # orders below are of documents seen before
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Rece
     is_first = np.ones(len(keys), bool)
     is_first[1:] = keys[1:] != keys[:-1]
     starts = np.maximum.accumulate(np.where(is_first, places, 0))
-    compared = np.where(orders < _SEEN, 0, np.minimum(places - starts, shard.max_compared))
+    compared = np.minimum(places - starts, shard.max_compared)
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
         pairs = np.empty((2, int(compared[first:stop].sum())), np.uint64)

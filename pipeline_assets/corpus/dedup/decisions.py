@@ -1,6 +1,5 @@
 """The stage `decide`: what became of each document of a shard, a line each."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,7 +90,7 @@ def decide_shard(shard: DecidedShard, window: Window, folder: BuildFolder, zstd_
     rows_name = f"{DROPPED}/{shard.name}.rows"
     with DurableFile(folder.path(rows_name)) as file:
         file.write(np.array(dropped, np.int64).tobytes())
-    rows = OutputFile(rows_name, len(dropped), file.bytes_written, file.sha256, file.sha256)
+    rows = OutputFile.plain(rows_name, len(dropped), file)
     return Receipt([writer.output(name), rows], counts)
 
 
@@ -136,10 +135,9 @@ def _fates(shard: DecidedShard, first: int, stop: int) -> dict[int, _Fate]:
 
 
 def _near(table: pa.Table) -> dict[int, _Fate]:
-    return dict(_near_fates(table))
-
-
-def _near_fates(table: pa.Table) -> Iterator[tuple[int, _Fate]]:
     columns = ("number", "first_id", "shared", "shingles", "other_shingles")
-    for number, first_id, shared, own, other in zip(*(table[name].to_pylist() for name in columns), strict=True):
-        yield number, _Fate("near_duplicate", first_id, shared / (own + other - shared), shared / own)
+    rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return {
+        number: _Fate("near_duplicate", first_id, shared / (own + other - shared), shared / own)
+        for number, first_id, shared, own, other in rows
+    }

@@ -161,7 +161,7 @@ def _groups(
     data = msgspec.json.encode(rows)
     with DurableFile(building.path(GROUPS_FILE)) as file:
         file.write(data)
-    return OutputFile(GROUPS_FILE, len(rows), file.bytes_written, file.sha256, file.sha256)
+    return OutputFile.plain(GROUPS_FILE, len(rows), file)
 
 
 def _rejects(

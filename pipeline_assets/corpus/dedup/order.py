@@ -1,8 +1,8 @@
 """The total order of documents, in which the first of several duplicates stays, and sets of documents as bits.
 
 A document has a number, its place in the corpus: sources in the order of the recipe, their shards, their rows. Its
-order is a uint64: what it is selected by in the upper 32 bits, smaller for better, its number in the lower ones. Upper
-bits of 0 are for documents that were seen before: those come first, whatever comes now.
+order is a uint64: what it is selected by in the upper 32 bits, smaller for better and never 0, its number in the lower
+ones.
 """
 
 from pathlib import Path

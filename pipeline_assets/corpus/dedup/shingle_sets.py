@@ -65,10 +65,10 @@ def write_sets(shard: ComparedShard, window: Window, folder: BuildFolder) -> Rec
                 data += [padded, shingles.tobytes()]
                 offset += len(padded) + shingles.nbytes
             file.write(b"".join(data))
-    sets = OutputFile(sets_name, len(entries), file.bytes_written, file.sha256, file.sha256)
+    sets = OutputFile.plain(sets_name, len(entries), file)
     with DurableFile(folder.path(index_name)) as file:
         file.write(np.array(entries, _INDEX).tobytes())
-    index = OutputFile(index_name, len(entries), file.bytes_written, file.sha256, file.sha256)
+    index = OutputFile.plain(index_name, len(entries), file)
     return Receipt([sets, index], {"compared": len(entries)})
 
 

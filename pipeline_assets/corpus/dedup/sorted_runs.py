@@ -25,7 +25,7 @@ def write_run(path: Path, name: str, table: pa.Table) -> OutputFile:
     key = table.schema.names[0]
     with DurableFile(path) as file:
         pq.write_table(table, file, _ROW_GROUP_ROWS, compression="none", use_dictionary=False, write_statistics=[key])
-    return OutputFile(name, table.num_rows, file.bytes_written, file.sha256, file.sha256)
+    return OutputFile.plain(name, table.num_rows, file)
 
 
 def read_range(runs: Sequence[Path], low: int, high: int, columns: Sequence[str] | None = None) -> pa.Table:

@@ -150,7 +150,7 @@ def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapp
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
     dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
     for run in exact.runs if exact is not None else ():
-        include(firsts, numbers(read_columns(run)["first"]))
+        include(firsts, numbers(read_columns(run, ["first"])["first"]))
     runs, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
         runs.append(dedup.building.path(f"{_NEAR}/{number:05d}.parquet"))

@@ -35,6 +35,11 @@ class OutputFile:
     sha256: str
     content_sha256: str
 
+    @classmethod
+    def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
+        """A file that says what it holds as it is stored: nothing is compressed."""
+        return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
+
     @property
     def content(self) -> FileContent:
         return FileContent(self.path, self.rows, self.content_sha256)
