@@ -6,6 +6,7 @@ Each prints how many documents it read and how many go. `load` is what peers tha
 """
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -69,10 +70,10 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
 
     recipe = DedupRecipe.model_validate(RECIPE)
     assert recipe.near is not None
-    settings = DedupSettings(EngineSettings(workers), share_bytes=share_of(2 << 30, workers))
+    settings = DedupSettings(EngineSettings(workers), share_bytes=share_of(_memory_bytes(), workers))
     shards, first = [], 0
     for path, rows in json.loads((folder / "rows.json").read_text()).items():
-        shards.append(CorpusShard(Path(path).name, "manuals", 0, Path(path).name, Path(path), rows, first))
+        shards.append(CorpusShard(Path(path).name, "manuals", Path(path).name, Path(path), rows, first))
         first += rows
     target = folder / "built" / "deduplicated"
     shutil.rmtree(target.parent, ignore_errors=True)
@@ -82,8 +83,12 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         near = find_near(dedup, sketches, recipe.near, exact)
         decisions = decide(dedup, sketches, exact, near)
         keep(gather_decisions(building, decisions, 3), building, folder)
-        keep(publish_edges(building, near.edges), building, folder)
+        keep(publish_edges(dedup, near.edges), building, folder)
     return first, first - sum(receipt.counts["kept"] for receipt in decisions)
+
+
+def _memory_bytes() -> int:
+    return int(os.environ.get("CORPUSMILL_MEMORY_MIB", 2048)) << 20
 
 
 def keep(file: Any, building: Any, folder: Path) -> None:

@@ -34,12 +34,12 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
     """What every command of the page answered, by its name; DOC_ID is one that went."""
-    [block] = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     answers = {}
-    for command in map(shlex.split, block.replace("DOC_ID", "copy-3").splitlines()):
+    for command in map(shlex.split, "".join(blocks).replace("DOC_ID", "copy-3").splitlines()):
         result = corpusmill(*command[1:], cwd=work)
         assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
-        answers[command[2]] = result
+        answers["dedup --seen" if "--seen" in command else command[2]] = result
     return answers
 
 
@@ -67,11 +67,54 @@ def test_a_line_for_each_source_says_what_stays_and_what_goes(typed: dict[str, T
     assert "pages: 9 of 10 (90.0%, 90.0%)" in typed["dedup"].stderr
 
 
+def test_a_later_corpus_is_deduplicated_against_the_signatures_of_this_one(
+    typed: dict[str, Typed], corpusmill: Corpusmill, work: Path
+) -> None:
+    assert typed["signatures"].stdout.splitlines()[2] == "  11 documents"
+    assert typed["dedup --seen"].stdout.splitlines()[2] == (
+        "  pages  10 documents = 0 kept + 2 exact, 8 near duplicates (10 of them seen before)"
+    )
+
+    shown = corpusmill("dedup", "show", "copy-5", "--data", "out", cwd=work).stdout.splitlines()
+    why = corpusmill("stage-a", "why", "copy-5", "--data", "out", cwd=work).stdout
+
+    (work / "out" / "stage_a" / "deduplicated" / "all").rename(work / "elsewhere")
+    without = corpusmill("dedup", "show", "copy-5", "--data", "out", cwd=work).stdout.splitlines()
+    (work / "elsewhere").rename(work / "out" / "stage_a" / "deduplicated" / "all")
+    assert "kept  note-5  (seen before, in the store all; its corpus is not below out)" in without
+
+    [kept] = [line for line in shown if "seen before" in line]
+    assert kept.startswith("kept  note-5  (notes shards/00000.jsonl.zst row 5)  (seen before, in ")
+    assert "near duplicate of note-5, seen before in all" in why
+
+
+def test_signatures_of_other_bands_are_refused(wrong: Callable[..., tuple[int, str]], typed: object) -> None:
+    status, line = wrong("--seen", "out/stage_a/signatures/all", "--bands", "14")
+
+    assert status == 2
+    assert "its signatures are of other parameters (minhash.bands: 28 → 14, minhash.rows: 4 → 8)" in line
+
+
 def test_explain_recommends_bands_and_says_how_much_they_find(typed: dict[str, Typed]) -> None:
     lines = typed["explain"].stdout.splitlines()
 
     assert lines[0] == "16 bands of 7 rows (recommended): 97.7% of pairs at 0.8"
     assert [line.split("█")[-1].strip() for line in lines if "threshold" in line] == ["← threshold"]
+
+
+def test_explain_recommends_a_distance_of_sketches_too(corpusmill: Corpusmill) -> None:
+    lines = corpusmill("dedup", "explain", "--proposer", "faiss").stdout.splitlines()
+
+    assert lines[0] == "48 of 256 bits may differ (recommended): 95.8% of pairs at 0.7"
+
+
+def test_faiss_proposes_what_bands_do_here(typed: dict[str, Typed], corpusmill: Corpusmill, work: Path) -> None:
+    arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/by_faiss")
+
+    result = corpusmill("stage-a", "dedup", *arguments, "--proposer", "faiss", "--faiss-gpu", "1", cwd=work)
+
+    assert result.stdout.splitlines()[2:] == typed["dedup"].stdout.splitlines()[2:]
+    assert "faiss searches on " in result.stderr
 
 
 def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict[str, Typed]) -> None:
@@ -81,6 +124,12 @@ def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict
     assert lines[3] == "near duplicate  copy-3  (pages shards/00000.jsonl.zst row 3)"
     assert lines[4] == "  similarity 0.9730, 97.3% of its shingles are in the one that stays"
     assert lines[5] == "  w300 w301 w302 w303 w304 w305 … 28 words alike … w334 w335 w336 w337 w338 w339{+ end+}"
+
+
+def test_the_report_on_it_has_its_sources_and_its_largest_groups(typed: dict[str, Typed], work: Path) -> None:
+    assert typed["report"].stdout.splitlines()[0] == "2 sources: 20 documents, 1,618 tokens"
+    page = (work / "out" / "report" / "report.html").read_text()
+    assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
 
 
 def test_a_higher_threshold_drops_fewer(typed: dict[str, Typed]) -> None:
@@ -108,13 +157,28 @@ def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> N
     ]
 
 
-def test_too_many_removals_exit_with_1_and_name_the_source(corpusmill: Corpusmill, typed: object, work: Path) -> None:
+def test_too_many_removals_exit_with_1_and_say_of_which_source_and_what_to_do(
+    corpusmill: Corpusmill, typed: object, work: Path
+) -> None:
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
 
     result = corpusmill("stage-a", "dedup", *arguments, "--max-removed", "0.5", cwd=work)
 
     assert result.returncode == 1
-    assert "pages: 9 of 10 (90.0%, MORE THAN 50.0%)" in result.stderr
+    assert result.stderr.splitlines()[-4:] == [
+        "removals within the cap: NO",
+        "  pages: 9 of 10 documents went (90.0%, MORE THAN 50.0%)",
+        "    to look at the first: corpusmill dedup show copy-0 --data out",
+        "raise --max-removed if that is how it is",
+    ]
+    assert corpusmill("dedup", "show", "copy-0", "--data", "out", cwd=work).returncode == 0
+
+
+def test_what_is_no_deduplicated_corpus_is_not_replaced(wrong: Callable[..., tuple[int, str]], work: Path) -> None:
+    status, line = wrong("--out-dir", "out/stage_a/filtered/notes", "--replace")
+
+    assert status == 2
+    assert line.endswith("out/stage_a/filtered/notes: this is a stage_a/filtered; give what is made another folder")
 
 
 def test_a_document_that_no_deduplicated_corpus_has_exits_with_1(corpusmill: Corpusmill, work: Path) -> None:
@@ -129,20 +193,23 @@ def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: obje
     explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
 
     assert [member["doc_id"] for member in shown[0]["gone"]] == ["copy-3"]
-    assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["bandings"][0]["at_threshold"] >= 0.95
+    assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--mode", "almost"), "`mode` is 'almost': Input should be 'exact', 'near' or 'both'"),
+        (("--mode", "almost"), "--mode: it is 'almost': Input should be 'exact', 'near' or 'both'"),
         (("--threshold", "2"), "--threshold: it is '2'; give a number above 0, and 1 at most"),
-        (("--bands", "13"), "13 bands of 8 rows use 104 permutations, and there are 112"),
-        (("--near-selection", "quality"), "selection `quality` goes with a quality_column"),
-        (("--near-selection", "quality", "--quality-column", "scor"), "no document has a `scor`"),
-        (("--max-removed", "7"), "a fraction of 7: it is 1 at most, 0.3 for 30 %"),
-        (("--max-removed", "half"), "--max-removed: `every_source` is 'half'"),
-        (("--input", "out/stage_a/normalized/notes"), "it is the second of the sources that is notes"),
+        (("--bands", "13"), "--bands: 13 bands leave some of 112 permutations over; choose a divisor"),
+        (
+            ("--near-selection", "quality"),
+            "--quality-column goes with --near-selection quality, and only with it; give both or none",
+        ),
+        (("--near-selection", "quality", "--quality-column", "scor"), "--quality-column: no document has a `scor`"),
+        (("--max-removed", "7"), "--max-removed: a fraction of 7: it is 1 at most, 0.3 for 30 %; correct the options"),
+        (("--max-removed", "half"), "--max-removed: it is 'half': write it as a decimal number, such as 0.3"),
+        (("--input", "out/stage_a/normalized/notes"), "it is the second of them that is called notes"),
         (("--input", "nothing/here"), "nothing/here: no sealed source matches"),
     ],
 )

@@ -9,8 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.dedup.order import are_members, load
+from pipeline_assets.corpus.dedup.order import are_members, is_seen, load
 from pipeline_assets.corpus.dedup.pairs_of_keys import sorted_pairs
+from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
@@ -18,12 +19,12 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
 PAIRS = f"{WORK}/pairs"
-_MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
+MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while they are sorted
 
 
 @dataclass(frozen=True)
 class BandRange:
-    """A range of keys, of all runs of bands.
+    """A range of keys, of all runs of bands, and of documents seen before.
 
     Attributes:
         copies: the set of exact copies, which left before; None where none were looked for.
@@ -34,13 +35,15 @@ class BandRange:
     low: int
     high: int
     runs: tuple[Path, ...]
+    seen: tuple[SeenRun, ...]
     copies: Path | None
     max_compared: int
     rows: int = 0
 
 
 def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Receipt:
-    """Every two documents that share a band of the range; in a large bucket, each with its first ones alone.
+    """Every two documents that share a band of the range; in a large bucket, each with its first ones alone. Not two
+    that were seen before.
 
     Files: runs by `later`, the order of the later of two, and `earlier`; a pair may be in several.
     Counts: `buckets` of two documents or more, `capped_buckets`, `proposed` pairs, one for each band.
@@ -50,7 +53,7 @@ def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Rece
     is_first = np.ones(len(keys), bool)
     is_first[1:] = keys[1:] != keys[:-1]
     starts = np.maximum.accumulate(np.where(is_first, places, 0))
-    compared = np.minimum(places - starts, shard.max_compared)
+    compared = np.where(is_seen(orders), 0, np.minimum(places - starts, shard.max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
         pairs = np.empty((2, int(compared[first:stop].sum())), np.uint64)
@@ -75,7 +78,7 @@ def load_kernels() -> None:
 
 def _read(shard: BandRange) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Keys and orders of the documents that are still there, in the order of both."""
-    table = read_range(shard.runs, shard.low, shard.high)
+    table = with_seen(read_range(shard.runs, shard.low, shard.high), shard.seen, shard.low, shard.high)
     keys, orders = numbers(table["key"]), numbers(table["order"])
     if shard.copies is not None:
         stays = ~are_members(orders, load(shard.copies))
@@ -84,9 +87,9 @@ def _read(shard: BandRange) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Spans of rows with about `_MAX_PAIRS` pairs each."""
+    """Spans of rows with about `MAX_PAIRS` pairs each."""
     before = np.cumsum(compared)
-    cuts = np.searchsorted(before, np.arange(_MAX_PAIRS, before[-1:].sum(), _MAX_PAIRS)) + 1
+    cuts = np.searchsorted(before, np.arange(MAX_PAIRS, before[-1:].sum(), MAX_PAIRS)) + 1
     return list(itertools.pairwise([0, *sorted({*cuts.tolist(), len(compared)})]))
 
 

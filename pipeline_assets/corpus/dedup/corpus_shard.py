@@ -1,13 +1,15 @@
 """Shards of the corpus that is deduplicated, and their lines as stages read them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -21,7 +23,6 @@ class CorpusShard:
     Attributes:
         name: unique in the corpus; names what is made of it.
         source: the source's name.
-        source_number: its place in the order of sources.
         path: in its artifact.
         file: on disk.
         first_number: the number of its first document in the corpus, see `order`.
@@ -29,11 +30,33 @@ class CorpusShard:
 
     name: str
     source: str
-    source_number: int
     path: str
     file: Path
     rows: int
     first_number: int
+
+
+def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:
+    """The shards of sources, given by their names, in this order; documents are numbered from `first_number` on.
+
+    An artifact may also hold several sources, whose shards it has counted by source: its own name is no source's then.
+    """
+    shards: list[CorpusShard] = []
+    for source, corpus in sources.items():
+        several = _sources_within(corpus)
+        for place, (path, rows) in enumerate(shard_rows(corpus).items()):
+            own = Path(path).name.removesuffix(SUFFIX)
+            name, owner = (own, several[place]) if several else (f"{source}-{own}", source)
+            shards.append(CorpusShard(name, owner, path, corpus.path(path), rows, first_number))
+            first_number += rows
+    return shards
+
+
+def _sources_within(corpus: Artifact) -> list[str]:
+    """The source of each shard, in the recipe's order: counts in a manifest are sorted. None where all are of one."""
+    identity = corpus.manifest.identity
+    by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())
+    return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]
 
 
 class Line(NamedTuple):

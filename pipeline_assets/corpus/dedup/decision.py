@@ -9,7 +9,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
 
-DEDUP_STAGE = StageVersion("dedup", 1)
+DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 2), StageVersion("signatures", 1)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
 DECISIONS_FILE, EDGES_FILE, GROUPS_FILE = f"decisions{SUFFIX}", "edges.parquet", "groups.json"
 Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]
@@ -25,6 +25,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
         similarity: Jaccard similarity of their sets of shingles; 1 for exact duplicates.
         containment: the share of its own shingles that the other one has.
         copy_of: the first document with the same normalised text, where that is another one.
+        seen_in: the signature store that `duplicate_of` stands in; None where it is one of this corpus.
     """
 
     doc_id: str
@@ -37,17 +38,19 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     similarity: float | None = None
     containment: float | None = None
     copy_of: str | None = None
+    seen_in: str | None = None
 
 
 _decoder = msgspec.json.Decoder(Decision)
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """A document of a group, and how its text begins."""
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A document of a group, and how its text begins; of one in a signature store no text is there."""
 
     doc_id: str
     source: str
     beginning: str
+    seen_in: str | None = None
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -67,3 +70,12 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
     """A decision for each document, in the order of the corpus."""
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)):
         yield from _decoder.decode_lines(block)
+
+
+def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
+    """Digests of the sources of a deduplicated corpus, and of the signature stores of what was seen before; by name."""
+    sources, stores = dict[str, str](), dict[str, str]()
+    for entry in deduplicated.manifest.identity.upstream:
+        _, kind, name = entry["name"].split("/", 2)
+        (stores if kind == SIGNATURES_STAGE.name else sources)[name] = entry["digest"]
+    return sources, stores

@@ -1,5 +1,6 @@
 """The stage `decide`: what became of each document of a shard, a line each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.order import document_numbers
+from pipeline_assets.corpus.dedup.seen import SeenStore, store_of
 from pipeline_assets.corpus.dedup.sorted_runs import read_range
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
@@ -33,6 +35,7 @@ class DecidedShard:
         exact: runs of exact copies, see `find_copies`.
         near: runs of near duplicates, see `near_duplicates`.
         of_firsts: those near duplicates that have exact copies, one run; None where there are none.
+        seen: stores whose documents came before.
     """
 
     shard: CorpusShard
@@ -40,6 +43,7 @@ class DecidedShard:
     exact: tuple[Path, ...]
     near: tuple[Path, ...]
     of_firsts: Path | None
+    seen: tuple[SeenStore, ...]
 
     @property
     def name(self) -> str:
@@ -58,6 +62,7 @@ class _Fate:
     duplicate_of: str
     similarity: float
     containment: float
+    seen_in: str | None
     copy_of: str | None = None
 
 
@@ -67,9 +72,10 @@ def decide_shard(shard: DecidedShard, window: Window, folder: BuildFolder, zstd_
     An exact copy of a document that itself goes as a near duplicate goes for the same one: what stands in
     `duplicate_of` is always kept.
 
-    Files: the lines; the rows that go, int64. Counts: `exact_duplicates`, `near_duplicates`, `kept`.
+    Files: the lines; the rows that go, int64. Counts: `exact_duplicates`, `near_duplicates`, `kept`; `seen`, of
+    those that go for one seen before.
     """
-    counts = {"kept": 0, "exact_duplicates": 0, "near_duplicates": 0}
+    counts = {"kept": 0, "exact_duplicates": 0, "near_duplicates": 0, "seen": 0}
     corpus_shard = shard.shard
     name = f"{DECISIONS}/{shard.name}{SUFFIX}"
     dropped: list[int] = []
@@ -85,6 +91,7 @@ def decide_shard(shard: DecidedShard, window: Window, folder: BuildFolder, zstd_
                 lines.append(_decision(doc_id, corpus_shard, row, fate))
                 if fate is not None:
                     dropped.append(row)
+                    counts["seen"] += fate.seen_in is not None
                 counts["kept" if fate is None else f"{fate.outcome}s"] += 1
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     rows_name = f"{DROPPED}/{shard.name}.rows"
@@ -113,6 +120,7 @@ def _decision(doc_id: str, shard: CorpusShard, row: int, fate: _Fate | None) -> 
         fate.similarity,
         fate.containment,
         fate.copy_of,
+        fate.seen_in,
     )
 
 
@@ -120,24 +128,32 @@ def _fates(shard: DecidedShard, first: int, stop: int) -> dict[int, _Fate]:
     """Of the documents with numbers from `first` to before `stop` those that go, by number."""
     fates: dict[int, _Fate] = {}
     if shard.near:
-        fates |= _near(read_range(shard.near, first, stop))
+        fates |= _near(read_range(shard.near, first, stop), shard.seen)
     if shard.exact:
         copies = read_range(shard.exact, first, stop)
         firsts = document_numbers(numbers(copies["first"]))
         of_firsts: dict[int, _Fate] = {}
         if shard.of_firsts is not None and len(firsts):
-            of_firsts = _near(read_range([shard.of_firsts], int(firsts.min()), int(firsts.max()) + 1))
+            of_firsts = _near(read_range([shard.of_firsts], int(firsts.min()), int(firsts.max()) + 1), shard.seen)
         rows = zip(numbers(copies["number"]).tolist(), firsts.tolist(), copies["first_id"].to_pylist(), strict=True)
         for number, first_number, first_id in rows:
-            fate = of_firsts.get(first_number) or _Fate("exact_duplicate", first_id, 1.0, 1.0)
+            fate = of_firsts.get(first_number)
+            if fate is None:
+                fate = _Fate("exact_duplicate", first_id, 1.0, 1.0, _name(store_of(shard.seen, first_number)))
             fates[number] = replace(fate, copy_of=first_id)
     return fates
 
 
-def _near(table: pa.Table) -> dict[int, _Fate]:
-    columns = ("number", "first_id", "shared", "shingles", "other_shingles")
-    rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
+def _near(table: pa.Table, seen: Sequence[SeenStore]) -> dict[int, _Fate]:
+    firsts = document_numbers(numbers(table["first"])).tolist()
+    columns = (table[name].to_pylist() for name in ("number", "first_id", "shared", "shingles", "other_shingles"))
     return {
-        number: _Fate("near_duplicate", first_id, shared / (own + other - shared), shared / own)
-        for number, first_id, shared, own, other in rows
+        number: _Fate(
+            "near_duplicate", first_id, shared / (own + other - shared), shared / own, _name(store_of(seen, first))
+        )
+        for first, number, first_id, shared, own, other in zip(firsts, *columns, strict=True)
     }
+
+
+def _name(store: SeenStore | None) -> str | None:
+    return None if store is None else store.name

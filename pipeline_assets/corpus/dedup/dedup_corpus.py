@@ -5,19 +5,23 @@ A build that was killed goes on where it was.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, open_run
 from pipeline_assets.corpus.dedup.kept_shards import SAMPLES
 from pipeline_assets.corpus.dedup.largest_groups import LargeGroup, largest_groups
-from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS
+from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS, document_numbers, is_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.seen import SeenStore, documents_of, open_seen, store_of
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL
 from pipeline_assets.corpus.dedup.steps import (
@@ -31,8 +35,9 @@ from pipeline_assets.corpus.dedup.steps import (
     sketch_corpus,
 )
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
@@ -46,6 +51,7 @@ EDGE_SCHEMA = pa.schema(
     [
         pa.field("doc_id", pa.string(), nullable=False),
         pa.field("other_doc_id", pa.string(), nullable=False),
+        pa.field("other_seen_in", pa.string()),
         pa.field("order", pa.uint64(), nullable=False),
         pa.field("other_order", pa.uint64(), nullable=False),
         pa.field("shared", pa.int64(), nullable=False),
@@ -58,18 +64,25 @@ EDGE_SCHEMA = pa.schema(
 
 
 def dedup_corpus(
-    building: Building, sources: Mapping[str, Artifact], recipe: DedupRecipe, settings: DedupSettings
+    building: Building,
+    sources: Mapping[str, Artifact],
+    recipe: DedupRecipe,
+    settings: DedupSettings,
+    seen: Mapping[str, Artifact] = MappingProxyType({}),
 ) -> Content:
     """Files: the documents that stay, a shard of each shard; `decisions.jsonl.zst`, a line for each document, in order;
     `edges.parquet`, all pairs that are as alike as the threshold asks, unless the mode is `exact`; `groups.json`, the
     largest groups with samples; rejects.
 
+    Args:
+        seen: signature stores by their names, whose documents all stay and come before all others.
     Raises:
-        UsageError: no document has the quality column.
+        UsageError: no document has the quality column, or a store has other signatures.
         InputError: a line that is no Document, or two documents with one id.
     """
-    shards = corpus_shards(sources)
-    with open_run(building, shards, recipe, settings) as dedup:
+    stores = open_seen(seen, recipe)
+    shards = numbered_shards(sources, stores)
+    with open_run(building, shards, recipe, settings, stores) as dedup:
         sketches = sketch_corpus(dedup)
         exact = find_exact(dedup, sketches) if recipe.mode != "near" else None
         near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else None
@@ -98,48 +111,63 @@ def decided_content(
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_decisions(building, decisions, zstd_level),
-        *([publish_edges(building, near.edges)] if near is not None else []),
-        _groups(building, groups, dedup.shards, kept),
+        *([publish_edges(dedup, near.edges)] if near is not None else []),
+        _groups(dedup, groups, kept),
         _rejects(building, dedup.shards, sketches, zstd_level),
     ]
     counts = _counts(dedup.shards, sketches, decisions, kept)
     return Content(files=files, counts=counts | {"comparisons": comparisons}, decisions={})
 
 
-_COMPARISONS = ("without_words", "short", "buckets", "capped_buckets", "proposed", "compared", "pairs", "edges")
+_COMPARISONS = (
+    "without_words",
+    "short",
+    "buckets",
+    "capped_buckets",
+    "proposed",
+    "compared",
+    "pairs",
+    "capped_documents",
+    "edges",
+)
 
 
-def corpus_shards(sources: Mapping[str, Artifact]) -> list[CorpusShard]:
-    """The shards of sources, given by their names, in this order.
+def numbered_shards(sources: Mapping[str, Artifact], seen: Sequence[SeenStore]) -> list[CorpusShard]:
+    """The shards of sources, given by their names, in this order; numbered after what was seen before.
 
     Raises:
         InputError: more documents than can be numbered.
     """
-    shards: list[CorpusShard] = []
-    first = 0
-    for source_number, (source, corpus) in enumerate(sources.items()):
-        for path, rows in shard_rows(corpus).items():
-            name = f"{source}-{Path(path).name.removesuffix(SUFFIX)}"
-            shards.append(CorpusShard(name, source, source_number, path, corpus.path(path), rows, first))
-            first += rows
-    if first > MAX_DOCUMENTS:
-        raise InputError(f"{first:,} documents", "the corpus", f"deduplicate at most {MAX_DOCUMENTS:,} at a time")
+    shards = corpus_shards(sources, sum(store.documents for store in seen))
+    documents = shards[-1].first_number + shards[-1].rows
+    if documents > MAX_DOCUMENTS:
+        fix = f"deduplicate at most {MAX_DOCUMENTS:,} at a time"
+        raise InputError(f"{documents:,} documents", "the corpus", fix)
     return shards
 
 
-def publish_edges(building: Building, runs: Runs) -> OutputFile:
+def publish_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
     """All edges in one file, in the order of the later document, then of the other."""
-    tables = in_row_groups(map(_published, runs), EDGE_SCHEMA)
-    return write_table(building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
+    tables = in_row_groups((_published(run, dedup.seen) for run in runs), EDGE_SCHEMA)
+    return write_table(dedup.building.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
-def _published(run: Path) -> pa.Table:
+def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
     edges = read_columns(run)
     shared, own, other = (edges[name].cast(pa.float64()) for name in ("shared", "shingles", "other_shingles"))
     union = pc.subtract(pc.add(own, other), shared)
-    names = ("doc_id", "other_doc_id", "later", "earlier", "shared", "shingles", "other_shingles")
-    columns = [*(edges[name] for name in names), pc.divide(shared, union), pc.divide(shared, own)]
+    names = ("later", "earlier", "shared", "shingles", "other_shingles")
+    ids = (edges["doc_id"], edges["other_doc_id"], _stores_of(numbers(edges["earlier"]), seen))
+    columns = [*ids, *(edges[name] for name in names), pc.divide(shared, union), pc.divide(shared, own)]
     return pa.table(columns, schema=EDGE_SCHEMA)
+
+
+def _stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.Array:
+    """The name of the store that each document stands in, or null."""
+    bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
+    names = pa.array([*(store.name for store in seen), None], pa.string())
+    places = np.where(is_seen(orders), np.searchsorted(bounds, document_numbers(orders), side="right"), len(seen))
+    return names.take(pa.array(places))
 
 
 def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
@@ -147,19 +175,21 @@ def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_leve
     return gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, zstd_level)
 
 
-def _groups(
-    building: Building, groups: Sequence[LargeGroup], shards: Sequence[CorpusShard], kept: Sequence[Receipt]
-) -> OutputFile:
+def _groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): Sample(doc_id, shard.source, beginning)
-        for shard, receipt in zip(shards, kept, strict=True)
+        for shard, receipt in zip(dedup.shards, kept, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
     }
+    for store in dedup.seen:
+        wanted = [group.kept for group in groups if store_of(dedup.seen, group.kept) is store]
+        for number, (doc_id, source) in documents_of(store, wanted).items():
+            samples[number] = Sample(doc_id, source, "", store.name)
     rows = [
         Group(group.gone, samples[group.kept], tuple(samples[number] for number in group.members)) for group in groups
     ]
     data = msgspec.json.encode(rows)
-    with DurableFile(building.path(GROUPS_FILE)) as file:
+    with DurableFile(dedup.building.path(GROUPS_FILE)) as file:
         file.write(data)
     return OutputFile.plain(GROUPS_FILE, len(rows), file)
 
@@ -188,8 +218,10 @@ def _counts(
             "out": documents.counts["documents"],
             "exact_duplicate": decision.counts["exact_duplicates"],
             "near_duplicate": decision.counts["near_duplicates"],
+            "of_seen": decision.counts["seen"],
             "rejected": len(sketch.notes[FATAL]),
             "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
+            "shards": 1,
         }
         before = by_source.setdefault(shard.source, dict.fromkeys(figures, 0))
         by_source[shard.source] = {name: before[name] + count for name, count in figures.items()}

@@ -12,7 +12,9 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.decisions import DecidedShard, decide_shard
 from pipeline_assets.corpus.dedup.exact import HashRange, find_copies
 from pipeline_assets.corpus.dedup.kept_shards import KeptShard, keep_documents
+from pipeline_assets.corpus.dedup.neighbours import NeighbourRange, propose_neighbours
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.seen import SeenStore
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, write_sets
 from pipeline_assets.corpus.dedup.sketches import sketch_shard
@@ -21,7 +23,7 @@ from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.engine import RunStage, run_stages
 from pipeline_assets.corpus.spine.stage import Window
 
-AnyShard = CorpusShard | HashRange | BandRange | ComparedShard | PairRange | DecidedShard | KeptShard
+AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class DedupRun:
     """One deduplication under way.
 
     Attributes:
+        seen: stores whose documents come before those of the shards.
         run: runs a stage over its shards, by `dedup_work`.
     """
 
@@ -37,21 +40,26 @@ class DedupRun:
     recipe: DedupRecipe
     settings: DedupSettings
     run: RunStage[Any]
+    seen: Sequence[SeenStore] = ()
 
     @property
     def documents(self) -> int:
-        """How many there are, those that can't be read too."""
-        return sum(shard.rows for shard in self.shards)
+        """How many have a number: those seen before, and all of the shards, those that can't be read too."""
+        return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
 
 
 @contextlib.contextmanager
 def open_run(
-    building: Building, shards: Sequence[CorpusShard], recipe: DedupRecipe, settings: DedupSettings
+    building: Building,
+    shards: Sequence[CorpusShard],
+    recipe: DedupRecipe,
+    settings: DedupSettings,
+    seen: Sequence[SeenStore] = (),
 ) -> Iterator[DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
     work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
     with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
-        yield DedupRun(building, shards, recipe, settings, run)
+        yield DedupRun(building, shards, recipe, settings, run, seen)
 
 
 def _load_kernels(recipe: DedupRecipe) -> None:
@@ -70,6 +78,8 @@ def dedup_work(shard: AnyShard, window: Window, folder: BuildFolder, recipe: Ded
             return find_copies(shard, window, folder)
         case BandRange():
             return propose_pairs(shard, window, folder)
+        case NeighbourRange():
+            return propose_neighbours(shard, window, folder)
         case ComparedShard():
             return write_sets(shard, window, folder)
         case PairRange():

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.dedup.order import document_numbers
+from pipeline_assets.corpus.dedup.order import document_numbers, is_seen
+from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
@@ -18,12 +19,13 @@ EXACT = f"{WORK}/exact"
 
 @dataclass(frozen=True)
 class HashRange:
-    """A range of hashes, of all runs of them."""
+    """A range of hashes, of all runs of them, and of documents seen before."""
 
     name: str
     low: int
     high: int
     runs: tuple[Path, ...]
+    seen: tuple[SeenRun, ...]
     rows: int = 0
 
 
@@ -33,14 +35,14 @@ def find_copies(shard: HashRange, window: Window, folder: BuildFolder) -> Receip
     Files: a run by `number` of the copy; `order` and `first`, `first_id`: the order and id of the document that stays.
     Counts: `copies`.
     """
-    table = read_range(shard.runs, shard.low, shard.high)
+    table = with_seen(read_range(shard.runs, shard.low, shard.high), shard.seen, shard.low, shard.high)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
     by = np.lexsort((order, low, high))
     is_copy = np.zeros(len(by), bool)
     is_copy[1:] = (high[by[1:]] == high[by[:-1]]) & (low[by[1:]] == low[by[:-1]])
     places = np.arange(len(by))
     firsts = np.maximum.accumulate(np.where(is_copy, 0, places))
-    copies = np.flatnonzero(is_copy)
+    copies = np.flatnonzero(is_copy & ~is_seen(order[by]))
     first_rows, copy_numbers = by[firsts[copies]], document_numbers(order[by[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]

@@ -5,14 +5,23 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, Decision, read_decisions
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, Decision, compared_inputs, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import locate, sealed_manifests
 from pipeline_assets.corpus.trace.snapshot_rows import read_document
 
 _pieces = re.compile(r"\w+|[^\w\s]+|\s+")
+
+
+class Member(NamedTuple):
+    """A document of a group: what was decided of it in a deduplicated corpus."""
+
+    corpus: Artifact
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -20,13 +29,17 @@ class Group:
     """Documents of one deduplicated corpus.
 
     Attributes:
-        kept: the one that stays.
+        kept_id: the one that stays.
+        seen_in: the signature store that it was seen in before; None where it is one of this corpus.
+        kept: what was decided of it, in an earlier corpus where it was seen before; None where that isn't here.
         gone: those that went for it, in the order of the corpus.
     """
 
     corpus: Artifact
-    kept: Decision
-    gone: Sequence[Decision]
+    kept_id: str
+    seen_in: str | None
+    kept: Member | None
+    gone: Sequence[Member]
 
 
 def groups_of(root: Path, doc_id: str) -> Iterator[Group]:
@@ -41,27 +54,37 @@ def groups_of(root: Path, doc_id: str) -> Iterator[Group]:
             corpus = open_artifact(folder)
             own = next((one for one in read_decisions(corpus) if one.doc_id == doc_id), None)
             if own is not None:
-                yield _group(corpus, own.duplicate_of or own.doc_id)
+                yield _group(root, corpus, own.duplicate_of or own.doc_id, own.seen_in)
 
 
-def _group(corpus: Artifact, kept_id: str) -> Group:
-    members = [one for one in read_decisions(corpus) if kept_id in (one.doc_id, one.duplicate_of)]
-    [kept] = (one for one in members if one.doc_id == kept_id)
-    return Group(corpus, kept, [one for one in members if one is not kept])
+def _group(root: Path, corpus: Artifact, kept_id: str, seen_in: str | None) -> Group:
+    home = corpus if seen_in is None else _seen_corpus(root, corpus, seen_in)
+    kept = None
+    if home is not None:
+        kept = Member(home, next(one for one in read_decisions(home) if one.doc_id == kept_id))
+    gone = (one for one in read_decisions(corpus) if (one.duplicate_of, one.seen_in) == (kept_id, seen_in))
+    return Group(corpus, kept_id, seen_in, kept, [Member(corpus, one) for one in gone])
 
 
-def document_of(root: Path, corpus: Artifact, decision: Decision) -> Document:
+def _seen_corpus(root: Path, corpus: Artifact, name: str) -> Artifact | None:
+    """The corpus whose signatures are in a store that this one was deduplicated against; None where it isn't here."""
+    _, stores = compared_inputs(corpus)
+    try:
+        [made_from] = locate(root, stores[name]).manifest.identity.upstream
+        return locate(root, made_from["digest"])
+    except InputError:
+        return None
+
+
+def document_of(root: Path, member: Member) -> Document:
     """The document itself, from the source that was deduplicated.
 
     Raises:
         InputError: that source is gone.
     """
-    [digest] = (
-        entry["digest"]
-        for entry in corpus.manifest.identity.upstream
-        if entry["name"].partition("/")[2].partition("/")[2] == decision.source
-    )
-    return read_document(locate(root, digest).path(decision.shard), decision.row)
+    sources, _ = compared_inputs(member.corpus)
+    source = locate(root, sources[member.decision.source])
+    return read_document(source.path(member.decision.shard), member.decision.row)
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:

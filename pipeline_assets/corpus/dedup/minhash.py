@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.words import mixed
 
 _POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
@@ -32,7 +32,7 @@ class Permutations(NamedTuple):
 
 
 @functools.cache
-def permutations_of(recipe: MinHashRecipe) -> Permutations:
+def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     """The recipe's permutations; `a` is odd, so each is a bijection."""
     drawn = np.random.RandomState(recipe.seed)
     a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
@@ -132,3 +132,8 @@ def _hash_bands(signed: NDArray[np.uint32], salt: np.uint64, keys: NDArray[np.ui
             for row in range(band * rows, band * rows + rows):
                 key = mixed(key ^ np.uint64(signed[document, row]))
             keys[document, band] = key
+
+
+def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """The lowest bit of each number of signatures, shape (documents, permutations / 8)."""
+    return np.packbits((signed & np.uint32(1)).astype(bool), axis=1)

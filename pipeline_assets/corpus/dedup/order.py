@@ -1,8 +1,8 @@
 """The total order of documents, in which the first of several duplicates stays, and sets of documents as bits.
 
 A document has a number, its place in the corpus: sources in the order of the recipe, their shards, their rows. Its
-order is a uint64: what it is selected by in the upper 32 bits, smaller for better and never 0, its number in the lower
-ones.
+order is a uint64: what it is selected by in the upper 32 bits, smaller for better, its number in the lower ones. There
+0 is kept for documents that were seen before: they come first.
 """
 
 from pathlib import Path
@@ -49,6 +49,11 @@ def _upper(selection: Selection, selected: Selected) -> NDArray[np.uint64]:
             bits = (selected.quality + np.float32(0)).view(np.int32).astype(np.int64)  # -0.0 is 0.0
             ascending = np.where(bits < 0, -(2**31) - bits, bits)  # as floats ascend
             return np.where(np.isnan(selected.quality), _LAST, (2**31 - 2) - ascending).astype(np.uint64)
+
+
+def is_seen(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which documents were seen before."""
+    return orders <= _NUMBER
 
 
 @inner

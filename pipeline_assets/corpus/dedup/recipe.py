@@ -1,7 +1,7 @@
 """What counts as a duplicate, and which of several stays."""
 
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
 
@@ -37,17 +37,61 @@ class MinHashRecipe(RecipePart):
         return self
 
 
-class NearRecipe(RecipePart):
-    """Near duplicates: proposed by MinHash bands, decided by the shingles of the texts.
+class BinarySketchRecipe(RecipePart):
+    """Which documents are proposed as near duplicates: those with binary sketches that differ in few bits.
 
     Attributes:
-        threshold: of the Jaccard similarity of two sets of shingles; at it or above they are duplicates.
-        max_compared: in a bucket of documents that share a band, each is compared to the first so many of them.
+        shingle_words: words in a row that make a shingle.
+        bits: in a sketch, a multiple of 8.
+        max_distance: how many of them may differ.
+        seed: of the permutations of which each gives a bit.
     """
 
-    minhash: MinHashRecipe
+    shingle_words: int = pydantic.Field(ge=1, le=100)
+    bits: int = pydantic.Field(ge=8, le=4096, multiple_of=8)
+    max_distance: int = pydantic.Field(ge=0)
+    seed: int = pydantic.Field(ge=0, lt=2**32)
+
+    @property
+    def permutations(self) -> int:
+        """Numbers in a signature."""
+        return self.bits
+
+    @pydantic.model_validator(mode="after")
+    def _tells_documents_apart(self) -> Self:
+        if self.max_distance >= self.bits // 2:
+            what = f"max_distance is {self.max_distance} of {self.bits} bits, and half of them differ by chance"
+            raise ValueError(f"{what}: give a smaller one")
+        return self
+
+
+class NearRecipe(RecipePart):
+    """Near duplicates: proposed by MinHash bands or by binary sketches, decided by the shingles of the texts.
+
+    Attributes:
+        minhash, faiss: one of them.
+        threshold: of the Jaccard similarity of two sets of shingles; at it or above they are duplicates.
+        max_compared: in a bucket of documents that share a band, or of those with sketches near its own, each document
+            is compared to the first so many.
+    """
+
+    minhash: MinHashRecipe | None = None
+    faiss: BinarySketchRecipe | None = None
     threshold: Decimal
     max_compared: int = pydantic.Field(ge=1)
+
+    @property
+    def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
+        """The one that is given."""
+        proposer = self.minhash or self.faiss
+        assert proposer is not None
+        return proposer
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_proposer(self) -> Self:
+        if (self.minhash is None) == (self.faiss is None):
+            raise ValueError("give one of `minhash` and `faiss`, which proposes what is compared")
+        return self
 
     @pydantic.field_validator("threshold")
     @classmethod
@@ -75,6 +119,13 @@ class DedupRecipe(RecipePart):
     selection: Selection
     quality_column: str | None = None
     near: NearRecipe | None = None
+
+    def signatures(self) -> dict[str, Any]:
+        """The part of it that signatures depend on, by which documents are compared that were never read together."""
+        if self.near is None:
+            return {"scope": self.scope}
+        name = "minhash" if self.near.minhash is not None else "faiss"
+        return {"scope": self.scope, name: self.near.proposer.content()}
 
     @pydantic.model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:

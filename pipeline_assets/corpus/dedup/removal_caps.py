@@ -1,27 +1,17 @@
 """How much of a source may go as duplicates, before somebody has to look."""
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.sampling.per_source import PerSource
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.recipe import RecipePart
 
 
-class RemovalCaps(RecipePart):
-    """Of the documents of a source, the fraction that may go; changes no byte.
-
-    Attributes:
-        every_source: of each that isn't named.
-        sources: of single ones, by their names.
-    """
-
-    every_source: Decimal
-    sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
+class RemovalCaps(PerSource):
+    """Of the documents of a source, the fraction that may go; changes no byte."""
 
     @pydantic.model_validator(mode="after")
     def _are_fractions(self) -> Self:
@@ -29,10 +19,6 @@ class RemovalCaps(RecipePart):
         if beyond:
             raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
         return self
-
-    def cap(self, source: str) -> Fraction:
-        """The fraction of a source."""
-        return Fraction(self.sources.get(source, self.every_source))
 
 
 def removals_within_caps(deduplicated: Artifact, caps: RemovalCaps) -> Verdict:

@@ -4,25 +4,27 @@ All edges at the old threshold are kept, and a higher one takes some of them awa
 result is that of a deduplication at the new threshold from the start, to the digest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_decisions
-from pipeline_assets.corpus.dedup.dedup_corpus import corpus_shards, decided_content
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
+from pipeline_assets.corpus.dedup.dedup_corpus import decided_content, numbered_shards
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, open_run
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.seen import numbers_of, open_seen
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.steps import ExactCopies, settle
 from pipeline_assets.corpus.dedup.verify import EDGE_SCHEMA
 from pipeline_assets.corpus.formats.arrow import mask, numbers
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, refuse_edited
 from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -53,19 +55,23 @@ def rethreshold(
     sources: Mapping[str, Artifact],
     recipe: DedupRecipe,
     settings: DedupSettings,
+    seen: Mapping[str, Artifact],
 ) -> Content:
-    """What `dedup_corpus` makes of the same sources.
+    """What `dedup_corpus` makes of the same sources, with the same stores seen before.
 
     Args:
         recipe: of the corpus, `raised`.
     Raises:
         UsageError: rows of it were rejected, which the sources count among their text.
+        InputError: its edges or decisions were edited.
     """
+    refuse_edited(deduplicated, (DECISIONS_FILE, EDGES_FILE))
     rejected = deduplicated.manifest.identity.counts["ledger"]["rejected"]
     if rejected:
         fix = "run stage-a dedup with that threshold"
         raise UsageError(f"{sum(rejected.values()):,} of its rows were rejected", deduplicated.folder, fix)
-    with open_run(building, corpus_shards(sources), recipe, settings) as dedup:
+    stores = open_seen(seen, recipe)
+    with open_run(building, numbered_shards(sources, stores), recipe, settings, stores) as dedup:
         sketches = _sketches(dedup, deduplicated, sources)
         exact = _exact(dedup, deduplicated) if recipe.mode != "near" else None
         assert recipe.near is not None
@@ -95,24 +101,42 @@ def _sketches(dedup: DedupRun, deduplicated: Artifact, sources: Mapping[str, Art
 
 
 def _exact(dedup: DedupRun, deduplicated: Artifact) -> ExactCopies:
-    firsts = {one.copy_of for one in read_decisions(deduplicated) if one.copy_of is not None}
-    number_of: dict[str, int] = {}
-    copies: list[tuple[int, str]] = []
-    for number, one in enumerate(read_decisions(deduplicated)):
-        if one.doc_id in firsts:
-            number_of[one.doc_id] = number
-        if one.copy_of is not None:
-            copies.append((number, one.copy_of))
+    copies = [
+        (number, _First(one.copy_of, one.seen_in if one.decision == "exact_duplicate" else None))
+        for number, one in enumerate(read_decisions(deduplicated), dedup.shards[0].first_number)
+        if one.copy_of is not None
+    ]
+    number_of = _numbers_of({first for _, first in copies}, dedup, deduplicated)
     table = pa.table(
         {
             "number": np.array([number for number, _ in copies], np.uint64),
             "first": np.array([number_of[first] for _, first in copies], np.uint64),
-            "first_id": pa.array([first for _, first in copies], pa.string()),
+            "first_id": pa.array([first.doc_id for _, first in copies], pa.string()),
         }
     )
     run = dedup.building.path(f"{_EXACT}/copies.parquet")
     write_run(run, run.name, table)
     return ExactCopies((run,), run)
+
+
+class _First(NamedTuple):
+    """A document that has copies; `store` is where it was seen before."""
+
+    doc_id: str
+    store: str | None
+
+
+def _numbers_of(wanted: Collection[_First], dedup: DedupRun, deduplicated: Artifact) -> dict[_First, int]:
+    numbers = {
+        _First(doc_id, store.name): number
+        for store in dedup.seen
+        for doc_id, number in numbers_of(store, {first.doc_id for first in wanted if first.store == store.name})
+    }
+    for number, one in enumerate(read_decisions(deduplicated), dedup.shards[0].first_number):
+        first = _First(one.doc_id, None)
+        if first in wanted:
+            numbers[first] = number
+    return numbers
 
 
 def _edges(building: Building, deduplicated: Artifact, threshold: Fraction) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """How likely bands propose a pair of documents (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4.2)."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ class Banding:
 
     bands: int
     rows: int
+
+    def __str__(self) -> str:
+        return f"{self.bands} bands of {self.rows} rows"
 
     def proposes(self, similarity: float) -> float:
         """The probability that a pair of this Jaccard similarity is compared."""
@@ -31,3 +35,39 @@ def recommended(permutations: int, threshold: float, recall: float) -> Banding:
         (banding for banding in bandings(permutations) if banding.rows == 1 or banding.proposes(threshold) >= recall),
         key=lambda banding: banding.rows,
     )
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Binary sketches of so many bits; two documents are compared if at most `max_distance` of them differ."""
+
+    bits: int
+    max_distance: int
+
+    def __str__(self) -> str:
+        return f"{self.max_distance} of {self.bits} bits may differ"
+
+    def proposes(self, similarity: float) -> float:
+        """The probability that a pair of this Jaccard similarity is compared; each bit differs for (1 - s) / 2 of them
+        (Li and König 2010, arXiv 0910.3349).
+        """
+        differs = (1 - similarity) / 2
+        if differs == 0:
+            return 1.0
+        distances = range(self.max_distance + 1)
+        logs = (
+            math.log(math.comb(self.bits, distance))
+            + distance * math.log(differs)
+            + (self.bits - distance) * math.log1p(-differs)
+            for distance in distances
+        )
+        return min(sum(map(math.exp, logs)), 1.0)
+
+
+def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
+    """The smallest distance that finds so large a part of the pairs at the threshold; just below half of the bits if
+    none does.
+    """
+    most = max(bits // 2 - 1, 0)
+    found = (Distance(bits, distance) for distance in range(most))
+    return next((one for one in found if one.proposes(threshold) >= recall), Distance(bits, most))

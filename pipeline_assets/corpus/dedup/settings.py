@@ -14,11 +14,13 @@ class DedupSettings:
 
     Attributes:
         share_bytes: what one worker may hold of the corpus; what is beyond it is spilled.
+        faiss_gpu: the GPU that faiss is to search on; None for the CPU.
     """
 
     engine: EngineSettings
     zstd_level: int = 3
     share_bytes: int = 256 << 20
+    faiss_gpu: int | None = None
 
     @property
     def parts(self) -> int:

@@ -24,16 +24,18 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
 SETS = f"{WORK}/sets"
+SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"
 _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
 @dataclass(frozen=True)
 class ComparedShard:
-    """The documents of one shard that are compared: those in the set `members`."""
+    """The documents of one shard that are compared: those in the set `members`; their sets are written to `area`."""
 
     shard: CorpusShard
     members: Path
     shingle_words: int
+    area: str = SETS
 
     @property
     def name(self) -> str:
@@ -53,7 +55,7 @@ def write_sets(shard: ComparedShard, window: Window, folder: BuildFolder) -> Rec
     wanted = members_between(load(shard.members), corpus_shard.first_number, corpus_shard.first_number + shard.rows)
     if not wanted.any():
         return Receipt([], {"compared": 0})
-    sets_name, index_name = f"{SETS}/{shard.name}.sets", f"{SETS}/{shard.name}.index"
+    sets_name, index_name = f"{shard.area}/{shard.name}{SETS_SUFFIX}", f"{shard.area}/{shard.name}{INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
         for records in _records(corpus_shard, window, wanted, shard.shingle_words):
@@ -105,17 +107,27 @@ class Fetched(NamedTuple):
     offsets: NDArray[np.int64]
 
 
+class SetsFile(NamedTuple):
+    """Sets of one shard, and the entries of their index; `offset` is added to the numbers there."""
+
+    offset: int
+    sets: Path
+    entries: Path
+
+
 class ShingleSets:
     """Sets of a whole corpus, by the numbers of documents. Holds no more of them in memory than are asked for."""
 
-    def __init__(self, files: Sequence[tuple[int, Path, Path]]) -> None:
+    def __init__(self, files: Sequence[SetsFile]) -> None:
         """
         Args:
-            files: of each shard the number of its first document, its sets, their index; in the order of the corpus.
+            files: in the order of their documents.
         """
-        self._firsts = np.array([first for first, _, _ in files], np.uint64)
-        self._descriptors = [os.open(sets, os.O_RDONLY) for _, sets, _ in files]
-        self._indices = [np.memmap(index, _INDEX, "r") for _, _, index in files]
+        self._offsets = [np.uint64(file.offset) for file in files]
+        self._descriptors = [os.open(file.sets, os.O_RDONLY) for file in files]
+        self._indices = [np.memmap(file.entries, _INDEX, "r") for file in files]
+        firsts = [index["number"][0] + offset for index, offset in zip(self._indices, self._offsets, strict=True)]
+        self._firsts = np.array(firsts, np.uint64)
 
     def close(self) -> None:
         for descriptor in self._descriptors:
@@ -141,5 +153,5 @@ class ShingleSets:
         """(shard, its entries in the index) of documents."""
         owners = np.searchsorted(self._firsts, numbers, side="right") - 1
         for shard in np.unique(owners).tolist():
-            index = self._indices[shard]
-            yield shard, index[np.searchsorted(index["number"], numbers[owners == shard])]
+            index, own = self._indices[shard], numbers[owners == shard] - self._offsets[shard]
+            yield shard, index[np.searchsorted(index["number"], own)]

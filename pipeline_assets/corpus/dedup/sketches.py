@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_fields
-from pipeline_assets.corpus.dedup.minhash import band_keys, permutations_of, signatures
+from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, permutations_of, signatures
 from pipeline_assets.corpus.dedup.order import Selected, orders
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
@@ -24,11 +24,10 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
-IDS, HASHES, BANDS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "id_hashes"))
+IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 FATAL = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
 _HALVES = np.dtype([("high", ">u8"), ("low", ">u8")])
-_SALT = np.uint64(0xA0761D6478BD642F)
 
 
 class _Sketch:
@@ -36,7 +35,7 @@ class _Sketch:
 
     def __init__(self, shard: CorpusShard, recipe: DedupRecipe) -> None:
         self._shard, self._recipe = shard, recipe
-        self._salt = _SALT * np.uint64(shard.source_number if recipe.scope == "per-source" else 0)
+        self._salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
         self.counts = {"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0}
         self._forget()
 
@@ -45,6 +44,7 @@ class _Sketch:
         self._orders: list[NDArray[np.uint64]] = []
         self._hashes: list[NDArray[np.void]] = []
         self._keys: list[NDArray[np.uint64]] = []
+        self._bits: list[bytes] = []
         self._key_orders: list[NDArray[np.uint64]] = []
 
     def add(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> None:
@@ -61,13 +61,19 @@ class _Sketch:
             self._hashes.append(_hashes(batch, texts))
             self.counts["without_words"] += int((batch.words() == 0).sum())
         if self._recipe.near is not None:
-            self._add_bands(batch, own, self._recipe.near.minhash)
+            self._add_signatures(batch, own, self._recipe.near.proposer)
 
-    def _add_bands(self, batch: NormalizedBatch, own: NDArray[np.uint64], recipe: MinHashRecipe) -> None:
+    def _add_signatures(
+        self, batch: NormalizedBatch, own: NDArray[np.uint64], recipe: MinHashRecipe | BinarySketchRecipe
+    ) -> None:
         has_shingles = batch.words() >= recipe.shingle_words
         signed = signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
-        self._keys.append(band_keys(signed[has_shingles], recipe.bands, self._salt).ravel())
-        self._key_orders.append(np.repeat(own[has_shingles], recipe.bands))
+        if isinstance(recipe, MinHashRecipe):
+            self._keys.append(band_keys(signed[has_shingles], recipe.bands, self._salt).ravel())
+            self._key_orders.append(np.repeat(own[has_shingles], recipe.bands))
+        else:
+            self._bits += [row.tobytes() for row in binary_sketches(signed[has_shingles])]
+            self._key_orders.append(own[has_shingles])
         self.counts["short"] += int((~has_shingles).sum())
 
     def _quality(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> NDArray[np.float32]:
@@ -91,10 +97,15 @@ class _Sketch:
             by = np.argsort(high)
             columns: dict[str, Any] = {"high": high[by], "low": low[by], "order": own[by]}
             tables[HASHES] = pa.table(columns | {"doc_id": doc_ids.take(pa.array(by))})
-        if self._recipe.near is not None:
-            keys, key_orders = _joined(self._keys, np.uint64), _joined(self._key_orders, np.uint64)
+        key_orders = _joined(self._key_orders, np.uint64)
+        if self._recipe.near is not None and self._recipe.near.minhash is not None:
+            keys = _joined(self._keys, np.uint64)
             by = np.argsort(keys)
             tables[BANDS] = pa.table({"key": keys[by], "order": key_orders[by]})
+        elif self._recipe.near is not None:
+            by = np.argsort(key_orders)
+            sketches = pa.array(self._bits, pa.binary()).take(pa.array(by))
+            tables[BITS] = pa.table({"order": key_orders[by], "sketch": sketches})
         self._forget()
         return tables
 
@@ -103,10 +114,10 @@ def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe
     """Runs of one shard.
 
     Files, of every so many documents: below `IDS` their orders and ids, as they stand; below `ID_HASHES` the hashes of
-    these, as `doc_ids` reads them; below `HASHES` the 128-bit hashes of their normalised texts, if the mode asks for
-    them; below `BANDS` the keys of their bands, if it asks for those. Counts: `documents`, `bytes` of text,
-    `without_words`: those are compared as they stand, `short`: fewer words than a shingle, so only exact duplicates
-    are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
+    these, as `doc_ids` reads them; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
+    normalised texts, and below `BANDS` the keys of their bands or below `BITS` their binary sketches. Counts:
+    `documents`, `bytes` of text, `without_words`: those are compared as they stand, `short`: fewer words than a
+    shingle, so only exact duplicates are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
 
     Raises:
         InputError: a line that is no Document, or a quality that is no number.
@@ -141,8 +152,13 @@ def load_kernels(recipe: DedupRecipe) -> None:
     lowered()
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
-        signed = signatures(batch.word_hashes, batch.first_words, 1, permutations_of(recipe.near.minhash))
-        band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
+        signed = signatures(batch.word_hashes, batch.first_words, 1, permutations_of(recipe.near.proposer))
+        if recipe.near.minhash is not None:
+            band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
+
+
+def _salt_of(source: str) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.sha256(source.encode()).digest()[:8]))
 
 
 def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:

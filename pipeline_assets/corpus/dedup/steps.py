@@ -19,10 +19,12 @@ from pipeline_assets.corpus.dedup.decisions import DecidedShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.exact import HashRange
 from pipeline_assets.corpus.dedup.kept_shards import KeptShard
+from pipeline_assets.corpus.dedup.neighbours import BLOCK_DOCUMENTS, Block, NeighbourRange, searching_device
 from pipeline_assets.corpus.dedup.order import are_members, document_numbers, include, no_documents, save
-from pipeline_assets.corpus.dedup.recipe import NearRecipe
-from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard
-from pipeline_assets.corpus.dedup.sketches import BANDS, FATAL, HASHES, ID_HASHES, IDS
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.seen import SeenRun
+from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, SetsFile
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
 from pipeline_assets.corpus.dedup.verify import PairRange
 from pipeline_assets.corpus.doc_ids import repeated_ids
@@ -35,6 +37,7 @@ from pipeline_assets.corpus.spine.sealing import WORK
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 _COPIES, _COMPARED = f"{WORK}/copies.set", f"{WORK}/compared.set"
 _HASH_BYTES, _BAND_BYTES, _PAIR_BYTES = 250, 120, 250  # of memory for a row: as read, as sorted, as written
+_SEEN_ROWS = 4  # as they are read, take no more than one that is sorted and paired
 _SHINGLE_BYTES = 24  # in a set as it is read, and with others in one array
 _SETS_SHARE = 2  # sets may have half of a worker's memory
 
@@ -90,10 +93,10 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
     Raises:
         InputError: two documents have one id (says where).
     """
-    repeats = repeated_ids(_runs(dedup.building, sketched, ID_HASHES))
+    repeats = repeated_ids(runs_of(dedup.building, sketched, ID_HASHES))
     if not repeats:
         return
-    runs = _runs(dedup.building, sketched, IDS)
+    runs = runs_of(dedup.building, sketched, IDS)
     run, rows = min(repeats.items())
     doc_id = read_columns(runs[run])["doc_id"][min(rows)]
     found = [orders[is_it] for orders, is_it in (_with_id(run, doc_id) for run in runs)]
@@ -115,12 +118,12 @@ def _place(dedup: DedupRun, number: int) -> str:
 
 def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """All exact copies, out of the sketches of the corpus."""
-    runs = _runs(dedup.building, sketched, HASHES)
-    bounds = even_ranges(rows_of(runs), dedup.settings.share_bytes // _HASH_BYTES)
-    receipts = list(
-        dedup.run("exact", [HashRange(_name(low, high), low, high, runs) for low, high in bounds], dedup.building)
-    )
-    found = _runs(dedup.building, receipts)
+    runs = runs_of(dedup.building, sketched, HASHES)
+    seen = tuple(store.hashes for store in dedup.seen)
+    bounds = _even_ranges(dedup, runs, seen, _HASH_BYTES)
+    work = [HashRange(_name(low, high), low, high, runs, seen) for low, high in bounds]
+    receipts = list(dedup.run("exact", work, dedup.building))
+    found = runs_of(dedup.building, receipts)
     copies = no_documents(dedup.documents)
     for run in found:
         include(copies, numbers(read_columns(run, ["number"])["number"]))
@@ -133,17 +136,17 @@ def find_near(
     """All near duplicates that bands propose, out of the sketches of the corpus and its texts."""
     building = dedup.building
     proposed = _propose(dedup, sketched, recipe, exact)
-    pairs = _runs(building, proposed, PAIRS)
+    pairs = runs_of(building, proposed, PAIRS)
     compared = no_documents(dedup.documents)
     for run in pairs:
         table = read_columns(run)
         include(compared, numbers(table["later"]))
         include(compared, numbers(table["earlier"]))
     members = save(compared, building.path(_COMPARED))
-    to_compare = [ComparedShard(shard, members, recipe.minhash.shingle_words) for shard in dedup.shards]
+    to_compare = [ComparedShard(shard, members, recipe.proposer.shingle_words) for shard in dedup.shards]
     written = list(dedup.run("shingle", to_compare, building))
     edges = _verify(dedup, pairs, written, recipe)
-    return settle(dedup, _runs(building, edges), exact, total_counts([*proposed, *written, *edges]))
+    return settle(dedup, runs_of(building, edges), exact, total_counts([*proposed, *written, *edges]))
 
 
 def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapping[str, int]) -> NearDuplicates:
@@ -163,24 +166,69 @@ def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapp
 def _propose(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
 ) -> list[Receipt]:
-    runs = _runs(dedup.building, sketched, BANDS)
-    bounds = even_ranges(rows_of(runs), dedup.settings.share_bytes // _BAND_BYTES)
     copies = exact.copies if exact is not None else None
-    work = [BandRange(_name(low, high), low, high, runs, copies, recipe.max_compared) for low, high in bounds]
+    if recipe.faiss is not None:
+        return list(dedup.run("propose", _neighbours(dedup, sketched, recipe, recipe.faiss, copies), dedup.building))
+    runs = runs_of(dedup.building, sketched, BANDS)
+    seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
+    bounds = _even_ranges(dedup, runs, seen, _BAND_BYTES)
+    work = [BandRange(_name(low, high), low, high, runs, seen, copies, recipe.max_compared) for low, high in bounds]
     return list(dedup.run("propose", work, dedup.building))
+
+
+def _neighbours(
+    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, faiss: BinarySketchRecipe, copies: Path | None
+) -> list[NeighbourRange]:
+    """Blocks of documents, each with all those before it."""
+    runs = runs_of(dedup.building, sketched, BITS)
+    of_seen = [
+        Block((store.sketches.path,), low, high, store.sketches.first_number)
+        for store in dedup.seen
+        if store.sketches is not None
+        for low, high in ranges([store.sketches.path], BLOCK_DOCUMENTS)
+    ]
+    block_documents = max(min(BLOCK_DOCUMENTS, rows_of(runs) // dedup.settings.parts), 1)
+    own = [Block(runs, low, high) for low, high in ranges(runs, block_documents)]
+    spans = (
+        *(span for store in dedup.seen for span in store.sources),
+        *((shard.first_number, shard.source) for shard in dedup.shards),
+    )
+    sources = spans if dedup.recipe.scope == "per-source" else None
+    device = searching_device(dedup.settings.faiss_gpu)
+    return [
+        NeighbourRange(
+            _name(block.low, block.high),
+            block,
+            (*of_seen, *own[: number + 1]),
+            copies,
+            sources,
+            faiss,
+            recipe.max_compared,
+            device,
+        )
+        for number, block in enumerate(own)
+    ]
+
+
+def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRun], row_bytes: int) -> list[tuple[int, int]]:
+    """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
+    rows = rows_of(runs) + rows_of([run.path for run in seen]) // _SEEN_ROWS
+    return even_ranges(rows, dedup.settings.share_bytes // row_bytes)
 
 
 def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: NearRecipe) -> list[Receipt]:
     building = dedup.building
-    sets = tuple(
-        (shard.first_number, building.path(receipt.files[0].path), building.path(receipt.files[1].path))
-        for shard, receipt in zip(dedup.shards, written, strict=True)
+    own = (
+        SetsFile(0, building.path(receipt.files[0].path), building.path(receipt.files[1].path))
+        for receipt in written
         if receipt.files
     )
+    sets = (*(file for store in dedup.seen for file in store.sets), *own)
     for_sets = dedup.settings.share_bytes // _SETS_SHARE
+    most = recipe.max_compared if recipe.faiss is not None else None
     bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.settings.parts)))
     work = [
-        PairRange(_name(low, high), low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES)
+        PairRange(_name(low, high), low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most)
         for low, high in bounds
     ]
     return list(dedup.run("verify", work, building))
@@ -193,10 +241,11 @@ def decide(
     work = [
         DecidedShard(
             shard,
-            _runs(dedup.building, [sketch], IDS),
+            runs_of(dedup.building, [sketch], IDS),
             exact.runs if exact is not None else (),
             near.runs if near is not None else (),
             near.of_firsts if near is not None else None,
+            tuple(dedup.seen),
         )
         for shard, sketch in zip(dedup.shards, sketched, strict=True)
     ]
@@ -215,7 +264,8 @@ def keep(
     return list(dedup.run("keep", work, dedup.building))
 
 
-def _runs(building: Building, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+def runs_of(building: Building, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+    """The runs below an area that receipts name."""
     return tuple(
         building.path(file.path) for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")
     )

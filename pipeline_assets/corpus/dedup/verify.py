@@ -13,7 +13,7 @@ from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.candidates import distinct_pairs
 from pipeline_assets.corpus.dedup.order import document_numbers
 from pipeline_assets.corpus.dedup.pairs_of_keys import sorted_pairs
-from pipeline_assets.corpus.dedup.shingle_sets import Fetched, ShingleSets
+from pipeline_assets.corpus.dedup.shingle_sets import Fetched, SetsFile, ShingleSets
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
@@ -43,15 +43,17 @@ class PairRange:
         sets: as `ShingleSets` takes them.
         threshold: of Jaccard similarity, as a decimal.
         fetched_shingles: how many are held in memory at a time, about.
+        max_compared: each later document is compared to so many others, the first; None for all.
     """
 
     name: str
     low: int
     high: int
     runs: tuple[Path, ...]
-    sets: tuple[tuple[int, Path, Path], ...]
+    sets: tuple[SetsFile, ...]
     threshold: str
     fetched_shingles: int
+    max_compared: int | None
     rows: int = 0
 
 
@@ -59,11 +61,17 @@ def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Recei
     """The range's edges.
 
     Files: a run of edges, see `EDGE_SCHEMA`: orders and ids of the later document and of the other, how many shingles
-    they share and how many each has; by `later`, then `earlier`. Counts: `pairs` compared, `edges`.
+    they share and how many each has; by `later`, then `earlier`. Counts: `pairs` compared, `edges`; `capped_documents`,
+    which had more pairs than are compared.
     """
     table = read_range(shard.runs, shard.low, shard.high)
     later, earlier = distinct_pairs(numbers(table["later"]), numbers(table["earlier"]))
     del table
+    ranks = np.arange(len(later)) - np.searchsorted(later, later)
+    capped = 0
+    if shard.max_compared is not None:
+        capped = int((ranks == shard.max_compared).sum())
+        later, earlier = later[ranks < shard.max_compared], earlier[ranks < shard.max_compared]
     threshold = Fraction(shard.threshold)
     parts = [EDGE_SCHEMA.empty_table()]
     sets = ShingleSets(shard.sets)
@@ -74,7 +82,10 @@ def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Recei
         sets.close()
     edges = pa.concat_tables(parts).combine_chunks()
     name = f"{EDGES}/{shard.name}.parquet"
-    return Receipt([write_run(folder.path(name), name, edges)], {"pairs": len(later), "edges": edges.num_rows})
+    return Receipt(
+        [write_run(folder.path(name), name, edges)],
+        {"pairs": len(later), "edges": edges.num_rows, "capped_documents": capped},
+    )
 
 
 def load_kernels() -> None:

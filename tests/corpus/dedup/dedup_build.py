@@ -1,16 +1,17 @@
 """Corpora of a few documents, and what the engine makes of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from plain_dedup import PlainDocument
 
-from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings
+from pipeline_assets.corpus.dedup.signature_store import sign_corpus
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -29,13 +30,21 @@ def recipe(**changes: Any) -> DedupRecipe:
     top: dict[str, Any] = {"mode": "both", "scope": "global", "selection": "first"}
     for name, value in changes.items():
         next(section for section in (minhash, near, top) if name in section or section is top)[name] = value
-    section = {} if top["mode"] == "exact" else {"near": near | {"minhash": minhash}}
+    proposer = {"faiss": top.pop("faiss")} if top.get("faiss") else {"minhash": minhash}
+    section = {} if top["mode"] == "exact" else {"near": near | proposer}
     return DedupRecipe.model_validate(top | section)
 
 
 def thorough(**changes: Any) -> DedupRecipe:
     """A recipe whose bands propose every pair that is anything like as similar as its threshold."""
     return recipe(**{"permutations": 256, "bands": 256, "rows": 1, "max_compared": 10_000} | changes)
+
+
+def by_faiss(**changes: Any) -> DedupRecipe:
+    """A recipe by which faiss proposes every pair that is anything like as similar as its threshold."""
+    words = changes.pop("shingle_words", 5)
+    sketches = {"shingle_words": words, "bits": 256, "max_distance": 127, "seed": 1}
+    return recipe(**{"max_compared": 10_000, "faiss": sketches} | changes)
 
 
 def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documents: int) -> dict[str, Artifact]:
@@ -65,18 +74,30 @@ def _document(plain: PlainDocument) -> Document:
     return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", None, dict(meta))
 
 
-def result_target(rules: DedupRecipe) -> Target:
+def result_target(rules: DedupRecipe, sources: Iterable[str]) -> Target:
     """Where a result will lie, below a folder."""
-    return Target("made/deduplicated", "result", Path("result"), StageVersion("dedup", 1), rules.content())
+    content = {"dedup": rules.content(), "sources": list(sources)}
+    return Target("made/deduplicated", "result", Path("result"), DEDUP_STAGE, content)
 
 
 def deduplicate(
-    folder: Path, sources: Mapping[str, Artifact], rules: DedupRecipe, settings: DedupSettings = INLINE
+    folder: Path,
+    sources: Mapping[str, Artifact],
+    rules: DedupRecipe,
+    settings: DedupSettings = INLINE,
+    **seen: Artifact,
 ) -> Artifact:
-    """The sealed result."""
-    return result_target(rules).build(
-        folder, lambda building: dedup_corpus(building, sources, rules, settings), False, {}
+    """The sealed result; `seen` are signature stores."""
+    return result_target(rules, sources).build(
+        folder, lambda building: dedup_corpus(building, sources, rules, settings, seen), False, {}
     )
+
+
+def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: DedupSettings = INLINE) -> Artifact:
+    """The sealed signature store of a result."""
+    content = {"signatures": rules.signatures()}
+    target = Target("made/signatures", "store", Path("store"), SIGNATURES_STAGE, content)
+    return target.build(folder, lambda building: sign_corpus(building, deduplicated, rules, settings), False, {})
 
 
 def decisions_of(result: Artifact) -> list[Decision]:

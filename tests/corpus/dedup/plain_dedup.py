@@ -38,10 +38,19 @@ def shingles(text: str, n: int) -> set[tuple[str, ...]]:
 
 
 def decide(
-    documents: Sequence[PlainDocument], *, mode: str, scope: str, selection: str, threshold: Fraction, n: int
+    documents: Sequence[PlainDocument],
+    *,
+    mode: str,
+    scope: str,
+    selection: str,
+    threshold: Fraction,
+    n: int,
+    seen: Sequence[PlainDocument] = (),
 ) -> list[PlainDecision]:
-    """The greedy rule over all pairs, exact copies first; in the order of the documents."""
-    order = sorted(range(len(documents)), key=lambda number: (_criterion(documents[number], selection), number))
+    """The greedy rule over all pairs, exact copies first; in the order of the documents. Those seen before all stay."""
+    new = range(len(seen), len(seen) + len(documents))
+    documents = [*seen, *documents]
+    order = [*range(len(seen)), *sorted(new, key=lambda number: (_criterion(documents[number], selection), number))]
     decisions: dict[int, PlainDecision] = {}
     copies: dict[int, int] = {}
     first_of: dict[tuple[str, str], int] = {}
@@ -50,7 +59,12 @@ def decide(
         document = documents[number]
         place = document.source if scope == "per-source" else ""
         text = normalized(document.text) or document.text
-        if mode != "near" and first_of.setdefault((place, text), number) != number:
+        is_copy = mode != "near" and first_of.setdefault((place, text), number) != number
+        if number < len(seen):
+            kept.append(number)
+            decisions[number] = PlainDecision(document.doc_id, "kept")
+            continue
+        if is_copy:
             copies[number] = first_of[place, text]
             continue
         found = list(_near(number, kept, documents, scope, threshold, n)) if mode != "exact" else []
@@ -67,7 +81,7 @@ def decide(
         if fate.decision == "kept":
             fate = PlainDecision(first_id, "exact_duplicate", first_id, Fraction(1), Fraction(1))
         decisions[number] = replace(fate, doc_id=doc_id, copy_of=first_id)
-    return [decisions[number] for number in range(len(documents))]
+    return [decisions[number] for number in new]
 
 
 def _criterion(document: PlainDocument, selection: str) -> float:

@@ -236,8 +236,10 @@ def test_the_ledger_adds_up_for_each_source(tmp_path: Path) -> None:
         "out": 0,
         "exact_duplicate": 3,
         "near_duplicate": 1,
+        "of_seen": 0,
         "rejected": 0,
         "text_bytes": 0,
+        "shards": 2,
     }
 
 

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDocument
 
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE
 from pipeline_assets.corpus.dedup.rethreshold import raised, rethreshold
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 WORDS = [f"w{number}" for number in range(12)]
 
@@ -31,8 +32,8 @@ def test_it_is_a_deduplication_at_that_threshold(texts: list[str], threshold: st
         higher = raised(rules, threshold, low.folder)
         afresh = deduplicate(Path(folder) / "afresh", sources, higher)
 
-        from_edges = result_target(higher).build(
-            Path(folder) / "edges", lambda building: rethreshold(building, low, sources, higher, INLINE), False, {}
+        from_edges = result_target(higher, sources).build(
+            Path(folder) / "edges", lambda building: rethreshold(building, low, sources, higher, INLINE, {}), False, {}
         )
 
         assert from_edges.manifest.digest == afresh.manifest.digest
@@ -47,3 +48,24 @@ def test_a_lower_threshold_is_refused_since_its_edges_are_not_there() -> None:
 def test_exact_copies_have_no_threshold() -> None:
     with pytest.raises(UsageError, match="it found exact copies only, at no threshold"):
         raised(thorough(mode="exact"), "0.9", "here")
+
+
+@pytest.mark.parametrize("name", [EDGES_FILE, DECISIONS_FILE])
+def test_edited_edges_or_decisions_are_named(tmp_path: Path, name: str) -> None:
+    rules = thorough(threshold="0.3", shingle_words=2)
+    documents = [PlainDocument(f"d{number}", f"a b c d e f {number}") for number in range(4)]
+    sources = write_corpus(tmp_path / "corpus", documents, 5)
+    low = deduplicate(tmp_path / "low", sources, rules)
+    data = bytearray(low.path(name).read_bytes())
+    data[len(data) // 2] ^= 1
+    low.path(name).chmod(0o644)
+    low.path(name).write_bytes(data)
+
+    with pytest.raises(
+        InputError, match=r"sha256 .* build it again: corpusmill rebuild .*low/result --put-back"
+    ) as refused:
+        result_target(rules, sources).build(
+            tmp_path / "edges", lambda building: rethreshold(building, low, sources, rules, INLINE, {}), False, {}
+        )
+
+    assert str(refused.value.where).endswith(name)

@@ -1,0 +1,243 @@
+"""Signature stores: a month is deduplicated against those before it as if all were there; their texts are not."""
+
+import tempfile
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from dedup_build import INLINE, decisions_of, deduplicate, recipe, result_target, sign, thorough, write_corpus
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plain_dedup import PlainDocument, decide
+
+from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_groups
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.rethreshold import raised, rethreshold
+from pipeline_assets.corpus.dedup.seen import open_seen
+from pipeline_assets.corpus.dedup.settings import DedupSettings
+from pipeline_assets.corpus.dedup.shingle_sets import ShingleSets
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import UsageError
+
+WORDS = [f"w{number}" for number in range(12)]
+texts_of_a_month = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=10)
+
+
+def month(name: str, texts: Sequence[str], *sources: str) -> list[PlainDocument]:
+    """Documents with ids of their own, in turn of each source; sources in the given order."""
+    found = [
+        PlainDocument(f"{name}-{number}", text, sources[number % len(sources)]) for number, text in enumerate(texts)
+    ]
+    return sorted(found, key=lambda document: sources.index(document.source))
+
+
+def store_of(
+    folder: Path, documents: Sequence[PlainDocument], rules: DedupRecipe
+) -> tuple[Artifact, list[PlainDocument]]:
+    """The signature store of a month, and those of its documents that stay."""
+    result = deduplicate(folder, write_corpus(folder / "corpus", documents, 3), rules)
+    kept = {one.doc_id for one in decisions_of(result) if one.decision == "kept"}
+    return sign(folder, result, rules), [document for document in documents if document.doc_id in kept]
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    texts_of_a_month,
+    texts_of_a_month,
+    texts_of_a_month,
+    st.sampled_from(["exact", "near", "both"]),
+    st.sampled_from(["global", "per-source"]),
+    st.sampled_from(["first", "longest"]),
+    st.sampled_from(["0.4", "0.8"]),
+)
+def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
+    first: list[str], second: list[str], new: list[str], mode: str, scope: str, selection: str, threshold: str
+) -> None:
+    rules = thorough(mode=mode, scope=scope, selection=selection, threshold=threshold, shingle_words=2)
+    documents = month("new", new, "a", "b")
+    with tempfile.TemporaryDirectory() as folder:
+        one, seen_in_one = store_of(Path(folder) / "one", month("one", first, "b", "a"), rules)
+        two, seen_in_two = store_of(Path(folder) / "two", month("two", second, "a"), rules)
+        result = deduplicate(Path(folder), write_corpus(Path(folder) / "new", documents, 4), rules, one=one, two=two)
+        found, groups = decisions_of(result), read_groups(result)
+
+    expected = decide(
+        documents,
+        mode=mode,
+        scope=scope,
+        selection=selection,
+        threshold=Fraction(threshold),
+        n=2,
+        seen=[*seen_in_one, *seen_in_two],
+    )
+    assert [(one.doc_id, one.decision, one.duplicate_of, one.copy_of) for one in found] == [
+        (one.doc_id, one.decision, one.duplicate_of, one.copy_of) for one in expected
+    ]
+    for one in found:
+        name = (one.duplicate_of or "new").partition("-")[0]
+        assert one.seen_in == (None if name == "new" else name)
+    assert {group.kept.doc_id for group in groups} <= {one.duplicate_of for one in found}
+    for group in groups:
+        name = group.kept.doc_id.partition("-")[0]
+        assert group.kept.seen_in == (None if name == "new" else name)
+
+
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(texts_of_a_month, texts_of_a_month, st.sampled_from(["exact", "near", "both"]))
+def test_what_is_left_is_what_would_be_left_of_both_months_together(past: list[str], new: list[str], mode: str) -> None:
+    rules = thorough(mode=mode, threshold="0.5", shingle_words=2)
+    before, after = month("past", past, "notes"), month("new", new, "notes")
+    with tempfile.TemporaryDirectory() as folder:
+        store, _ = store_of(Path(folder) / "past", before, rules)
+        against_store = deduplicate(Path(folder), write_corpus(Path(folder) / "new", after, 4), rules, past=store)
+        together = deduplicate(Path(folder) / "both", write_corpus(Path(folder) / "all", [*before, *after], 4), rules)
+        of_new = [one for one in decisions_of(together) if one.doc_id.startswith("new")]
+        assert [(one.doc_id, one.decision == "kept") for one in decisions_of(against_store)] == [
+            (one.doc_id, one.decision == "kept") for one in of_new
+        ]
+
+
+def numbered(first: int, count: int) -> str:
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Artifact:
+    """The store of ten documents in shards of three."""
+    return store_of(tmp_path / "past", month("past", [numbered(100 * n, 40) for n in range(10)], "web"), recipe())[0]
+
+
+def again(tmp_path: Path, texts: Sequence[str], past: Artifact, rules: DedupRecipe, name: str = "new") -> Artifact:
+    """The next month, deduplicated against the store."""
+    sources = write_corpus(tmp_path / f"{name}_corpus", month("new", texts, "web"), 2)
+    return deduplicate(tmp_path / name, sources, rules, october=past)
+
+
+NEXT = [numbered(300, 40).upper(), f"{numbered(300, 40)} end", numbered(5000, 40), f"{numbered(5000, 40)} end"]
+
+
+def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Artifact) -> None:
+    result = again(tmp_path, NEXT, past, recipe())
+
+    assert [(one.decision, one.duplicate_of, one.seen_in) for one in decisions_of(result)] == [
+        ("exact_duplicate", "past-3", "october"),
+        ("near_duplicate", "past-3", "october"),
+        ("kept", None, None),
+        ("near_duplicate", "new-2", None),
+    ]
+    edges = pl.read_parquet(result.path(EDGES_FILE))
+    assert edges.select("doc_id", "other_doc_id", "other_seen_in").rows() == [
+        ("new-1", "past-3", "october"),
+        ("new-3", "new-2", None),
+    ]
+    [of_seen, of_new] = read_groups(result)
+    assert (of_seen.gone, of_seen.kept.doc_id, of_seen.kept.seen_in, of_seen.kept.beginning) == (
+        2,
+        "past-3",
+        "october",
+        "",
+    )
+    assert (of_new.gone, of_new.kept.doc_id, of_new.kept.seen_in) == (1, "new-2", None)
+    assert result.manifest.identity.counts["by_source"]["web"]["of_seen"] == 2
+
+
+def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path) -> None:
+    documents = month("past", [numbered(number * 7 % 90, 30) for number in range(60)], "a", "b")
+    other_way = DedupSettings(EngineSettings(2, "fork"), share_bytes=3000)
+    result = deduplicate(tmp_path, write_corpus(tmp_path / "corpus", documents, 7), recipe())
+
+    plain, other = sign(tmp_path / "one", result, recipe()), sign(tmp_path / "two", result, recipe(), other_way)
+
+    assert other.manifest.digest == plain.manifest.digest
+    new = write_corpus(tmp_path / "new", month("new", [numbered(number * 5, 30) for number in range(30)], "a"), 7)
+    against = [
+        deduplicate(tmp_path / "against_one", new, recipe(), INLINE, past=plain),
+        deduplicate(tmp_path / "against_two", new, recipe(), other_way, past=other),
+    ]
+    assert against[0].manifest.digest == against[1].manifest.digest
+    assert {one.seen_in for one in decisions_of(against[0])} == {"past", None}
+
+
+def test_a_higher_threshold_from_edges_is_that_of_a_deduplication_against_the_store(
+    tmp_path: Path, past: Artifact
+) -> None:
+    low, higher = again(tmp_path, NEXT, past, recipe()), raised(recipe(), "0.99", "here")
+    sources = write_corpus(tmp_path / "new_corpus", month("new", NEXT, "web"), 2)
+
+    from_edges = result_target(higher, sources).build(
+        tmp_path / "edges",
+        lambda building: rethreshold(building, low, sources, higher, INLINE, {"october": past}),
+        False,
+        {},
+    )
+
+    assert from_edges.manifest.digest == again(tmp_path, NEXT, past, higher, "afresh").manifest.digest
+
+
+def test_a_store_has_the_shingles_of_every_document_and_lists_them_in_order(past: Artifact) -> None:
+    [store] = open_seen({"october": past}, recipe())
+    sets = ShingleSets(store.sets)
+
+    fetched = sets.fetch(np.arange(10, dtype=np.uint64))
+
+    assert fetched.doc_ids == [f"past-{number}" for number in range(10)]
+    assert np.diff(fetched.offsets).tolist() == [36] * 10
+    assert pl.read_parquet(store.listed).rows() == [(f"past-{number}", "web") for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"bands": 28, "rows": 4}, "minhash.bands: 14 → 28, minhash.rows: 8 → 4"),
+        ({"shingle_words": 4}, "minhash.shingle_words: 5 → 4"),
+        ({"seed": 2}, "minhash.seed: 1 → 2"),
+        ({"scope": "per-source"}, "scope: global → per-source"),
+    ],
+)
+def test_a_store_of_other_parameters_is_refused_with_their_names(
+    tmp_path: Path, past: Artifact, changes: dict[str, object], what: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        again(tmp_path, NEXT, past, recipe(**changes))
+
+    assert refused.value.what == f"its signatures are of other parameters ({what})"
+    assert refused.value.where == str(past.folder)
+
+
+def test_documents_are_of_their_sources_whatever_order_these_have(tmp_path: Path) -> None:
+    documents = month("past", [numbered(100 * number, 30) for number in range(5)], "notes", "books")
+
+    store, _ = store_of(tmp_path, documents, recipe())
+
+    assert pl.read_parquet(store.path("documents.parquet")).rows() == [
+        (f"past-{number}", source)
+        for number, source in ((0, "notes"), (2, "notes"), (4, "notes"), (1, "books"), (3, "books"))
+    ]
+    [opened] = open_seen({"past": store}, recipe())
+    assert opened.sources == ((0, "notes"), (3, "books"))
+
+
+def test_exact_copies_and_another_threshold_need_no_other_store(tmp_path: Path, past: Artifact) -> None:
+    exact = again(tmp_path, NEXT, past, recipe(mode="exact"), "exact")
+    at_99 = again(tmp_path, NEXT, past, recipe(threshold="0.99"), "at_99")
+
+    assert [one.decision for one in decisions_of(exact)] == ["exact_duplicate", "kept", "kept", "kept"]
+    assert [one.decision for one in decisions_of(at_99)] == ["exact_duplicate", "kept", "kept", "kept"]
+
+
+def test_a_store_of_exact_hashes_alone_is_refused_for_near_duplicates(tmp_path: Path) -> None:
+    store, _ = store_of(tmp_path / "past", month("past", ["a b c"], "web"), recipe(mode="exact"))
+
+    with pytest.raises(UsageError, match="its signatures are of other parameters"):
+        again(tmp_path, NEXT, store, recipe())
+
+
+def test_what_is_no_signature_store_is_refused(tmp_path: Path) -> None:
+    result = deduplicate(tmp_path, write_corpus(tmp_path / "corpus", month("past", ["a b"], "web"), 2), recipe())
+
+    with pytest.raises(UsageError, match="this is a made/deduplicated, no signature store"):
+        again(tmp_path, NEXT, result, recipe())
