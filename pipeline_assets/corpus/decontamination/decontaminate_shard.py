@@ -68,7 +68,8 @@ def decontaminate_shard(
 
     Files, in this order: the documents; a `ContaminatedLine` for each that was dropped or cut, in order; rejects.
     Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `cut/words` and `cut/bytes` out of
-    those, `dropped/<reason>`, `contaminated/<evaluation set>` documents, `rejected/<reason>`.
+    those, `dropped/<reason>`, `contaminated/<evaluation set>` documents and of them `cut_for/<evaluation set>`,
+    `rejected/<reason>`.
 
     Raises:
         InputError: a line that is no Document.
@@ -121,6 +122,7 @@ def _decontaminate(
         if evidence.action == "dropped":
             counts[f"dropped/{evidence.reason}"] += 1
             continue
+        counts.update(f"cut_for/{name}" for name in evidence.items)
         left = _without(row.document.text, evidence.spans)
         fates.kept.append(with_text(row.line, left))
         size = len(left.encode())
@@ -158,6 +160,7 @@ def _evidence(
         items={name: by_set[name] for name in rules.sets if name in by_set},
         spans=spans,
         excerpt=text[start : min(end, start + _EXCERPT_CHARACTERS)],
+        source=shard.source,
         shard=shard.path,
         row=row.number,
     )

@@ -1,9 +1,7 @@
-"""Evaluation sets: items of text, each with an id, read from local files."""
+"""Evaluation sets: items of text, each with an id, read from local files that are listed by their hashes."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe
@@ -11,8 +9,10 @@ from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.column_paths import find_column
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import SourceFile, list_files, open_source
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import Manifest
 
 _WHOLE_FILE = 1 << 62
 _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
@@ -20,22 +20,28 @@ _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A set and the folder of its files, whose place changes no byte."""
+    """A set and its files.
+
+    Attributes:
+        listing: lists the files by their hashes.
+        folder: where they lie now, its path absolute.
+    """
 
     recipe: EvaluationRecipe
-    folder: Path
+    listing: Manifest
+    folder: SourceFolder
 
     @property
     def name(self) -> str:
         return self.recipe.name
 
     def files(self) -> list[SourceFile]:
-        """What its patterns match, sorted by name.
+        """The files that are listed, in order.
 
         Raises:
-            UsageError: from `list_files`.
+            InputError: they are gone, or not as they were.
         """
-        return list_files(self.folder, self.recipe.files)
+        return files_of(self.folder, self.listing)
 
 
 class EvaluationItem(NamedTuple):
@@ -49,24 +55,11 @@ def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
     """Every item, in the order of files and rows.
 
     Raises:
-        UsageError: no such file, or a column that isn't there, or holds no text.
-        InputError: a file, or one of its rows, that can't be read: no item may be missing.
+        UsageError: a column that isn't there, or holds no text.
+        InputError: a file that is not as it was, or can't be read, or one of its rows: no item may be missing.
     """
     for file in evaluation.files():
         yield from _read_file(file, evaluation.recipe)
-
-
-def hashed(evaluation: EvaluationSet) -> list[dict[str, object]]:
-    """The set's files as inputs of a manifest."""
-    return [
-        {"name": f"{evaluation.name}/{file.name}", "digest": f"sha256:{_sha256(file)}", "bytes": file.bytes}
-        for file in evaluation.files()
-    ]
-
-
-def _sha256(file: SourceFile) -> str:
-    with open_source(file) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
@@ -84,7 +77,8 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
         if name in missing:
             what = f"there is no column `{name}`; its first row has {', '.join(first_row)}"
             key, rest = ("text", "") if name in columns.text else ("id", ", or to null")
-            raise UsageError(what, file.path, f"set `columns.{key}` in the recipe to one that is there{rest}")
+            fix = f"set `columns.{key}` in the recipe, or --{key}-column, to one that is there{rest}"
+            raise UsageError(what, file.path, fix)
 
 
 def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[dict[str, Any] | Fault]:
@@ -108,9 +102,9 @@ def _items(row: dict[str, Any], number: int, file: SourceFile, columns: Evaluati
     texts = {name: text for name in columns.text if (text := _text(row, name, number, file)) is not None}
     row_id = _value(row, columns.id) if columns.id is not None else None
     item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
-    if columns.item == "row" and texts:
+    if columns.item == "row" or not texts:
         yield EvaluationItem(item_id, "\n".join(texts.values()))
-    elif columns.item == "column":
+    else:
         yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
 
 
@@ -124,7 +118,7 @@ def _text(row: dict[str, Any], name: str, number: int, file: SourceFile) -> str 
     for text in texts:
         if text is not None and not isinstance(text, str):
             what = f"`{name}` of row {number} holds {type(text).__name__}, not text"
-            raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text")
+            raise UsageError(what, file.path, "set `columns.text` in the recipe, or --text-column, to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
 

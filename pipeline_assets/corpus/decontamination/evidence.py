@@ -25,6 +25,7 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
         spans: characters of its text, from and to: what is cut out of it, or would have been, or the matching words of
             a document that the recipe drops.
         excerpt: where the item is first found in it.
+        shard: in the source's own artifact, or in that of all sources where they were deduplicated.
     """
 
     doc_id: str
@@ -38,8 +39,14 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
     items: dict[str, int]
     spans: list[tuple[int, int]]
     excerpt: str
+    source: str
     shard: str
     row: int
+
+    def __str__(self) -> str:
+        every = ", ".join(f"{count:,} of {name}" for name, count in self.items.items())
+        ngrams = f"{self.shared_ngrams:,} of its {self.item_ngrams:,} n-grams"
+        return f"{self.evaluation_set} {self.item}: {ngrams}; items in all: {every}"
 
 
 _decoder = msgspec.json.Decoder(ContaminatedLine)
@@ -49,3 +56,8 @@ def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
     """What was found, in the order of the corpus."""
     for block in read_line_blocks(decontaminated.path(CONTAMINATED_FILE)):
         yield from _decoder.decode_lines(block)
+
+
+def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:
+    """What was found in a document; None if nothing was, or it wasn't there."""
+    return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)

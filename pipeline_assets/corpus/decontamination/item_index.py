@@ -86,9 +86,9 @@ def index_items(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     """The index of all items of some sets.
 
     Raises:
-        UsageError: no such file, or a column that isn't there, or holds no text.
-        InputError: a file that can't be read, a set without items or whose items are all too short; all n-grams are
-            common.
+        UsageError: a column that isn't there, or holds no text.
+        InputError: a file that is not as it was, or can't be read, a set without items or whose items are all too
+            short; all n-grams are common.
     """
     gathered = _Gathered()
     counts = {one.name: _gather(one, number, recipe, gathered) for number, one in enumerate(evaluation)}

@@ -11,8 +11,10 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
+EVALUATION_STAGE = StageVersion("evaluation", 1)
 _FINEST = 10**6
 
 
@@ -68,18 +70,12 @@ class DecontaminationRecipe(RecipePart):
         return self
 
 
-def _is_name(name: str) -> str:
-    if not name or "/" in name or name != name.strip():
-        raise ValueError("a name has something in it, no `/`, and no blank at its ends")
-    return name
-
-
 class EvaluationColumns(RecipePart):
     """Where the rows of JSON lines and Parquet have an item.
 
     Attributes:
         text: columns of text, or of lists of texts; a name may be a path into nested ones, `choices.text`. A row whose
-            columns are all null has no item.
+            columns are all null is an item without words: too short to be found.
         item: whether all columns of a row are one item, in this order, or each is an item.
         id: None where rows have none; a row without one is named by its file and its number there, from 0.
     """
@@ -99,7 +95,7 @@ class EvaluationRecipe(RecipePart):
         text_unit: what of a text file is an item; None where the files are rows.
     """
 
-    name: Annotated[str, pydantic.AfterValidator(_is_name)]
+    name: str
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: EvaluationColumns | None
     text_unit: Literal["file", "paragraph"] | None

@@ -9,10 +9,12 @@ import msgspec
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, read_contaminated
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationRecipe
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.normalize.raw_source import raw_of_folder
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -45,8 +47,17 @@ def rows_set(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], **colum
 
 def evaluation_set(folder: Path, name: str, *files: str, **columns: Any) -> EvaluationSet:
     """Files of rows as an evaluation set."""
-    section = {"name": name, "files": list(files), "columns": COLUMNS | columns, "text_unit": None}
-    return EvaluationSet(EvaluationRecipe.model_validate(section), folder)
+    return listed({"name": name, "files": list(files), "columns": COLUMNS | columns, "text_unit": None}, folder)
+
+
+def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
+    """Files of a folder as an evaluation set, listed there."""
+    own = EvaluationRecipe.model_validate(section)
+    source = SourceFolder(folder, own.files)
+    place = Path("listed", own.name)
+    target = Target("made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, outside=source)
+    listing = target.seal_members(folder, raw_of_folder(source, folder, EngineSettings()), {})
+    return EvaluationSet(own, listing.manifest, source)
 
 
 def items_set(folder: Path, name: str, items: Mapping[str, str]) -> EvaluationSet:
@@ -75,15 +86,16 @@ def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -
 
 def decontaminate(
     folder: Path,
-    corpus: Artifact,
+    corpus: Artifact | Mapping[str, Artifact],
     sets: Sequence[EvaluationSet],
     rules: DecontaminationRecipe,
     engine: EngineSettings | None = None,
 ) -> Artifact:
-    """The sealed result."""
+    """The sealed result; of one corpus the source is called `notes`."""
+    sources = {"notes": corpus} if isinstance(corpus, Artifact) else corpus
     target = Target("made/clean", "notes", Path("clean"), DECONTAMINATION_STAGE, rules.content())
     settings = engine or EngineSettings()
-    return target.build(folder, lambda b: decontaminate_corpus(b, corpus, sets, rules, settings, 3), False, {})
+    return target.build(folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings, 3), False, {})
 
 
 def texts_of(corpus: Artifact) -> dict[str, str]:

@@ -18,11 +18,11 @@ from decontamination_build import (
 )
 
 from pipeline_assets.corpus.decontamination import decontaminate_corpus as corpus_stage
-from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine
+from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError
 
 Decontaminated = Callable[..., Artifact]
 QUESTION = "Which planet of the solar system has the most moons, as far as anybody knows today?"
@@ -51,15 +51,14 @@ def test_a_document_that_holds_an_item_goes_and_leaves_a_line_with_the_item_the_
             items={"quiz": 1},
             spans=[(14, 14 + len(QUESTION) - 1)],
             excerpt=QUESTION.rstrip("?"),
+            source="notes",
             shard="shards/00000.jsonl.zst",
             row=1,
         )
     }
 
 
-def test_every_row_is_kept_dropped_or_rejected_and_evaluation_files_are_inputs_by_their_hash(
-    decontaminated: Decontaminated, tmp_path: Path
-) -> None:
+def test_every_row_is_kept_dropped_or_rejected(decontaminated: Decontaminated) -> None:
     result = decontaminated(
         [OTHER, QUESTION, f"{OTHER} {QUESTION} {OTHER}", QUESTION * 2],
         {"quiz": {"a": QUESTION, "b": "too short", "c": QUESTION.lower()}, "exam": {"a": QUESTION, "b": "x y z u v w"}},
@@ -71,27 +70,28 @@ def test_every_row_is_kept_dropped_or_rejected_and_evaluation_files_are_inputs_b
     identity = result.manifest.identity
     left = f"{OTHER.removesuffix('Europe.')}{OTHER.removeprefix('An')}"
     assert texts_of(result) == {"d0": OTHER, "d2": left}
+    of_documents = {"contaminated_documents": 3, "dropped_documents": 2, "cut_documents": 1}
+    text_bytes = len(OTHER) + len(left)
     assert identity.counts == {
         "ledger": {"in": 4, "out": 2, "dropped": {"few_words_left": 2}, "rejected": {}},
         "documents": 2,
-        "text_bytes": len(OTHER) + len(left),
+        "text_bytes": text_bytes,
         "changed_documents": 1,
         "changes": {"cut/bytes": len(f"{OTHER} {QUESTION} {OTHER}") - len(left), "cut/words": 18},
+        "by_source": {
+            "notes": {"in": 4, "out": 2, "dropped": 2, "rejected": 0, "cut": 1, "text_bytes": text_bytes, "shards": 2}
+        },
         "evaluation": {
-            "quiz": {"items": 3, "repeated": 1, "too_short": 1, "without_ngrams": 0, "contaminated_documents": 3},
-            "exam": {"items": 2, "repeated": 1, "too_short": 0, "without_ngrams": 0, "contaminated_documents": 3},
+            "quiz": {"items": 3, "repeated": 1, "too_short": 1, "without_ngrams": 0} | of_documents,
+            "exam": {"items": 2, "repeated": 1, "too_short": 0, "without_ngrams": 0} | of_documents,
         },
         "ngrams": 5,
         "common_ngrams": 0,
     }
     assert evidence_of(result)["d2"].items == {"quiz": 2, "exam": 1}
-    assert [(entry["name"], entry["bytes"]) for entry in identity.inputs] == [
-        (f"{name}/{name}.jsonl", (tmp_path / f"sets/{name}.jsonl").stat().st_size) for name in ("quiz", "exam")
-    ]
-    assert all(entry["digest"].startswith("sha256:") for entry in identity.inputs)
     assert [(file.path, file.rows) for file in identity.files] == [
-        ("shards/00000.jsonl.zst", 2),
-        ("shards/00001.jsonl.zst", 0),
+        ("shards/notes-00000.jsonl.zst", 2),
+        ("shards/notes-00001.jsonl.zst", 0),
         ("contaminated.jsonl.zst", 3),
         ("rejects.jsonl.zst", 0),
     ]
@@ -209,12 +209,12 @@ def test_what_comes_out_holds_nothing_more(decontaminated: Decontaminated, tmp_p
     assert lines_of(again) == lines_of(once)
 
 
-def test_a_corpus_of_which_nothing_is_left_is_an_error(decontaminated: Decontaminated) -> None:
+def test_a_corpus_of_which_nothing_is_left_is_an_error(decontaminated: Decontaminated, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         decontaminated([QUESTION, QUESTION], [QUESTION])
 
     assert str(error.value) == (
-        "notes: none of its 2 documents is kept (2 are contaminated); "
+        f"{tmp_path}/clean: none of its 2 documents is kept (2 are contaminated); "
         "leave an evaluation set out, or ask for more overlap"
     )
 
@@ -235,37 +235,48 @@ def test_workers_and_the_size_of_shards_have_no_part_in_the_result(tmp_path: Pat
 
     assert alone.manifest.digest == forked.manifest.digest == spawned.manifest.digest
     assert lines_of(in_one) == lines_of(alone)
-    assert in_one.manifest.identity.counts == alone.manifest.identity.counts
+    counts, counts_of_one = alone.manifest.identity.counts, in_one.manifest.identity.counts
+    assert counts["by_source"]["notes"] == counts_of_one["by_source"]["notes"] | {"shards": 9}
+    assert counts_of_one | {"by_source": None} == counts | {"by_source": None}
     assert [line.item for line in evidence_of(in_one).values()] == ["a"] * 9
 
 
-def test_a_build_goes_on_only_with_the_evaluation_files_that_it_began_with(
+def test_sources_lie_in_their_order_each_in_shards_of_its_own(tmp_path: Path) -> None:
+    sets = [items_set(tmp_path, "quiz", {"a": QUESTION})]
+    sources = {name: many(tmp_path / name, 25) for name in ("notes", "pages")}
+
+    result = decontaminate(tmp_path, sources, sets, recipe())
+
+    names = [f"shards/{name}-{number:05d}.jsonl.zst" for name in sources for number in range(3)]
+    assert [file.path for file in result.manifest.identity.files[:6]] == names
+    assert lines_of(result) == [line for one in sources.values() for line in lines_of(one) if b"planet" not in line]
+    found = [(line.source, line.shard, line.row) for line in read_contaminated(result)]
+    assert found[8:10] == [("notes", "shards/00002.jsonl.zst", 6), ("pages", "shards/00000.jsonl.zst", 0)]
+    counts = result.manifest.identity.counts["by_source"]
+    assert {name: (one["in"], one["out"], one["dropped"]) for name, one in counts.items()} == {
+        "notes": (60, 51, 9),
+        "pages": (60, 51, 9),
+    }
+
+
+def test_evaluation_files_that_are_written_while_they_are_read_stop_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus = many(tmp_path, 7)
+    corpus, sets = many(tmp_path, 60), [items_set(tmp_path, "quiz", {"a": QUESTION})]
+    index_items, nowhere = corpus_stage.index_items, {"b": "What is asked nowhere in these pages?"}
 
-    def killed(*_: object) -> Any:
-        raise KeyboardInterrupt
+    def disturbed(*arguments: Any) -> Any:
+        indexed = index_items(*arguments)
+        items_set(tmp_path / "other", "quiz", nowhere)
+        (tmp_path / "other" / "quiz.jsonl").replace(tmp_path / "quiz.jsonl")
+        return indexed
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(corpus_stage, "gather_lines", killed)
-        decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": QUESTION})], recipe())
-    with pytest.raises(Obstacle) as error:
-        decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": OTHER})], recipe())
-    result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", {"a": QUESTION})], recipe())
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="the first is quiz"):
+        patch.setattr(corpus_stage, "index_items", disturbed)
+        decontaminate(tmp_path, corpus, sets, recipe())
+    result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", nowhere)], recipe())
 
-    assert error.value.what == "the evaluation files are not those that this build began with"
-    assert len(evidence_of(result)) == 9
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_no_set_and_two_of_one_name_are_refused(count: int, tmp_path: Path) -> None:
-    sets = [items_set(tmp_path, "quiz", {"a": QUESTION})] * count
-
-    with pytest.raises(UsageError) as error:
-        decontaminate(tmp_path, many(tmp_path, 7), sets, recipe())
-
-    assert error.value.what == ("there are two sets `quiz`" if count else "there are no evaluation sets")
+    assert evidence_of(result) == {}
 
 
 def test_the_evidence_is_json_that_anybody_reads(decontaminated: Decontaminated) -> None:

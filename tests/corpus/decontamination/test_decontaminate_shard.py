@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Run:
         folder.folder.mkdir(exist_ok=True)
         index = index_items([items_set(tmp_path, "quiz", {"a": LEAK})], rules).index
         decontamination = Decontamination(rules, ("quiz",), index_files(folder, write_index(index, folder)))
-        shard = CorpusShard("00000", "pages", 0, PATH, path, len(lines), 0)
+        shard = CorpusShard("00000", "pages", PATH, path, len(lines), 0)
         return decontaminate_shard(shard, window, folder, decontamination, zstd_level=3)
 
     return stage
@@ -72,6 +72,7 @@ def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_r
         "cut/words": 14,
         "cut/bytes": len(LEAK),
         "contaminated/quiz": 2,
+        "cut_for/quiz": 1,
         "dropped/few_words_left": 1,
         "rejected/killed_worker": 1,
     }

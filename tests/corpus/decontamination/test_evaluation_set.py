@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from decontamination_build import evaluation_set, items_set, recipe, rows_set
+from decontamination_build import evaluation_set, items_set, listed, recipe, rows_set
 
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
 from pipeline_assets.corpus.decontamination.item_index import index_items
@@ -77,7 +77,7 @@ def test_text_files_are_items_whole_or_by_paragraph(unit: str, items: list[Evalu
     (tmp_path / "quiz.txt").write_text("One.\n\nTwo,\nand so on.\n")
     section = {"name": "quiz", "files": ["quiz.txt"], "columns": None, "text_unit": unit}
 
-    assert list(read_items(EvaluationSet(EvaluationRecipe.model_validate(section), tmp_path))) == items
+    assert list(read_items(listed(section, tmp_path))) == items
 
 
 def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
@@ -87,11 +87,13 @@ def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
     return f"{type(error.value).__name__}: {error.value}"
 
 
-def test_a_file_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    (tmp_path / "exam.jsonl").write_bytes(lines())
+def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> None:
+    evaluation = rows_set(tmp_path, "quiz", ROWS)
+    (tmp_path / "quiz.jsonl").write_bytes(lines())
 
-    assert refusal(evaluation_set(tmp_path, "quiz", "quiz.jsonl")) == (
-        f"UsageError: {tmp_path}: no file matches 'quiz.jsonl'; correct `files`; there are exam.jsonl"
+    assert refusal(evaluation) == (
+        f"InputError: {tmp_path}: 1 of the files in {tmp_path} changed, the first is quiz.jsonl "
+        "since they were hashed; let nothing write there, and run the recipe again"
     )
 
 
@@ -103,11 +105,11 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
 
     assert refusal(of_text) == (
         f"UsageError: {tmp_path}/quiz.jsonl: there is no column `options`; its first row has id, question, answer; "
-        "set `columns.text` in the recipe to one that is there"
+        "set `columns.text` in the recipe, or --text-column, to one that is there"
     )
     assert refusal(of_id) == (
         f"UsageError: {tmp_path}/exam.jsonl: there is no column `key`; its first row has id, question, answer; "
-        "set `columns.id` in the recipe to one that is there, or to null"
+        "set `columns.id` in the recipe, or --id-column, to one that is there, or to null"
     )
 
 
@@ -123,7 +125,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
 def test_a_column_that_holds_no_text_is_named_with_its_row(tmp_path: Path) -> None:
     assert refusal(rows_set(tmp_path, "quiz", [{"id": "a", "text": "x"}, {"id": "b", "text": 7}])) == (
         f"UsageError: {tmp_path}/quiz.jsonl: `text` of row 1 holds int, not text; "
-        "set `columns.text` in the recipe to columns of text"
+        "set `columns.text` in the recipe, or --text-column, to columns of text"
     )
 
 
@@ -136,10 +138,18 @@ def test_a_row_that_cannot_be_read_stops_the_build_since_no_item_may_be_missing(
     )
 
 
-@pytest.mark.parametrize("rows", [[], [{"id": "a", "text": None}, {"id": "b", "text": ""}]])
-def test_a_set_without_items_is_refused(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    assert refusal(rows_set(tmp_path, "quiz", rows)) == (
+def test_a_set_without_items_is_refused(tmp_path: Path) -> None:
+    assert refusal(rows_set(tmp_path, "quiz", [])) == (
         "InputError: evaluation set quiz: it has no items; correct its `files` or `columns`"
+    )
+
+
+def test_a_row_without_text_is_an_item_too_which_is_too_short(tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": None}, {"id": "b", "text": ""}, {"id": "c"}]
+
+    assert [item.text for item in read_items(rows_set(tmp_path, "quiz", rows))] == ["", "", ""]
+    assert refusal(rows_set(tmp_path, "quiz", rows)).startswith(
+        "InputError: evaluation set quiz: all 3 items have fewer words than min_item_words 5"
     )
 
 

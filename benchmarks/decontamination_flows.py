@@ -1,0 +1,142 @@
+"""The flows that decontamination.py compares: Document shards and items in, contaminated documents out, in one process.
+
+    python decontamination_flows.py NAME FOLDER
+
+Each prints how many documents it read and how many are contaminated, and leaves their ids in `found/NAME.json`. `load`
+is what the peers do first.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import zstandard
+
+NGRAM_WORDS = 13
+_word = re.compile(r"\w+")
+
+
+class Row(msgspec.Struct):
+    """What is read of a Document."""
+
+    doc_id: str
+    text: str
+
+
+class Found(NamedTuple):
+    """How many documents were read, and which are contaminated."""
+
+    documents: int
+    contaminated: list[str]
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted((folder / "corpora" / "documents" / "shards").glob("*.jsonl.zst"))
+
+
+def rows(folder: Path) -> Iterator[Row]:
+    """zstandard and msgspec: every document."""
+    decoder = msgspec.json.Decoder(Row)
+    for path in shards(folder):
+        with open(path, "rb") as file:
+            yield from decoder.decode_lines(zstandard.ZstdDecompressor().stream_reader(file).readall())
+
+
+def items(folder: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in (folder / "items" / "items.jsonl").read_text().splitlines()]
+
+
+def corpusmill(folder: Path, workers: int) -> Found:
+    """The real stage: listing of the items and corpus → documents that stay, and evidence, sealed."""
+    from pipeline_assets.corpus.decontamination.evidence import read_contaminated
+    from pipeline_assets.corpus.recipes.kind import RunSettings
+    from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
+    from pipeline_assets.corpus.recipes.systems import KINDS
+    from pipeline_assets.corpus.spine.artifact import open_artifact
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.manifest import StageVersion
+    from pipeline_assets.corpus.spine.target import Target
+
+    columns = {"text": ["text"], "item": "row", "id": "id"}
+    quiz = {"name": "quiz", "path": "items", "files": ["*.jsonl"], "columns": columns, "text_unit": None}
+    rules = {"ngram_words": NGRAM_WORDS, "min_item_words": 8, "min_item_overlap": "0.5", "max_items_per_ngram": 10}
+    section = DecontaminationSection.model_validate(rules | {"action": "drop", "evaluation": [quiz]})
+    place, built, stage = Path("corpora/documents"), Path("built", f"by-{workers}"), StageVersion("made", 1)
+    shutil.rmtree(folder / built, ignore_errors=True)
+    documents = Target("made/documents", "documents", place, stage, {}, partition="documents", is_given=True)
+    [listed] = section.evaluation_targets("benchmark", built / "evaluation")
+    target = section.decontaminated_target("clean", built / "clean", ["documents"], [documents], [listed])
+    settings = RunSettings(EngineSettings(workers))
+    KINDS[listed.kind].build(listed, folder, False, settings)
+    clean = KINDS[target.kind].build(target, folder, False, settings)
+    read = open_artifact(folder / place).manifest.identity.counts["documents"]
+    return Found(read, [line.doc_id for line in read_contaminated(clean)])
+
+
+def by_python(folder: Path) -> Found:
+    """A set of the items' n-grams: a document that holds one of them is contaminated."""
+    looked_for = {ngram for item in items(folder) for ngram in _ngrams(item)}
+    read, contaminated = 0, []
+    for row in rows(folder):
+        read += 1
+        if any(ngram in looked_for for ngram in _ngrams(row.text)):
+            contaminated.append(row.doc_id)
+    return Found(read, contaminated)
+
+
+def _ngrams(text: str) -> Iterator[str]:
+    words = _word.findall(text.lower())
+    return (" ".join(words[first : first + NGRAM_WORDS]) for first in range(len(words) - NGRAM_WORDS + 1))
+
+
+def by_datatrove(folder: Path) -> Found:
+    """Its filter, with its words and hashes; the index is written as its indexer does, which asks for lighteval."""
+    import numpy as np
+    from datatrove.data import Document
+    from datatrove.pipeline.decont import NGramsDecontConfig, NGramsDecontFilter
+    from datatrove.utils.hashing import HashConfig
+    from datatrove.utils.text import ngrams, simplify_text
+    from loguru import logger
+
+    logger.disable("datatrove")
+    hashing = HashConfig(hash_fc="sha1")  # its default refuses text with a current xxhash
+    config = NGramsDecontConfig(NGRAM_WORDS, hash_config=hashing)
+    index = folder / "datatrove"
+    index.mkdir(exist_ok=True)
+    step = NGramsDecontFilter(str(index), config)
+    hashes = {
+        step.hash_func(" ".join(ngram))
+        for item in items(folder)
+        for ngram in ngrams(step.tokenizer.word_tokenize(simplify_text(item, config.norm_config)), NGRAM_WORDS)
+    }
+    np.array(sorted(hashes), hashing.np_descr).tofile(index / "quiz.index.hashes")
+    read, contaminated = 0, []
+    for row in rows(folder):
+        read += 1
+        if step.filter(Document(text=row.text, id=row.doc_id)) is not True:
+            contaminated.append(row.doc_id)
+    return Found(read, contaminated)
+
+
+def only_load(folder: Path) -> Found:
+    return Found(sum(1 for _ in rows(folder)), [])
+
+
+if __name__ == "__main__":
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    flows: dict[str, Callable[[Path], Found]] = {
+        "load": only_load,
+        "corpusmill": lambda folder: corpusmill(folder, 0),
+        "corpusmill, 2 workers": lambda folder: corpusmill(folder, 2),
+        "Python set": by_python,
+        "datatrove": by_datatrove,
+    }
+    found = flows[name](folder)
+    (folder / "found").mkdir(exist_ok=True)
+    (folder / "found" / f"{name}.json").write_text(json.dumps(found.contaminated))
+    print(found.documents, len(found.contaminated))

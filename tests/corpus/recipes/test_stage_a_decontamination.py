@@ -1,0 +1,216 @@
+"""Decontamination in a stage A recipe: what it names, what makes it stale, and how it goes on after a crash."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage_a_build import Change, build, digests, local_source, recipe_of
+from stage_a_sources import with_decontamination, with_dedup, write_quiz
+
+from pipeline_assets.corpus.decontamination import decontaminate_corpus
+from pipeline_assets.corpus.decontamination.evidence import read_contaminated
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
+from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import UsageError
+
+INLINE = RunSettings(EngineSettings(workers=0))
+RecipeOf = Callable[..., StageARecipe]
+
+
+def words(first: int, count: int = 30) -> str:
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+def nothing(content: dict[str, Any]) -> None:
+    pass
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> RecipeOf:
+    """A recipe over notes and pages, of which each has a question of the quiz; `change` edits it."""
+
+    def of(change: Change = nothing) -> StageARecipe:
+        content: dict[str, Any] = {}
+        with_decontamination(content, str(tmp_path / "quiz"))
+        change(content)
+        return recipe_of(*sources, **content)
+
+    write_quiz(tmp_path / "quiz", [words(100, 20)])
+    leaks = {"notes": f"{words(1000)} {words(100, 20)}", "pages": words(95)}
+    sources = [
+        local_source(
+            tmp_path, name, [{"text": words(9000 + 50 * number), "key": name}, {"text": leak, "key": f"{name} leak"}]
+        )
+        for number, (name, leak) in enumerate(leaks.items())
+    ]
+    return of
+
+
+def test_it_is_made_of_filtered_sources_or_of_what_deduplication_left_and_the_report_of_it(recipe: RecipeOf) -> None:
+    alone, after_dedup = recipe(), recipe(with_dedup)
+
+    filtered = ["stage_a/filtered/notes", "stage_a/filtered/pages"]
+    for one, corpora in ((alone, filtered), (after_dedup, ["stage_a/deduplicated"])):
+        *_, evaluation, decontaminated, report = one.targets()
+        assert [str(target.folder) for target in (evaluation, decontaminated)] == [
+            "stage_a/mixed/evaluation/quiz",
+            "stage_a/mixed/decontaminated/mixed",
+        ]
+        assert [target.role for target in decontaminated.upstream] == [*corpora, "stage_a/evaluation/quiz"]
+        assert "stage_a/decontaminated" in [target.role for target in report.upstream]
+
+
+def test_deduplicated_or_not_each_document_keeps_its_source(recipe: RecipeOf, tmp_path: Path) -> None:
+    for change in (nothing, with_dedup):
+        built = build(recipe(change), tmp_path / str(change))["stage_a/decontaminated"]
+
+        assert [(line.doc_id, line.source) for line in read_contaminated(built)] == [
+            ("notes leak", "notes"),
+            ("pages leak", "pages"),
+        ]
+        assert list(built.manifest.identity.counts["by_source"]) == ["notes", "pages"]
+        assert [file.path for file in built.manifest.identity.files[:2]] == [
+            "shards/notes-00000.jsonl.zst",
+            "shards/pages-00000.jsonl.zst",
+        ]
+
+
+def change_of(**keys: object) -> Change:
+    return lambda content: content["decontamination"].update(keys)
+
+
+def second_set(content: dict[str, Any]) -> None:
+    [quiz] = content["decontamination"]["evaluation"]
+    content["decontamination"]["evaluation"] = [quiz, quiz]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (second_set, "`decontamination`: two evaluation sets are called quiz: give each a name of its own"),
+        (change_of(evaluation=[]), "`decontamination.evaluation` is []: Tuple should have at least 1 item"),
+        (change_of(ngram_word=3), "unknown key `decontamination.ngram_word`"),
+        (change_of(min_item_overlap="1.5"), "an overlap of 1.5: it is above 0, and 1 at most"),
+    ],
+)
+def test_a_section_that_says_something_wrong_is_refused_in_one_line(change: Change, what: str, tmp_path: Path) -> None:
+    content: dict[str, Any] = {}
+    with_decontamination(content)
+    change(content)
+    section = recipe_of({"kind": "normalized", "source": "notes"}).content() | content
+
+    with pytest.raises(UsageError) as error:
+        StageARecipe.of(section, "clean.yaml")
+
+    assert what in error.value.what
+
+
+class TestStaleness:
+    @pytest.fixture
+    def built(self, recipe: RecipeOf, tmp_path: Path) -> dict[str, Artifact]:
+        return build(recipe(), tmp_path)
+
+    def again(self, recipe: StageARecipe, built: dict[str, Artifact], root: Path) -> list[str]:
+        """Roles whose digests are new once all is built again."""
+        new = digests(build(recipe, root, replace=True))
+        return [role for role, digest in new.items() if digest != built[role].manifest.digest]
+
+    def test_a_changed_evaluation_file_makes_stale_what_was_made_with_it(
+        self, recipe: RecipeOf, built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        write_quiz(tmp_path / "quiz", [words(1000, 20)])
+
+        states = {target.role: target.state(tmp_path) for target in recipe().targets()}
+
+        assert [role for role, (state, _) in states.items() if state != "current"] == ["stage_a/evaluation/quiz"]
+        assert self.again(recipe(), built, tmp_path) == [
+            "stage_a/evaluation/quiz",
+            "stage_a/decontaminated",
+            "stage_a/report",
+        ]
+
+    def test_a_changed_rule_or_column_does_not_list_the_files_again(
+        self, recipe: RecipeOf, built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        stricter = recipe(change_of(min_item_overlap="1"))
+
+        assert self.again(stricter, built, tmp_path) == ["stage_a/decontaminated", "stage_a/report"]
+
+    def test_where_the_folder_lies_changes_nothing(
+        self, recipe: RecipeOf, built: dict[str, Artifact], tmp_path: Path
+    ) -> None:
+        (tmp_path / "quiz").rename(tmp_path / "moved")
+
+        def moved(content: dict[str, Any]) -> None:
+            with_decontamination(content, "moved")
+
+        assert self.again(recipe(moved), built, tmp_path) == []
+
+
+def test_it_is_built_again_from_its_manifest_and_from_the_files_on(recipe: RecipeOf, tmp_path: Path) -> None:
+    built = build(recipe(with_dedup), tmp_path)["stage_a/decontaminated"]
+
+    assert rebuild(built.folder, tmp_path, INLINE).is_identical
+    assert len(rebuild(built.folder, tmp_path, INLINE, with_upstream=True).outcomes) == 9
+
+
+def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
+    recipe: RecipeOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(decontaminate_corpus, "gather_lines", killed)
+        build(recipe(), tmp_path)
+    [folder] = tmp_path.glob("stage_a/mixed/decontaminated/mixed.building.*")
+    write_quiz(tmp_path / "quiz", [words(9000, 20)])
+
+    [line] = read_contaminated(build(recipe(), tmp_path, replace=True)["stage_a/decontaminated"])
+
+    assert (line.doc_id, line.excerpt) == ("notes", words(9000, 20))
+    assert not folder.exists()
+
+
+class TestGiven:
+    """Folders on a command line instead of a recipe."""
+
+    def section(self, tmp_path: Path) -> DecontaminationSection:
+        content: dict[str, Any] = {}
+        with_decontamination(content, str(tmp_path / "quiz"))
+        return DecontaminationSection.of(content["decontamination"], "here")
+
+    @pytest.mark.parametrize(
+        ("change", "roles"),
+        [
+            (nothing, ["stage_a/filtered/notes", "stage_a/filtered/pages"]),
+            (with_dedup, ["stage_a/deduplicated"]),
+        ],
+    )
+    def test_they_come_to_the_digest_of_the_recipe(
+        self, change: Change, roles: list[str], recipe: RecipeOf, tmp_path: Path
+    ) -> None:
+        built = build(recipe(change), tmp_path)
+        folders = [built[role].folder for role in roles]
+
+        target = decontaminated_target(folders, Path("stage_a/given"), self.section(tmp_path))
+        KINDS["stage_a/evaluation"].build(target.upstream[-1], tmp_path, False, INLINE)
+        given = KINDS[target.kind].build(target, tmp_path, False, INLINE)
+
+        assert given.manifest.digest == built["stage_a/decontaminated"].manifest.digest
+
+    def test_a_deduplicated_corpus_is_given_alone(self, recipe: RecipeOf, tmp_path: Path) -> None:
+        built = build(recipe(with_dedup), tmp_path)
+        folders = [built["stage_a/filtered/notes"].folder, built["stage_a/deduplicated"].folder]
+
+        with pytest.raises(UsageError) as error:
+            decontaminated_target(folders, Path("stage_a/given"), self.section(tmp_path))
+
+        assert error.value.what == "this is a stage_a/deduplicated, and it is not the only corpus given"

@@ -1,0 +1,183 @@
+"""The commands of docs/decontamination.md, typed one after the other; and one clear line for wrong ones."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from stage_a_build import build, local_source, recipe_of
+from stage_a_sources import recipe_content
+
+PAGE = Path(__file__).parents[1] / "docs" / "decontamination.md"
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+
+
+def words(first: int, count: int) -> str:
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two filtered sources below `out`, of which one holds an item of a quiz."""
+    folder = tmp_path_factory.mktemp("work")
+    notes = [{"text": words(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
+    pages = [{"text": f"See: {words(9000, 19).upper()}! {words(5000, 60)}", "key": "leak"}]
+    more = [{"text": words(7000, 30), "key": "page"}]
+    sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", [*pages, *more])]
+    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
+    items = [{"id": "q-1", "question": words(9000, 15), "choices": {"text": [words(9015, 4)]}}]
+    short = [{"id": "q-2", "question": "Why not?", "choices": {"text": ["No."]}}]
+    (folder / "evaluation" / "quiz").mkdir(parents=True)
+    lines = "".join(json.dumps(item) + "\n" for item in [*items, *short])
+    (folder / "evaluation" / "quiz" / "test.jsonl").write_text(lines)
+    for name, line in (("none", ""), ("short", '{"question": "Why not?"}\n'), ("bad", '{"question": "W\n')):
+        (folder / "evaluation" / f"{name}.jsonl").write_text(line)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
+    """What every command of the page answered, by its name; DOC_ID is that of the leak."""
+    [block] = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    answers = {}
+    for command in map(shlex.split, block.replace("DOC_ID", "leak").splitlines()):
+        result = corpusmill(*command[1:], cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
+        answers[command[2] if command[1] == "stage-a" else command[1]] = result
+    return answers
+
+
+@pytest.fixture
+def wrong(corpusmill: Corpusmill, work: Path) -> Callable[..., tuple[int, str]]:
+    """Exit status and the one line of a `stage-a decontaminate` that can't do what it is told."""
+
+    def answer(*options: str) -> tuple[int, str]:
+        arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/wrong", *options)
+        result = corpusmill("stage-a", "decontaminate", *arguments, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+        assert "Traceback" not in result.stderr, result.stderr
+        [line] = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
+        return result.returncode, line.removeprefix("corpusmill: ")
+
+    return answer
+
+
+def test_the_section_of_the_page_is_read_as_a_recipe_has_it() -> None:
+    [block] = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+    recipe = recipe_of(*recipe_content("ab" * 20)["sources"], **yaml.safe_load(block))
+
+    assert [target.role for target in recipe.targets()[-3:]] == [
+        "stage_a/evaluation/quiz",
+        "stage_a/decontaminated",
+        "stage_a/report",
+    ]
+
+
+def test_lines_say_what_each_set_found_and_what_is_left_of_each_source(typed: dict[str, Typed]) -> None:
+    assert typed["decontaminate"].stdout.splitlines()[2:] == [
+        "  quiz  2 items, 1 of them too short: 1 documents = 1 dropped + 0 cut",
+        "  notes  10 documents = 10 kept (0 of them cut) + 0 dropped",
+        "  pages  2 documents = 1 kept (0 of them cut) + 1 dropped",
+    ]
+
+
+def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None:
+    lines = [line.strip() for line in typed["why"].stdout.splitlines()]
+
+    assert lines[-4:] == [
+        "out/stage_a/decontaminated/all",
+        "dropped for contaminated",
+        "quiz q-1: 7 of its 7 n-grams; items in all: 1 of quiz",
+        f"in characters 5-118: {words(9000, 19).upper()}",
+    ]
+
+
+def test_why_says_of_a_document_that_holds_nothing_that_it_stays(
+    corpusmill: Corpusmill, typed: object, work: Path
+) -> None:
+    told = corpusmill("stage-a", "why", "page", "--data", "out", cwd=work).stdout
+    as_json = json.loads(corpusmill("stage-a", "why", "page", "--data", "out", "--json", cwd=work).stdout)
+
+    assert told.splitlines()[-2:] == [
+        "out/stage_a/decontaminated/all",
+        "  kept: it holds no item of an evaluation set",
+    ]
+    assert as_json[0]["decontaminated"] == [{"folder": "out/stage_a/decontaminated/all", "evidence": None}]
+
+
+def test_a_document_of_any_source_is_traced_to_its_file_and_one_that_went_to_its_item(
+    corpusmill: Corpusmill, typed: dict[str, Typed], work: Path
+) -> None:
+    def trace(doc_id: str) -> Typed:
+        return corpusmill("trace", "out/stage_a/decontaminated/all", "--doc-id", doc_id, cwd=work)
+
+    assert f"{work}/in/sources/notes/rows.jsonl#0" in typed["trace"].stdout
+    assert f"{work}/in/sources/pages/rows.jsonl#" in trace("page").stdout
+    assert trace("leak").stderr == (
+        "corpusmill: out/stage_a/decontaminated/all: document 'leak' was dropped here: it holds quiz q-1; "
+        "trace it in the corpus that was decontaminated\n"
+    )
+
+
+def test_evaluation_files_are_verified_with_the_rest(typed: dict[str, Typed]) -> None:
+    assert "intact  stage_a/evaluation      all/quiz" in typed["verify"].stdout
+    assert "source files: of 3 files read, 3 are here" in typed["verify"].stdout
+
+
+def test_what_was_decontaminated_with_other_files_does_not_give_way_but_what_failed_does(
+    corpusmill: Corpusmill, typed: object, work: Path
+) -> None:
+    quiz = work / "evaluation" / "other.jsonl"
+    out = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/twice")
+    sets = ("--evaluation", "quiz=evaluation/other.jsonl", "--text-column", "question")
+    options = (*out, *sets, "--cpu-threads", "0")
+
+    def run(item: str) -> Typed:
+        quiz.write_text(json.dumps({"question": item}) + "\n")
+        return corpusmill("stage-a", "decontaminate", *options, cwd=work)
+
+    too_short, first = run("Why not?"), run(words(9000, 19))
+    refused = run(words(7000, 19))
+
+    assert too_short.returncode == 1
+    assert first.returncode == 0, first.stderr
+    assert (refused.returncode, "another version is sealed here: files in" in refused.stderr) == (2, True)
+
+
+QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "line"),
+    [
+        (("--evaluation", "quiz=nowhere"), 2, "nowhere: no file matches"),
+        (("--evaluation", "evaluation/quiz"), 2, "--evaluation: it is 'evaluation/quiz'; give NAME=PATH"),
+        (("--evaluation", "Quiz=evaluation/quiz"), 2, "`evaluation.0.name` is 'Quiz': a name has lower-case letters"),
+        ((*QUIZ, *QUIZ), 2, "two evaluation sets are called quiz: give each a name of its own"),
+        (
+            (*QUIZ[:2], "--text-column", "query"),
+            2,
+            "there is no column `query`; its first row has id, question, choices",
+        ),
+        ((*QUIZ, "--min-item-overlap", "2"), 2, "an overlap of 2: it is above 0, and 1 at most"),
+        ((*QUIZ, "--input", "out/stage_a/report/mixed"), 2, "this is a stage_a/report; give normalised or filtered"),
+        (("--evaluation", "quiz=evaluation/none.jsonl"), 1, "evaluation set quiz: it has no items"),
+        (
+            ("--evaluation", "quiz=evaluation/short.jsonl", *QUIZ[2:]),
+            1,
+            "all 1 items have fewer words than min_item_words 8 (the longest has 2)",
+        ),
+        (("--evaluation", "quiz=evaluation/bad.jsonl", *QUIZ[2:]), 1, "evaluation/bad.jsonl: row 0 can't be read"),
+    ],
+)
+def test_wrong_options_and_bad_sets_exit_with_one_line(
+    wrong: Callable[..., tuple[int, str]], options: tuple[str, ...], status: int, line: str
+) -> None:
+    found, said = wrong(*options)
+
+    assert (found, line in said) == (status, True), said
