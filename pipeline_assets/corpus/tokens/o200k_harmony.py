@@ -7,11 +7,9 @@ and encodes the few texts on which the two are known to differ.
 """
 
 import binascii
-import hashlib
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.tokens.pinned_file import read_pinned
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
 if TYPE_CHECKING:
     import gigatoken
@@ -102,26 +102,11 @@ class TokenizerRecipe(RecipePart):
         return sha256
 
 
-@dataclass(frozen=True)
-class TokenRuns:
-    """Encoded texts, one after the other: ids (tokens,) int32, lengths (texts,) int32, and the texts' UTF-8 bytes."""
-
-    ids: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-    text_bytes: int
-
-    def closed_by(self, end: int) -> "TokenRuns":
-        """The same runs, each followed by the token `end`, which its length then counts."""
-        lengths = self.lengths + np.int32(1)
-        ids = np.full(len(self.ids) + len(lengths), end, np.int32)
-        is_text = np.ones(len(ids), bool)
-        is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
-        ids[is_text] = self.ids
-        return TokenRuns(ids, lengths, self.text_bytes)
-
-
 class Encoder:
     """Text to ids, in one thread. Load it once a process with `load_encoder`."""
+
+    vocabulary_size = VOCABULARY_SIZE
+    end_of_document = padding = END_OF_TEXT
 
     def __init__(self, vocabulary: Path, driver: Driver) -> None:
         self._vocabulary = vocabulary
@@ -147,7 +132,7 @@ class Encoder:
         raw = [text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken":
-            return _joined([self._slow_ids(text) for text in texts], text_bytes)
+            return TokenRuns.of([self.oracle_ids(text) for text in texts], text_bytes)
         apart = [
             number for number, text in enumerate(texts) if not text.isascii() and _is_classed_apart(text, raw[number])
         ]
@@ -158,12 +143,20 @@ class Encoder:
             return TokenRuns(ids, np.diff(offsets).astype(np.int32), text_bytes)
         runs = np.split(ids, offsets[1:-1] - offsets[0])
         for number in apart:
-            runs[number] = self._slow_ids(texts[number])
-        return _joined(runs, text_bytes)
+            runs[number] = self.oracle_ids(texts[number])
+        return TokenRuns.of(runs, text_bytes)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         """The text of ids; special tokens by their names, bytes that are no UTF-8 as replacement characters."""
         return self.oracle.decode(ids.tolist())
+
+    def oracle_ids(self, text: str) -> NDArray[np.int32]:
+        """Ids by tiktoken."""
+        return np.array(self.oracle.encode_ordinary(text), np.int32)
+
+    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+        """Whether there is an id among them that no text gives."""
+        return len(ids) > 0 and not 0 <= int(ids.min()) <= int(ids.max()) < RANKS
 
     def can_encode(self, text: str) -> bool:
         """False for the texts on which tiktoken panics: so many blanks in a row that its regex engine overflows."""
@@ -176,9 +169,6 @@ class Encoder:
                 raise
             return False
         return True
-
-    def _slow_ids(self, text: str) -> NDArray[np.int32]:
-        return np.array(self.oracle.encode_ordinary(text), np.int32)
 
     def _fast_encoder(self, text_bytes: int) -> "gigatoken.Tokenizer":
         """The fast tokenizer; a fresh one when the cache of the last has grown too large."""
@@ -225,14 +215,8 @@ def check_vocabulary(vocabulary: Path, sha256: str) -> None:
     Raises:
         InputError: the file is missing or its hash is not the pinned one.
     """
-    try:
-        actual = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
-    except OSError as error:
-        fix = "reinstall the program" if vocabulary == VOCABULARY else "give the path of a .tiktoken file"
-        raise InputError(f"the tokenizer file can't be read ({error.strerror})", vocabulary, fix) from None
-    if actual != sha256:
-        fix = "restore the file, or pin the hash of the one you mean"
-        raise InputError(f"sha256 is {actual}, pinned {sha256}", vocabulary, fix)
+    fix = "reinstall the program" if vocabulary == VOCABULARY else "give the path of a .tiktoken file"
+    read_pinned(vocabulary, sha256, fix)
 
 
 def read_ranks(vocabulary: Path) -> dict[bytes, int]:
@@ -251,11 +235,6 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
             "it is not lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "give a .tiktoken rank file"
         )
     return ranks
-
-
-def _joined(runs: Sequence[NDArray[np.int32]], text_bytes: int) -> TokenRuns:
-    ids = np.concatenate(runs) if runs else np.empty(0, np.int32)
-    return TokenRuns(ids, np.fromiter(map(len, runs), np.int32, len(runs)), text_bytes)
 
 
 def _is_classed_apart(text: str, raw: bytes) -> bool:

@@ -1,0 +1,55 @@
+"""The flows that packing.py measures: Document shards in, a packed set out, with its index and table of documents.
+
+    python packing_flows.py STRATEGY FOLDER WORKERS ROWS
+
+Each prints the tokens and the rows of the set, which stays in FOLDER/built/packed.
+"""
+
+import datetime
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
+from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.spine.building import open_building
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+SEQ_LEN = 2048
+
+
+def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
+    recipe = PackRecipe.model_validate(
+        {
+            "seq_len": SEQ_LEN,
+            "num_seqs": rows,
+            "strategy": strategy,
+            "seed": 1,
+            "weights": {"text": "1"},
+            "max_epochs": {"every_source": "1"},
+            "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+            "boundaries": True,
+        }
+    )
+    counts = json.loads((folder / "rows.json").read_text())
+    shards = [CorpusShard(name, "text", name, folder / name, counts[name], 0) for name in sorted(counts)]
+    target = folder / "built" / "packed"
+    shutil.rmtree(target.parent, ignore_errors=True)
+    settings = PackSettings(EngineSettings(workers), datetime.datetime.now(datetime.UTC))
+    with open_building(target, {}) as building:
+        content = pack_corpus(building, shards, recipe, settings)
+        files = [*content.files, *content.labels]
+        stage = StageVersion("benchmark", 1)
+        identity = Identity(
+            stage, {}, [], None, content.decisions, content.counts, [one.content for one in content.files]
+        )
+        building.seal("made/packed", "benchmark", identity, [file.stored for file in files], {})
+    print(content.counts["tokens"], content.counts["rows"])
+
+
+if __name__ == "__main__":
+    pack(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

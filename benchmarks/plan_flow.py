@@ -1,0 +1,77 @@
+"""Plans a packed set of documents of made lengths, half of them below 500 tokens, in two sources.
+
+    python plan_flow.py STRATEGY FOLDER DOCUMENTS
+
+Prints the CPU seconds and the peak of resident memory in MiB of the plan, as the process that makes it has it; the
+files that it reads are written by another one.
+"""
+
+import json
+import multiprocessing
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline_assets.corpus.formats.arrow import column_of, repeated
+from pipeline_assets.corpus.packing.encoded_shard import SCHEMA, EncodedShard
+from pipeline_assets.corpus.packing.plan_files import PlannedCorpus
+from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.spine.building import BuildFolder
+from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000
+
+
+def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
+    """Encoded shards of which a plan reads the lengths: there are no tokens."""
+    dice = np.random.default_rng(1)
+    shards = []
+    for number, start in enumerate(range(0, documents, SHARD_DOCUMENTS)):
+        count = min(SHARD_DOCUMENTS, documents - start)
+        tokens = np.maximum(dice.lognormal(np.log(500), 1, count), 1).astype(np.int32)
+        starts = np.cumsum(tokens, dtype=np.int64) - tokens
+        columns = [repeated("d", count), column_of(np.arange(count)), column_of(starts), column_of(tokens)]
+        path = folder / f"{number:05d}.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+        shards.append(EncodedShard("ab"[start >= documents // 2], f"{number:05d}", path, path, count))
+    return shards
+
+
+def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> tuple[float, float]:
+    """CPU seconds and MiB."""
+    from pipeline_assets.corpus.packing.plan import plan_rows
+
+    recipe = PackRecipe.model_validate(
+        {
+            "seq_len": SEQ_LEN,
+            "num_seqs": rows,
+            "strategy": strategy,
+            "seed": 1,
+            "weights": {"a": "0.5", "b": "0.5"},
+            "max_epochs": {"every_source": "1"},
+            "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+            "boundaries": False,
+        }
+    )
+    plan_rows(PlannedCorpus(tuple(shards)), WHOLE, BuildFolder(folder), recipe)
+    return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    strategy, folder, documents = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    spawned = multiprocessing.get_context("spawn")
+    with spawned.Pool(1) as pool:
+        shards = pool.apply(write_lengths, (folder, documents))
+    tokens = documents * 500 * np.exp(0.5)  # the mean of the lengths
+    with spawned.Pool(1) as pool:
+        print(json.dumps(pool.apply(plan, (strategy, folder, shards, int(0.98 * tokens / SEQ_LEN)))))
+
+
+if __name__ == "__main__":
+    main()

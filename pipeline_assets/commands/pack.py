@@ -1,0 +1,88 @@
+"""stage-a pack: Documents of several sources become rows of tokens."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.stage_a_settings import (
+    LOG_EVERY_S,
+    THREADS,
+    LogEvery,
+    Replace,
+    SealedInputs,
+    Threads,
+    Verbose,
+    prepare,
+    sealed_folders,
+)
+from pipeline_assets.commands.terminal import as_typed, going_on
+from pipeline_assets.corpus.spine.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.spine.artifact import Artifact
+
+app = typer.Typer()
+
+
+@app.command(
+    "pack",
+    epilog="Example: corpusmill stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all "
+    "--out-dir out/stage_a/packed/all",
+)
+def pack(
+    manifest: Annotated[Path, typer.Option(help="YAML with a section `pack`, or with what that says.")],
+    input: SealedInputs,
+    out_dir: Annotated[Path, typer.Option(help="Folder of what is made.")],
+    num_seqs: Annotated[int | None, typer.Option(min=1, help="Rows. Default: as the manifest says.")] = None,
+    cpu_threads: Threads = THREADS,
+    log_every: LogEvery = LOG_EVERY_S,
+    verbose: Verbose = False,
+    replace: Replace = False,
+) -> None:
+    """Pack sources by weight into rows of tokens of one length, of which each token can be traced."""
+    from pipeline_assets.corpus.recipes.kind import RunSettings
+    from pipeline_assets.corpus.recipes.stage_a_given import packed_target
+    from pipeline_assets.corpus.recipes.stage_a_kinds import DECONTAMINATED, DEDUPLICATED
+    from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
+    from pipeline_assets.corpus.recipes.systems import KINDS
+    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.lineage import root_of
+
+    prepare(log_every, verbose)
+    section = PackSection.of(_content(manifest, num_seqs), manifest)
+    if section.tokenizer_path is not None:
+        path = (manifest.absolute().parent / section.tokenizer_path).resolve()
+        section = section.model_copy(update={"tokenizer_path": str(path)})
+    out = out_dir.absolute()
+    root = root_of(out) or out.parent
+    target = packed_target(sealed_folders(input), out.relative_to(root), section)
+    if target.upstream[0].kind not in (DEDUPLICATED.name, DECONTAMINATED.name):
+        typer.echo("not deduplicated: a text may be in it more often than its epochs say", err=True)
+    settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
+    with going_on(as_typed()):
+        packed = KINDS[target.kind].build(target, root, replace, settings)
+    for line in _lines(packed):
+        typer.echo(line)
+
+
+def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:
+    from pipeline_assets.corpus.spine.recipe import read_yaml
+
+    content = read_yaml(manifest, "manifest")
+    section = content.get("pack", content)
+    if not isinstance(section, dict):
+        raise UsageError("its `pack` is no section", manifest, "write `key: value` lines below it")
+    return section if num_seqs is None else section | {"num_seqs": num_seqs}
+
+
+def _lines(packed: "Artifact") -> Iterator[str]:
+    counts = packed.manifest.identity.counts
+    yield f"{packed.folder}\n  {packed.manifest.digest}"
+    padding = f"{counts['padding_tokens']:,} padding ({1 - float(counts['packing_efficiency']):.2%})"
+    yield f"  {counts['rows']:,} rows: {counts['tokens']:,} tokens of {counts['documents']:,} documents, {padding}"
+    width = max(map(len, counts["by_source"]))
+    for source, one in counts["by_source"].items():
+        shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"
+        yield f"  {source:{width}}  {shares}: {one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"

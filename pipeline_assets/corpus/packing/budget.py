@@ -1,0 +1,85 @@
+"""How many tokens fill the rows that a recipe asks for, within what there is of each source."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from pipeline_assets.corpus.packing.best_fit import count_pieces, rows_needed
+from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, largest
+from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.spine.errors import UsageError
+
+
+def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
+    """Tokens that are drawn: for `sequential` as many as the rows hold; for `best_fit` the most that bisection finds to
+    take no more rows.
+
+    Raises:
+        UsageError: a source would have to be taken more often than its cap allows (says what would do).
+    """
+    for source in mixture.sources:
+        if not source.tokens:
+            raise UsageError(f"the source {source.name} holds no document", "weights", "leave it out")
+    room, there = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
+    if recipe.strategy == "sequential":
+        if room <= there:
+            return room
+        raise _not_enough(mixture, recipe, room, there // recipe.seq_len)
+    rows = _Rows(mixture, recipe.seq_len)
+    budget = largest(min(room, there), lambda tokens: rows.of(tokens) <= recipe.num_seqs)
+    if budget == there and (possible := rows.of(there)) < recipe.num_seqs:
+        asked = largest(room, lambda tokens: rows.of(tokens) <= recipe.num_seqs)
+        raise _not_enough(mixture, recipe, asked, possible)
+    return budget
+
+
+class _Rows:
+    """How many rows best fit makes of a budget."""
+
+    def __init__(self, mixture: Mixture, seq_len: int) -> None:
+        self._mixture, self._seq_len = mixture, seq_len
+        self._of_epoch = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
+
+    def of(self, budget: int) -> int:
+        return rows_needed(self._pieces(self._mixture.draws(budget)), self._seq_len)
+
+    def _pieces(self, draws: Draws) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        cut = np.array([draws.cut.tokens] if draws.cut else [], np.int32)
+        pieces = count_pieces(cut, self._seq_len)
+        for number, drawn in enumerate(draws.of):
+            partial = self._mixture.in_order(number, drawn.epochs)[: drawn.partial]
+            pieces += drawn.epochs * self._of_epoch[number] + count_pieces(partial, self._seq_len)
+        return pieces
+
+
+def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int) -> UsageError:
+    """
+    Args:
+        asked: tokens that fill the rows.
+        possible: rows that there are tokens for.
+    """
+    source = min(mixture.sources, key=_most)
+    of_it = int(source.weight * asked)
+    epochs, cap = _decimal(Fraction(of_it, source.tokens), 3, up=True), _decimal(source.max_epochs, 3)
+    what = (
+        f"{recipe.num_seqs:,} rows take {of_it:,} tokens of {source.name}, which has {source.tokens:,}: "
+        f"{epochs} epochs, and its cap is {cap}"
+    )
+    weight = _decimal(source.max_epochs * source.tokens / asked, 6)
+    if not possible:
+        fix = f"make rows shorter: what there is doesn't fill one of {recipe.seq_len:,}; or raise its max_epochs"
+    else:
+        fix = f"ask for {possible:,} rows at most, or give it a weight of {weight} at most, or raise its max_epochs"
+    return UsageError(what, "num_seqs", fix)
+
+
+def _most(source: SourceText) -> Fraction:
+    """The largest budget that a source allows."""
+    return source.max_epochs * source.tokens / source.weight
+
+
+def _decimal(value: Fraction, places: int, up: bool = False) -> str:
+    """The value as a decimal, rounded down, or up."""
+    scaled = value * 10**places
+    whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
+    return f"{whole}.{part:0{places}}".rstrip("0").rstrip(".")

@@ -1,0 +1,101 @@
+"""The stage `encode`: a Document shard → its tokens as one run, and where in it each document lies."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
+from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, ShardEncoding
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+
+SCHEMA = pa.schema([("doc_id", pa.string()), ("row", pa.int64()), ("start", pa.int64()), ("tokens", pa.int32())])
+
+
+@dataclass(frozen=True)
+class EncodedShard:
+    """What became of a shard.
+
+    Attributes:
+        path: of the shard, in its artifact.
+        token_file: int32 ids, document after document, each with its end.
+        document_file: of `documents` lines, see `DocumentTable`.
+    """
+
+    source: str
+    path: str
+    token_file: Path
+    document_file: Path
+    documents: int
+
+
+class DocumentTable:
+    """The documents of an encoded shard, mapped: what isn't asked for isn't read.
+
+    Attributes:
+        rows: of the shard, shape (documents,).
+        starts: first token in the run, shape (documents,).
+        tokens: how many, shape (documents,).
+    """
+
+    def __init__(self, path: Path) -> None:
+        with pa.memory_map(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all()
+        self._doc_ids: pa.ChunkedArray = table["doc_id"]
+        self.rows: NDArray[np.int64] = numbers(table["row"])
+        self.starts: NDArray[np.int64] = numbers(table["start"])
+        self.tokens: NDArray[np.int32] = numbers(table["tokens"])
+
+    def doc_ids(self, documents: NDArray[np.int64]) -> pa.ChunkedArray:
+        """The ids of some documents, in this order."""
+        return self._doc_ids.take(column_of(documents))
+
+
+def encode_to_run(
+    shard: EncodeShard, window: Window, folder: BuildFolder, tokenizer: TokenizerFile, zstd_level: int
+) -> Receipt:
+    """Files: the token run; its documents; rejects. Counts: see `ShardEncoding`, and `rejected/<reason>`.
+
+    Raises:
+        InputError: a line that is no Document, or a tokenizer that can't be loaded.
+        OracleDisagrees: see there.
+    """
+    library = load_tokenizer(tokenizer)
+    encoding = ShardEncoding(shard, window, library)
+    stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
+    tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
+    doc_ids: list[str] = []
+    rows: list[int] = []
+    lengths = [np.empty(0, np.int32)]
+    with DurableFile(folder.path(tokens_name), is_hashed=False) as output:
+        for block in encoding.blocks():
+            output.write(block.runs.ids.data)
+            doc_ids += block.doc_ids
+            rows += block.rows
+            lengths.append(block.runs.lengths)
+    tokens = np.concatenate(lengths)
+    starts = np.cumsum(tokens, dtype=np.int64) - tokens
+    columns = [strings(doc_ids), column_of(np.array(rows, np.int64)), column_of(starts), column_of(tokens)]
+    with DurableFile(folder.path(documents_name), is_hashed=False) as file, pa.ipc.new_file(file, SCHEMA) as writer:
+        writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+    counts, rejects = encoding.all_counts(), [reject.to_json() for reject in encoding.rejects]
+    files = [
+        OutputFile.plain(tokens_name, counts["tokens"], output),
+        OutputFile.plain(documents_name, len(rows), file),
+        write_rows(folder.path(rejects_name), rejects_name, rejects, zstd_level),
+    ]
+    return Receipt(files, counts, {"driver": library.driver})
+
+
+def load_encoder(tokenizer: TokenizerFile) -> None:
+    """Loads what `encode_to_run` keeps for the life of its process: the tokenizer, its tables, its oracle."""
+    library = load_tokenizer(tokenizer)
+    library.encode(["the first text builds the tables"])
+    library.oracle_ids("")

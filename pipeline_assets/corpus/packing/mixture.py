@@ -1,0 +1,140 @@
+"""How much is drawn of each source, so that their tokens have the shares that the weights ask for.
+
+Of a budget of tokens a source is to give its weight. It gives all its documents as often as they fit whole, then the
+longest prefix of the next epoch's order that doesn't exceed what it is to give. What is missing then, less than a
+document for each source, comes from the source that lacks most (of equals the first by name): its next document, and
+so on, until one is cut where the budget ends. So each source is within one of its documents of its weight.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.packing.hashed_order import hashed_order
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A source as the mixture sees it: `lengths` of its documents in tokens, shape (documents,), their `tokens`."""
+
+    name: str
+    weight: Fraction
+    max_epochs: Fraction
+    lengths: NDArray[np.int32]
+    tokens: int
+
+
+@dataclass(frozen=True)
+class SourceDraws:
+    """What is drawn of one source: all documents `epochs` times, then the first `partial` in the next epoch's order.
+
+    Attributes:
+        tokens: of all these.
+    """
+
+    epochs: int
+    partial: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The document that the budget cuts: the next one of a source, of which only the first `tokens` are taken."""
+
+    source: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What is drawn: of each source, and the document that is cut; None where the budget ends with a document."""
+
+    of: Sequence[SourceDraws]
+    cut: Cut | None
+
+
+class Mixture:
+    """Sources that are drawn from together, in the order of their names."""
+
+    def __init__(self, sources: Sequence[SourceText], seed: int) -> None:
+        self.sources = sources
+        self._seed = seed
+        self._in_order: dict[int, tuple[int, NDArray[np.int32]]] = {}
+
+    @property
+    def largest_budget(self) -> int:
+        """The most tokens that the caps of all sources allow."""
+        return min(int(source.max_epochs * source.tokens / source.weight) for source in self.sources)
+
+    def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
+        """The documents of a source, numbered in it, in the order of an epoch."""
+        text = self.sources[source]
+        return hashed_order(len(text.lengths), self._seed, "epoch", text.name, epoch)
+
+    def in_order(self, source: int, epoch: int) -> NDArray[np.int32]:
+        """The lengths of a source's documents in the order of an epoch; the last ones that were asked for are kept."""
+        if self._in_order.get(source, (None,))[0] != epoch:
+            self._in_order.pop(source, None)  # before there are others: they take 4 bytes a document
+            self._in_order[source] = epoch, taken_from(self.sources[source].lengths, self.order(source, epoch))
+        return self._in_order[source][1]
+
+    def draws(self, budget: int) -> Draws:
+        """What is drawn for so many tokens, to the token. Every source has documents."""
+        found = [self._prefix(number, int(source.weight * budget)) for number, source in enumerate(self.sources)]
+        lacks = [
+            source.weight * budget - draws.tokens for source, draws in zip(self.sources, found, strict=True)
+        ]  # together what is missing
+        while missing := int(sum(lacks)):
+            number = lacks.index(max(lacks))
+            draws, documents = found[number], len(self.sources[number].lengths)
+            tokens = int(self.in_order(number, draws.epochs)[draws.partial])
+            if tokens > missing:
+                return Draws(found, Cut(number, missing))
+            lacks[number] -= tokens
+            is_epoch = draws.partial + 1 == documents
+            epochs, partial = (draws.epochs + 1, 0) if is_epoch else (draws.epochs, draws.partial + 1)
+            found[number] = SourceDraws(epochs, partial, draws.tokens + tokens)
+        return Draws(found, None)
+
+    def _prefix(self, number: int, tokens: int) -> SourceDraws:
+        source = self.sources[number]
+        epochs, left = divmod(tokens, source.tokens)
+        partial, taken = longest_prefix(self.in_order(number, epochs), left)
+        return SourceDraws(epochs, partial, epochs * source.tokens + taken)
+
+
+@compiled
+def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
+    """How many documents, from the first one on, have at most `tokens` together, and how many they have."""
+    taken = 0
+    for document in range(len(lengths)):
+        if taken + lengths[document] > tokens:
+            return document, taken
+        taken += lengths[document]
+    return len(lengths), taken
+
+
+@compiled
+def taken_from(values: NDArray[np.int32], places: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """`values[places]`, for which NumPy would make a copy of the places, of 8 bytes each."""
+    taken = np.empty(len(places), np.int32)
+    for number in range(len(places)):
+        taken[number] = values[places[number]]
+    return taken
+
+
+def largest(budget: int, is_fine: Callable[[int], bool]) -> int:
+    """The largest budget that is fine, by bisection from 0, which is, to `budget`."""
+    fine, beyond = 0, budget + 1
+    middle = budget
+    while beyond - fine > 1:
+        if is_fine(middle):
+            fine = middle
+        else:
+            beyond = middle
+        middle = (fine + beyond) // 2
+    return fine

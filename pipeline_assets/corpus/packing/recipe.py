@@ -1,0 +1,87 @@
+"""What a packed set is made of, and how."""
+
+from collections.abc import Mapping
+from decimal import Decimal as Exact
+from fractions import Fraction
+from typing import Literal, Self
+
+import pydantic
+
+from pipeline_assets.corpus.sampling.per_source import PerSource
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe
+
+Strategy = Literal["sequential", "best_fit"]
+PACK_STAGE = StageVersion("pack", 1)
+_MAX_SEQ_LEN = 1 << 20
+_MAX_NUM_SEQS = 1 << 31
+
+
+class EpochCaps(PerSource):
+    """How often the text of a source may be taken; 1.5 is all of it once, and a half of it again."""
+
+    @pydantic.model_validator(mode="after")
+    def _are_above_zero(self) -> Self:
+        if any(Fraction(cap) == 0 for cap in (self.every_source, *self.sources.values())):
+            raise ValueError("a cap of 0 epochs: it is above 0; leave out a source that isn't wanted")
+        return self
+
+
+class PackRecipe(RecipePart):
+    """A packed set.
+
+    Attributes:
+        seq_len: tokens in a row.
+        num_seqs: rows.
+        strategy: `sequential` cuts documents at the ends of rows and pads nothing; `best_fit` cuts only what is longer
+            than a row, and pads.
+        seed: of the order of documents and rows.
+        weights: of the set's tokens the share of each source.
+        boundaries: whether the places of documents in rows are written as arrays too, for masks.
+    """
+
+    seq_len: int
+    num_seqs: int = pydantic.Field(ge=1, lt=_MAX_NUM_SEQS)
+    strategy: Strategy
+    seed: int = pydantic.Field(ge=0)
+    weights: Mapping[str, str]
+    max_epochs: EpochCaps
+    tokenizer: AnyTokenizerRecipe
+    boundaries: bool
+
+    @pydantic.field_validator("seq_len")
+    @classmethod
+    def _has_something_to_predict(cls, seq_len: int) -> int:
+        if seq_len < 2:
+            raise ValueError("a row of one token has no next one to predict: take 2 at least")
+        if seq_len > _MAX_SEQ_LEN:
+            raise ValueError(f"it is {_MAX_SEQ_LEN:,} at most")
+        return seq_len
+
+    @pydantic.field_validator("weights")
+    @classmethod
+    def _are_shares(cls, weights: Mapping[str, str]) -> Mapping[str, str]:
+        for source, weight in weights.items():
+            if not _is_above_zero(weight):
+                raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")
+        if sum(map(Fraction, weights.values())) != 1:
+            raise ValueError(f"the weights sum to {sum(map(Exact, weights.values()))}, not to 1")
+        return weights
+
+    @pydantic.model_validator(mode="after")
+    def _caps_name_its_sources(self) -> Self:
+        unknown = sorted(self.max_epochs.sources.keys() - self.weights.keys())
+        if unknown:
+            raise ValueError(f"max_epochs names {unknown[0]}, which has no weight")
+        return self
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of the sources in the order in which they are counted: a recipe's own order changes nothing."""
+        return sorted(self.weights)
+
+
+def _is_above_zero(weight: str) -> bool:
+    digits = weight.replace(".", "", 1)
+    return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Exact(weight) > 0

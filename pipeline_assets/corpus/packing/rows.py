@@ -1,0 +1,120 @@
+"""The stage `rows`: a range of rows of the packed set, tokens and index, out of the token runs.
+
+A row's documents lie anywhere in the corpus. So what a range needs is sorted by where it lies: each run that has some
+of it is read once, in ascending order.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.memmap import DTYPE, INPUT_IDS, Segment
+from pipeline_assets.corpus.packing.corpus_lengths import first_documents
+from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedShard
+from pipeline_assets.corpus.packing.plan_files import mapped
+from pipeline_assets.corpus.packing.row_ranges import RowRange
+from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.shared_file import write_range
+from pipeline_assets.corpus.spine.stage import Window
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """The segments of a range: see `PlanFiles`; `places` are their first tokens in the range's rows."""
+
+    documents: NDArray[np.uint32]
+    starts: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    places: NDArray[np.int64]
+    of_rows: NDArray[np.int64]
+
+
+def write_rows(
+    rows: RowRange, window: Window, folder: BuildFolder, seq_len: int, padding: int, zstd_level: int
+) -> Receipt:
+    """Files: the tokens of all rows, of which these are written; the lines of these in the index. Counts: `tokens`."""
+    segments = _segments_of(rows, seq_len)
+    tokens = np.full((rows.stop - rows.start) * seq_len, padding, DTYPE)
+    doc_ids: list[str] = [""] * len(segments.documents)
+    sources: list[str] = [""] * len(segments.documents)
+    for shard, found, documents in _by_shard(rows, segments):
+        table = DocumentTable(shard.document_file)
+        starts = table.starts[documents] + segments.starts[found]
+        run = np.memmap(shard.token_file, DTYPE, "r")
+        _copy(run, starts, segments.lengths[found], segments.places[found], tokens)
+        for segment, doc_id in zip(found.tolist(), table.doc_ids(documents).to_pylist(), strict=True):
+            doc_ids[segment], sources[segment] = doc_id, shard.source
+    write_range(folder.path(INPUT_IDS), rows.start * seq_len * DTYPE.itemsize, tokens.data)
+    index = f"{WORK}/index/{rows.name}{SUFFIX}"
+    with JsonlZstWriter(folder.path(index), zstd_level) as writer:
+        columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
+        writer.write_lines(_index_lines([Segment(*one) for one in columns], segments.of_rows), rows.stop - rows.start)
+    size = folder.path(INPUT_IDS).stat().st_size
+    whole = OutputFile(INPUT_IDS, size // (seq_len * DTYPE.itemsize), size, "", "")
+    return Receipt([whole, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
+
+
+def load_kernels() -> None:
+    """Loads the compiled code that `write_rows` calls."""
+    tokens, one, place = np.zeros(1, DTYPE), np.ones(1, np.int32), np.zeros(1, np.int64)
+    tokens.flags.writeable = False
+    _copy(tokens, place, one, place, np.zeros(1, DTYPE))
+
+
+def _segments_of(rows: RowRange, seq_len: int) -> _Segments:
+    of_rows = np.array(mapped(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
+    first, stop = int(of_rows[0]), int(of_rows[-1])
+    documents, starts, lengths = (
+        np.array(mapped(path, dtype)[first:stop])
+        for path, dtype in (
+            (rows.plan.documents, np.uint32),
+            (rows.plan.starts, np.int32),
+            (rows.plan.lengths, np.int32),
+        )
+    )
+    ends = np.cumsum(lengths, dtype=np.int64)
+    of_rows -= first
+    before = np.concatenate(([0], ends))[of_rows[:-1]]  # tokens of the rows before
+    in_row = np.repeat(np.arange(len(before)) * seq_len - before, np.diff(of_rows))
+    return _Segments(documents, starts, lengths, ends - lengths + in_row, of_rows)
+
+
+def _by_shard(
+    rows: RowRange, segments: _Segments
+) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
+    """Shards, the segments that come out of them, and these segments' documents, numbered in the shard, ascending."""
+    order = np.argsort(segments.documents, kind="stable")
+    documents = segments.documents[order].astype(np.int64)
+    firsts = first_documents(rows.encoded)
+    bounds = np.searchsorted(documents, firsts).tolist()
+    for shard, first, start, stop in zip(rows.encoded, firsts.tolist(), bounds, bounds[1:], strict=False):
+        if start < stop:
+            yield shard, order[start:stop], documents[start:stop] - first
+
+
+@compiled
+def _copy(
+    run: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int32],
+    places: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+) -> None:
+    """Pieces of a token run to their places."""
+    for piece in range(len(starts)):
+        start, length, place = starts[piece], lengths[piece], places[piece]
+        tokens[place : place + length] = run[start : start + length]
+
+
+def _index_lines(segments: list[Segment], of_rows: NDArray[np.int64]) -> bytes:
+    bounds = of_rows.tolist()
+    return b"".join(_encoder.encode(segments[start:stop]) + b"\n" for start, stop in itertools.pairwise(bounds))

@@ -1,0 +1,83 @@
+"""The section `pack` of a stage A recipe, the artifact that it asks for, and how that is made."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
+from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.target import Content, Target
+
+_TOKENIZER_FILE = "tokenizer_file"
+
+
+@dataclass(frozen=True)
+class TokenizerPath:
+    """Where the file of a packed set's tokenizer lies, absolute or below the data root. Its hash is in the recipe: with
+    another it is refused when it is loaded.
+    """
+
+    path: Path
+
+    def changed(self, root: Path, manifest: Manifest) -> None:
+        """Nothing: what lies there later is not what the set was made from."""
+
+
+class PackSection(PackRecipe):
+    """A packed set, and where its tokenizer's file lies.
+
+    Attributes:
+        tokenizer_path: absolute, or below the data root; None for the file that ships with the program; changes
+            no byte.
+    """
+
+    tokenizer_path: str | None = None
+
+    def packed_target(self, name: str, folder: Path, corpora: Sequence[Target], export_as: str | None = None) -> Target:
+        """Rows of tokens, drawn of what corpora hold of each source."""
+        apart = ("tokenizer", "tokenizer_path")
+        return Target(
+            kind=PACKED.name,
+            name=name,
+            folder=folder,
+            stage=PACKED.stage,
+            recipe={"pack": {key: value for key, value in self.content().items() if key not in apart}},
+            upstream=tuple(corpora),
+            tokenizer=self.tokenizer.content(),
+            export_as=export_as,
+            outside=None if self.tokenizer_path is None else TokenizerPath(Path(self.tokenizer_path)),
+        )
+
+
+def _make_packed(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    # Compiled code is loaded only where it is needed.
+    from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+    from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
+
+    corpora = {one.partition or one.name: open_artifact(root / one.folder) for one in target.upstream}
+    recipe = PackRecipe.from_content({**target.recipe["pack"], "tokenizer": target.tokenizer})
+    path = target.outside.path if isinstance(target.outside, TokenizerPath) else None
+    now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
+    own = PackSettings(settings.engine, now, file, settings.zstd_level)
+    content = pack_corpus(building, corpus_shards(corpora), recipe, own)
+    if path is None:
+        return content
+    return replace(content, provenance={**content.provenance, _TOKENIZER_FILE: str(path)})
+
+
+def _tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
+    path = manifest.provenance.get(_TOKENIZER_FILE)
+    return TokenizerPath(root / path) if isinstance(path, str) else None
+
+
+PACKED = Kind(
+    "stage_a/packed",
+    PACK_STAGE,
+    by_files(_make_packed),
+    reads=lambda target: target.upstream,
+    outside=_tokenizer_path,
+)

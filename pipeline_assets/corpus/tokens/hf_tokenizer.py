@@ -1,0 +1,119 @@
+"""A Hugging Face `tokenizer.json`, by the library `tokenizers`.
+
+Text is encoded as ordinary text: no template, no truncation, no padding, whatever the file says of them, and special
+tokens by their characters. Where a model gives a special id all the same, `holds_special` tells.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.tokens.pinned_file import Sha256, read_pinned
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_FIX = "give the path of a tokenizer.json"
+_MAX_IDS = 2**31
+
+
+class HfTokenizerRecipe(RecipePart):
+    """Which tokenizer: `sha256` of its file, and the token that closes a document."""
+
+    family: Literal["hf_tokenizer"]
+    sha256: Sha256
+    end_of_document: str
+
+
+class HfTokenizer:
+    """Text to ids, in one thread."""
+
+    driver = "tokenizers"
+
+    def __init__(self, library: "tokenizers.Tokenizer", end_of_document: int, special: set[int]) -> None:
+        padding = library.padding
+        self.end_of_document = end_of_document
+        self.padding = int(padding["pad_id"]) if padding else end_of_document
+        library.no_truncation()
+        library.no_padding()
+        library.encode_special_tokens = True
+        self._library = library
+        self.vocabulary_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
+        self._is_special = np.zeros(self.vocabulary_size, bool)
+        self._is_special[[*special, end_of_document, self.padding]] = True
+
+    def can_encode(self, text: str) -> bool:
+        return True
+
+    def encode(self, texts: Sequence[str]) -> TokenRuns:
+        """Ids of each text, one by one: a batch would take threads of its own in every worker."""
+        runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
+        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
+
+    def oracle_ids(self, text: str) -> None:
+        return None
+
+    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+        return bool(self._is_special[ids].any())
+
+
+def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
+    """
+    Raises:
+        InputError: the file can't be read, has another hash or is none of its kind; it encodes at random, its ids have
+            a gap or are no int32.
+        UsageError: it doesn't know the end of a document, or the library is not installed.
+    """
+    data = read_pinned(path, recipe.sha256, _FIX)
+    try:
+        import tokenizers
+    except ImportError:
+        fix = "pip install 'corpusmill[tokenizers]'"
+        raise UsageError("the library `tokenizers` is not installed", "tokenizer.family", fix) from None
+    try:
+        library = tokenizers.Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises no narrower one
+        raise InputError(f"this is no tokenizer.json ({error})", path, _FIX) from None
+    content, vocabulary = json.loads(data), library.get_vocab(with_added_tokens=True)
+    added = content.get("added_tokens") or []
+    _refuse_odd_ids(added, vocabulary, path)
+    if content["model"].get("dropout"):
+        raise InputError("it drops merges at random (model.dropout)", path, "give a file without dropout")
+    special = {token["content"]: int(token["id"]) for token in added if token["special"]}
+    if recipe.end_of_document not in special:
+        what = f"{recipe.end_of_document!r} is no special token of {path.name}"
+        known = ", ".join(list(special)[:5]) or "none"
+        raise UsageError(what, "tokenizer.end_of_document", f"name the one that ends a document; it has {known}")
+    out_of_text = _unknown_ids(content["model"], vocabulary)
+    return HfTokenizer(library, special[recipe.end_of_document], set(special.values()) - out_of_text)
+
+
+def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
+    """
+    Raises:
+        InputError: the library gives an added token another id than the file, as it does after a gap; or ids are too
+            large.
+    """
+    for token in added:
+        if vocabulary.get(token["content"]) != token["id"]:
+            what = (
+                f"{token['content']!r} has the id {token['id']} there, {vocabulary.get(token['content'])} once loaded"
+            )
+            raise InputError(what, path, "give a file whose ids have no gap")
+    if not vocabulary or max(vocabulary.values()) >= _MAX_IDS:
+        what = f"its largest id is {max(vocabulary.values(), default=None)}"
+        raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}: tokens are int32")
+
+
+def _unknown_ids(model: dict[str, Any], vocabulary: dict[str, int]) -> set[int]:
+    """The id of what the vocabulary lacks: content gives it."""
+    if model.get("unk_id") is not None:
+        return {int(model["unk_id"])}
+    return {vocabulary[model["unk_token"]]} if model.get("unk_token") in vocabulary else set()

@@ -1,0 +1,165 @@
+"""Reading packed sets: what is opened, what is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from pipeline_assets.corpus.formats.memmap import (
+    BOUNDARIES,
+    BOUNDARY_OFFSETS,
+    INDEX,
+    INPUT_IDS,
+    META,
+    Frame,
+    Meta,
+    Segment,
+    open_packed,
+)
+from pipeline_assets.corpus.spine.errors import InputError
+
+ROWS = [[11, 12, 1, 21], [22, 1, 31, 1], [41, 42, 43, 1], [51, 1, 0, 0]]
+SEGMENTS = [
+    [Segment("one", "a", 0, 3), Segment("two", "b", 0, 1)],
+    [Segment("two", "b", 1, 2), Segment("three", "a", 0, 2)],
+    [Segment("four", "a", 0, 4)],
+    [Segment("five", "b", 0, 2)],
+]
+
+
+def line(segments: list[Segment]) -> bytes:
+    return json.dumps([{name: getattr(one, name) for name in one.__struct_fields__} for one in segments]).encode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A packed set of four rows of four tokens, its index in two frames."""
+    np.array(ROWS, "<i4").tofile(tmp_path / INPUT_IDS)
+    frames = [
+        zstandard.compress(b"".join(line(segments) + b"\n" for segments in part))
+        for part in (SEGMENTS[:3], SEGMENTS[3:])
+    ]
+    (tmp_path / INDEX).write_bytes(b"".join(frames))
+    meta = Meta(
+        seq_len=4,
+        n_seqs=4,
+        dtype="int32",
+        tokenizer_family="hf_tokenizer",
+        tokenizer_sha256="0" * 64,
+        tokenizer_path="tokenizer.json",
+        vocabulary_size=60,
+        eod_id=1,
+        pad_id=0,
+        strategy="best_fit",
+        documents=5,
+        tokens=14,
+        padding_tokens=2,
+        created_at="2026-01-01T12:00:00+00:00",
+        index_frames=[Frame(0, 0), Frame(3, len(frames[0]))],
+    )
+    (tmp_path / META).write_bytes(meta.to_bytes())
+    return tmp_path
+
+
+def test_rows_are_views_of_the_file(folder: Path) -> None:
+    packed = open_packed(folder)
+
+    assert len(packed) == 4
+    assert [packed[row].tolist() for row in range(4)] == ROWS
+    assert packed[-1].tolist() == ROWS[-1]
+    assert packed[1].dtype == np.int32
+    assert np.shares_memory(packed[1], packed.input_ids)
+    with pytest.raises(ValueError, match="read-only"):
+        packed[1][0] = 5
+    with pytest.raises(IndexError):
+        packed[4]
+
+
+def test_numpy_alone_reads_it(folder: Path) -> None:
+    meta = json.loads((folder / META).read_bytes())
+
+    found = np.memmap(folder / INPUT_IDS, "<i4", "r", shape=(meta["n_seqs"], meta["seq_len"]))
+
+    assert found.tolist() == ROWS
+
+
+def test_segments_are_found_whatever_frame_they_are_in(folder: Path) -> None:
+    packed = open_packed(folder)
+
+    assert [packed.segments(row) for row in (3, 0, 2, 1, -1)] == [SEGMENTS[row] for row in (3, 0, 2, 1, 3)]
+    with pytest.raises(IndexError):
+        packed.segments(4)
+
+
+def test_boundaries_and_the_document_of_each_token(folder: Path) -> None:
+    packed = open_packed(folder)
+
+    assert packed.boundaries(1).tolist() == [[0, 2], [2, 2]]
+    assert [packed.document_numbers(row).tolist() for row in range(4)] == [
+        [0, 0, 0, 1],
+        [0, 0, 1, 1],
+        [0, 0, 0, 0],
+        [0, 0, -1, -1],
+    ]
+
+
+def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
+    np.save(folder / BOUNDARIES, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
+    np.save(folder / BOUNDARY_OFFSETS, np.array([0, 2, 4, 5, 6]))
+    (folder / INDEX).unlink()
+
+    packed = open_packed(folder)
+
+    assert packed.boundaries(1).tolist() == [[0, 2], [2, 2]]
+    assert packed.boundaries(-1).tolist() == [[0, 2]]
+
+
+def test_a_file_that_was_cut_is_refused_with_both_sizes(folder: Path) -> None:
+    (folder / INPUT_IDS).write_bytes((folder / INPUT_IDS).read_bytes()[:-4])
+
+    with pytest.raises(InputError) as error:
+        open_packed(folder)
+
+    assert str(error.value) == (
+        f"{folder / INPUT_IDS}: it has 60 bytes, 4 rows of 4 int32 take 64; restore the file or rebuild the set"
+    )
+
+
+def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
+    (folder / INDEX).write_bytes((folder / INDEX).read_bytes()[:-3])
+
+    packed = open_packed(folder)
+
+    assert packed.segments(0) == SEGMENTS[0]
+    with pytest.raises(InputError, match="the zstd stream is cut off"):
+        packed.segments(3)
+
+
+@pytest.mark.parametrize("name", [META, INPUT_IDS])
+def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+
+    with pytest.raises(InputError, match=f"{name}: there is no such file; give the folder of a packed set"):
+        open_packed(folder)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"no JSON", b'{"seq_len": "4"}'])
+def test_a_label_of_something_else_is_refused(folder: Path, content: bytes) -> None:
+    (folder / META).write_bytes(content)
+
+    with pytest.raises(InputError, match=r"meta.json: this doesn't describe a packed set \("):
+        open_packed(folder)
+
+
+def test_reading_loads_neither_torch_nor_a_tokenizer() -> None:
+    code = "import pipeline_assets.corpus.formats.memmap, sys; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
+    )
+
+    loaded = {name.split(".")[0] for name in result.stdout.split()}
+    assert loaded & {"torch", "tiktoken", "gigatoken", "tokenizers", "pyarrow", "numba", "pydantic", "dagster"} == set()

@@ -1,0 +1,144 @@
+"""Corpora of a few documents whose words are tokens, and what packing makes of them."""
+
+import datetime
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
+from pipeline_assets.corpus.formats.memmap import PackedSet
+from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
+from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+END, FIRST_WORD = 1, 2
+NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+_encoder = msgspec.json.Encoder()
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder, in memory where there is one: many small builds, each synced."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+class Made(NamedTuple):
+    """A document of one source."""
+
+    source: str
+    doc_id: str
+    text: str
+
+
+def documents_of(source: str, lengths: Sequence[int]) -> list[Made]:
+    """Documents of so many tokens each, the end counted."""
+    return [
+        Made(source, f"{source}-{number}", " ".join(f"w{(number * 7 + word) % 50}" for word in range(length - 1)))
+        for number, length in enumerate(lengths)
+    ]
+
+
+def ids_of(text: str) -> list[int]:
+    """What the tokenizer of words makes of a text, and the end."""
+    return [*(FIRST_WORD + int(word[1:]) for word in text.split()), END]
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tokenizer.json whose tokens are the words w0 … w49."""
+    path = folder / "tokenizer.json"
+    vocabulary = {"<unk>": 0, "<end>": END, **{f"w{number}": FIRST_WORD + number for number in range(50)}}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": END, "content": "<end>", **flags}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def recipe(tokenizer: Path | None, **changes: Any) -> PackRecipe:
+    """The recipe with some keys changed; `caps` are those of single sources. The tokenizer is one of words, or None for
+    the one that ships.
+    """
+    caps = changes.pop("caps", {})
+    of_words = tokenizer and {
+        "family": "hf_tokenizer",
+        "sha256": hashlib.sha256(tokenizer.read_bytes()).hexdigest(),
+        "end_of_document": "<end>",
+    }
+    values = {
+        "seq_len": 8,
+        "num_seqs": 2,
+        "strategy": "sequential",
+        "seed": 1,
+        "weights": {"a": "0.5", "b": "0.5"},
+        "max_epochs": {"every_source": changes.pop("max_epochs", "1"), "sources": caps},
+        "tokenizer": of_words or {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "boundaries": True,
+    }
+    return PackRecipe.model_validate(values | changes)
+
+
+def write_shards(folder: Path, documents: Sequence[Made], shard_documents: int) -> list[CorpusShard]:
+    """The documents of each source in shards of so many."""
+    shards = []
+    for source in sorted({document.source for document in documents}):
+        own = [document for document in documents if document.source == source]
+        for number, start in enumerate(range(0, len(own), shard_documents)):
+            path = f"shards/{number:05d}.jsonl.zst"
+            (folder / source / "shards").mkdir(parents=True, exist_ok=True)
+            rows = [_document(one) for one in own[start : start + shard_documents]]
+            with JsonlZstWriter(folder / source / path, 3) as writer:
+                writer.write_lines(b"".join(_encoder.encode(row) + b"\n" for row in rows), len(rows))
+            shards.append(CorpusShard(f"{source}-{number}", source, path, folder / source / path, len(rows), 0))
+    return shards
+
+
+def _document(made: Made) -> Document:
+    return Document(made.text, made.source, "notes", made.doc_id, "cc0-1.0", None, {})
+
+
+def pack(
+    folder: Path,
+    shards: Sequence[CorpusShard],
+    rules: PackRecipe,
+    tokenizer: Path | None,
+    engine: EngineSettings | None = None,
+    **settings: Any,
+) -> Artifact:
+    """The sealed set."""
+    target = Target("made/packed", "packed", Path("packed"), PACK_STAGE, rules.content())
+    own = PackSettings(engine or EngineSettings(), NOON, tokenizer, **settings)
+    return target.build(folder, lambda building: pack_corpus(building, shards, rules, own), False, {})
+
+
+def check_tokens(packed: PackedSet, ids: dict[str, list[int]]) -> None:
+    """Every token is that of its document, and padding is behind the last one."""
+    for row in range(len(packed)):
+        segments = packed.segments(row)
+        tokens = [token for one in segments for token in ids[one.doc_id][one.start : one.start + one.length]]
+        padding = [packed.meta.pad_id] * (packed.meta.seq_len - len(tokens))
+        numbers = [number for number, one in enumerate(segments) for _ in range(one.length)]
+        assert packed[row].tolist() == tokens + padding
+        assert packed.document_numbers(row).tolist() == numbers + [-1] * len(padding)

@@ -1,0 +1,53 @@
+"""Best-fit packing: where pieces are placed, and how many rows they take, against looking at every row."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_packing import Draw, best_fit_rows
+
+from pipeline_assets.corpus.packing.best_fit import count_pieces, place, rows_needed
+from pipeline_assets.corpus.packing.best_fit_rows import best_fit_rows as packed_rows
+from pipeline_assets.corpus.packing.best_fit_rows import whole_rows
+from pipeline_assets.corpus.spine.errors import UsageError
+
+LENGTHS = st.lists(st.integers(1, 40), max_size=60)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(2, 33))
+def test_each_piece_is_where_looking_at_every_row_would_place_it(lengths: list[int], seq_len: int) -> None:
+    whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)
+
+    documents = np.array(lengths, np.int32)
+    row_of, opened = place(documents, seq_len, len(shared))
+
+    assert opened == len(shared)
+    assert {piece.draw.document: row for row, pieces in enumerate(shared) for piece in pieces} == {
+        number: row_of[number] for number, length in enumerate(lengths) if length % seq_len
+    }
+    assert whole_rows(documents, seq_len).tolist() == [row[0].draw.document for row in whole]
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(2, 33))
+def test_the_rows_that_pieces_take_are_counted_without_placing_them(lengths: list[int], seq_len: int) -> None:
+    whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)
+
+    assert rows_needed(count_pieces(np.array(lengths, np.int32), seq_len), seq_len) == len(whole) + len(shared)
+
+
+def test_pieces_are_counted_by_length() -> None:
+    assert count_pieces(np.array([1, 4, 5, 8, 9, 3, 1], np.int32), 4).tolist() == [0, 4, 0, 1, 6]
+
+
+def test_rows_left_over_take_the_longest_documents_that_share_one() -> None:
+    [segments] = packed_rows(np.array([3, 5, 4, 1, 2], np.int32), 8, num_seqs=4, seed=1)
+
+    rows = {frozenset(segments.ranks[segments.rows == row].tolist()) for row in range(4)}
+    assert rows == {frozenset({1}), frozenset({2}), frozenset({0}), frozenset({3, 4})}
+
+
+def test_rows_that_nothing_is_left_for_are_an_error() -> None:
+    with pytest.raises(UsageError, match="what is drawn makes 2 rows and can't be spread over 3; ask for 2, or take"):
+        list(packed_rows(np.array([8, 8], np.int32), 8, num_seqs=3, seed=1))

@@ -1,0 +1,264 @@
+"""What may not change a packed set, what it is made of, and what cannot be packed."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gigatoken
+import pyarrow.parquet as pq
+import pytest
+from numbered_pages import pages
+from pack_build import (
+    Made,
+    check_tokens,
+    documents_of,
+    ids_of,
+    pack,
+    recipe,
+    write_shards,
+    write_tokenizer,
+)
+
+from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
+from pipeline_assets.corpus.packing import row_ranges
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.tokens.families import load_tokenizer
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+
+TWO_SOURCES = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 30] * 4)]
+STRATEGIES = ["sequential", "best_fit"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_workers_ranges_and_levels_change_no_byte_that_counts(
+    folder: Path, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", TWO_SOURCES, 5)
+    rules = recipe(tokenizer, strategy=strategy, num_seqs=20)
+
+    here = pack(folder / "here", shards, rules, tokenizer)
+    one = pack(folder / "one", shards, rules, tokenizer, EngineSettings(1, "fork"), zstd_level=9)
+    monkeypatch.setattr(row_ranges, "_RANGE_TOKENS", 50)
+    two = pack(folder / "two", shards, rules, tokenizer, EngineSettings(2, "fork"))
+
+    assert one.manifest.digest == two.manifest.digest == here.manifest.digest
+    assert len(open_packed(two.folder).meta.index_frames) > 5
+    assert [open_packed(two.folder).segments(row) for row in range(20)] == [
+        open_packed(here.folder).segments(row) for row in range(20)
+    ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_neither_shards_nor_the_order_of_a_recipe_change_rows(folder: Path, strategy: str) -> None:
+    tokenizer = write_tokenizer(folder)
+    weights = {"a": "0.25", "b": "0.75"}
+
+    one = pack(
+        folder / "one",
+        write_shards(folder / "c", TWO_SOURCES, 100),
+        recipe(tokenizer, strategy=strategy, num_seqs=10, weights=weights),
+        tokenizer,
+    )
+    many = pack(
+        folder / "many",
+        write_shards(folder / "d", TWO_SOURCES, 2),
+        recipe(tokenizer, strategy=strategy, num_seqs=10, weights=dict(reversed(weights.items()))),
+        tokenizer,
+    )
+
+    def contents(result: Artifact) -> list[str]:
+        return [one.content_sha256 for one in result.manifest.identity.files if one.path in (INPUT_IDS, INDEX)]
+
+    assert contents(one) == contents(many)
+
+
+def test_another_seed_draws_other_documents_in_another_order(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", TWO_SOURCES, 100)
+
+    packed = [
+        open_packed(pack(folder / str(seed), shards, recipe(tokenizer, seed=seed, num_seqs=5), tokenizer).folder)
+        for seed in (1, 2)
+    ]
+
+    assert packed[0].input_ids.tolist() != packed[1].input_ids.tolist()
+
+
+def test_sources_lie_mixed_and_not_in_lumps(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", [*documents_of("a", [8] * 200), *documents_of("b", [8] * 200)], 100)
+
+    packed = open_packed(pack(folder, shards, recipe(tokenizer, num_seqs=400), tokenizer).folder)
+
+    sources = [packed.segments(row)[0].source for row in range(400)]
+    changes = sum(one != other for one, other in itertools.pairwise(sources))
+    assert 160 < changes < 240  # of 399, as by tossing a coin
+
+
+def test_an_epoch_is_over_before_a_document_comes_again(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", documents_of("a", [4] * 10), 3)
+
+    result = pack(folder, shards, recipe(tokenizer, weights={"a": "1"}, num_seqs=13, max_epochs="2.6"), tokenizer)
+
+    lines = pq.read_table(result.path("documents.parquet")).to_pylist()
+    drawn = [line["doc_id"] for line in lines]
+    assert len(lines) == 26
+    assert [sum(line["epoch"] == epoch for line in lines) for epoch in range(3)] == [10, 10, 6]
+    assert {drawn.count(doc_id) for doc_id in drawn} == {2, 3}
+    assert result.manifest.identity.counts["by_source"]["a"]["epochs"] == "2.600000"
+
+
+def test_without_boundaries_they_are_read_from_the_index(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", TWO_SOURCES, 5)
+
+    with_them = pack(folder / "with", shards, recipe(tokenizer, num_seqs=9, strategy="best_fit"), tokenizer)
+    without = pack(
+        folder / "without", shards, recipe(tokenizer, num_seqs=9, strategy="best_fit", boundaries=False), tokenizer
+    )
+
+    one, other = open_packed(with_them.folder), open_packed(without.folder)
+    assert (with_them.folder / BOUNDARIES).exists() and not (without.folder / BOUNDARIES).exists()
+    assert [one.boundaries(row).tolist() for row in range(9)] == [other.boundaries(row).tolist() for row in range(9)]
+
+
+def test_the_shipped_tokenizer_packs_real_text_and_the_label_tells_of_it(folder: Path) -> None:
+    texts = ["Ein naïver Bär 🐻 sagt <|endoftext|>.", "", "日本語 " * 40, "a\u2028b"]
+    documents = [Made("a", f"doc-{number}", text) for number, text in enumerate(texts)]
+    rules = recipe(None, weights={"a": "1"}, num_seqs=4)
+
+    result = pack(folder, write_shards(folder / "c", documents, 2), rules, None)
+
+    packed, oracle = open_packed(result.folder), load_encoder(VOCABULARY_SHA256).oracle
+    check_tokens(packed, {one.doc_id: [*oracle.encode_ordinary(one.text), END_OF_TEXT] for one in documents})
+    assert (packed.meta.eod_id, packed.meta.pad_id, packed.meta.vocabulary_size) == (199_999, 199_999, 201_088)
+    assert packed.meta.created_at == "2026-01-01T12:00:00+00:00"
+    assert packed.meta.tokenizer_sha256 == VOCABULARY_SHA256
+    assert packed.meta.tokenizer_path.endswith("o200k_base.tiktoken")
+    assert "meta.json" in [file.path for file in result.manifest.storage]
+    assert "meta.json" not in [file.path for file in result.manifest.identity.files]
+
+
+class WrongTokenizer:
+    """gigatoken with the splits of cl100k, which part a contraction from its word."""
+
+    @staticmethod
+    def from_tiktoken(vocabulary: Path, pretokenizer: str, special_tokens: dict[str, int]) -> gigatoken.Tokenizer:
+        return TOKENIZER.from_tiktoken(vocabulary, pretokenizer="cl100k", special_tokens=special_tokens)
+
+
+TOKENIZER = gigatoken.Tokenizer
+
+
+def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
+    shards = write_shards(folder / "c", [Made("a", "page-5", "It's a page"), Made("a", "page-175", "It's a page")], 1)
+    rules = recipe(None, weights={"a": "1"}, seq_len=4, num_seqs=2)
+    right = pack(folder / "right", shards, rules, None, driver="tiktoken")
+
+    monkeypatch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
+    load_tokenizer.cache_clear()
+    redone = pack(folder / "redone", shards, rules, None)
+    load_tokenizer.cache_clear()
+
+    assert redone.manifest.digest == right.manifest.digest
+    assert redone.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
+
+
+def test_a_text_that_gives_the_end_of_a_document_is_rejected_and_counted(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    documents = [Made("a", "good", "w1 w2"), Made("a", "bad", "w1 <end> w2"), Made("a", "too", "w3 w4 w5 w6")]
+    rules = recipe(tokenizer, weights={"a": "1"}, num_seqs=1)
+
+    result = pack(folder, write_shards(folder / "c", documents, 9), rules, tokenizer)
+
+    counts = result.manifest.identity.counts
+    assert counts["ledger"] == {"in": 3, "out": 2, "dropped": {}, "rejected": {"special_tokens": 1}}
+    assert sorted(open_packed(result.folder)[0].tolist()) == sorted([*ids_of("w1 w2"), *ids_of("w3 w4 w5 w6")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"num_seqs": 40},
+            "num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
+            "ask for 26 rows at most, or give it a weight of 0.33125 at most, or raise its max_epochs",
+        ),
+        (
+            {"num_seqs": 40, "strategy": "best_fit"},
+            "num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
+            "ask for 27 rows at most, or give it a weight of 0.33125 at most, or raise its max_epochs",
+        ),
+        (
+            {"num_seqs": 1, "seq_len": 1000},
+            "num_seqs: 1 rows take 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
+            "make rows shorter: what there is doesn't fill one of 1,000; or raise its max_epochs",
+        ),
+        (
+            {"weights": {"a": "0.5", "bb": "0.5"}},
+            "weights: there is no source bb; did you mean b?",
+        ),
+        ({"weights": {"a": "1"}}, "weights: the source b has no weight; give it one, or leave the source out"),
+    ],
+)
+def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:
+    tokenizer = write_tokenizer(folder)
+    documents = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 34] * 2)]
+
+    with pytest.raises(UsageError) as error:
+        pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer, **changes), tokenizer)
+
+    assert str(error.value) == complaint
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, strategy: str) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", TWO_SOURCES, 5)
+    with pytest.raises(UsageError) as error:
+        pack(folder, shards, recipe(tokenizer, strategy=strategy, num_seqs=1000), tokenizer)
+    rows = int(error.value.fix.split()[2])
+
+    result = pack(folder, shards, recipe(tokenizer, strategy=strategy, num_seqs=rows), tokenizer)
+
+    assert len(open_packed(result.folder)) == rows
+    with pytest.raises(UsageError):
+        pack(folder / "more", shards, recipe(tokenizer, strategy=strategy, num_seqs=rows + 1), tokenizer)
+
+
+def test_a_source_without_a_document_is_named(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
+
+    with pytest.raises(UsageError, match="weights: the source b holds no document; leave it out"):
+        pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer), tokenizer)
+
+
+def test_a_line_that_is_no_document_is_named(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    [shard] = write_shards(folder / "c", documents_of("a", [5] * 3), 5)
+    shard.file.write_bytes(shard.file.read_bytes()[:-6])
+
+    with pytest.raises(InputError, match="the zstd stream is cut off"):
+        pack(folder, [shard], recipe(tokenizer, weights={"a": "1"}), tokenizer)
+
+
+def test_the_shards_of_corpora_are_theirs_under_the_names_that_they_are_given(take: Callable[..., Artifact]) -> None:
+    corpus = take({"a.parquet": pages({f"page-{number}": "text" for number in range(20)})}, 10, shard_text_bytes=1)
+
+    shards = corpus_shards({"pages": corpus})
+
+    assert [(one.source, one.path, one.rows) for one in shards] == [
+        ("pages", "shards/00000.jsonl.zst", 10),
+        ("pages", "shards/00001.jsonl.zst", 10),
+    ]
+    assert all(one.file.is_file() for one in shards)

@@ -1,0 +1,31 @@
+"""What a plan takes of memory: a few arrays of 4 bytes a draw, so that 10**8 documents fit in 2 GiB."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[3]
+DOCUMENTS = 4_000_000
+
+
+def peak_mib(folder: Path, strategy: str, documents: int) -> float:
+    """Of the process that plans documents of made lengths."""
+    folder.mkdir()
+    command = [sys.executable, PROJECT / "benchmarks" / "plan_flow.py", strategy, folder, str(documents)]
+    result = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True, check=True
+    )
+    _, peak = json.loads(result.stdout)
+    return float(peak)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
+def test_a_plan_takes_at_most_twenty_bytes_a_document_at_a_time(tmp_path: Path, strategy: str) -> None:
+    few, many = (peak_mib(tmp_path / str(count), strategy, count) for count in (DOCUMENTS // 40, DOCUMENTS))
+
+    assert (many - few) * 2**20 <= 20 * DOCUMENTS

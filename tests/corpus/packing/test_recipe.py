@@ -1,0 +1,69 @@
+"""Recipes of packed sets that make no sense, and what is said of them."""
+
+from typing import Any
+
+import pytest
+from pack_build import recipe
+
+from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.spine.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"weights": {"a": "0.5", "b": "0.55"}}, "the weights sum to 1.05, not to 1"),
+        ({"weights": {"a": "0.3333", "b": "0.3333", "c": "0.3333"}}, "the weights sum to 0.9999, not to 1"),
+        ({"weights": {"a": "1", "b": "0"}}, "the weight of b is '0': it is a decimal above 0"),
+        ({"weights": {"a": "1.5", "b": "-0.5"}}, "the weight of b is '-0.5': it is a decimal above 0"),
+        ({"weights": {"a": "half"}}, "the weight of a is 'half': it is a decimal above 0"),
+        ({"weights": {"a": ""}}, "the weight of a is '': it is a decimal above 0"),
+        ({"weights": {"a": "1."}}, "the weight of a is '1.': it is a decimal above 0"),
+        ({"weights": {}}, "the weights sum to 0, not to 1"),
+        ({"seq_len": 1}, "a row of one token has no next one to predict: take 2 at least"),
+        ({"seq_len": 2**20 + 1}, "it is 1,048,576 at most"),
+        ({"num_seqs": 0}, "Input should be greater than or equal to 1"),
+        ({"max_epochs": "0"}, "a cap of 0 epochs: it is above 0"),
+        ({"caps": {"b": "0.0"}}, "a cap of 0 epochs: it is above 0"),
+        ({"caps": {"c": "2"}}, "max_epochs names c, which has no weight"),
+        ({"strategy": "bestfit"}, "Input should be 'sequential' or 'best_fit'"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError) as error:
+        recipe(None, **change)
+
+    assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "complaint"),
+    [
+        ({"family": "gpt2"}, "`tokenizer.family` is 'gpt2'; there are o200k_harmony, hf_tokenizer, sentencepiece"),
+        ({"sha256": "0" * 64}, "the key `tokenizer.family` is missing; add it"),
+        (
+            {"family": "hf_tokenizer", "sha256": "0" * 64, "end_of_document": "</s>", "sha": 1},
+            "unknown key `tokenizer.hf_tokenizer.sha`; did you mean `sha256`?",
+        ),
+    ],
+)
+def test_a_wrong_section_on_the_tokenizer_is_one_line(tokenizer: dict[str, object], complaint: str) -> None:
+    content = recipe(None).content() | {"tokenizer": tokenizer}
+
+    with pytest.raises(UsageError) as error:
+        PackRecipe.of(content, "recipe.yaml")
+
+    assert str(error.value) == f"recipe.yaml: {complaint}"
+
+
+def test_weights_are_exact_however_many_digits_they_have() -> None:
+    third = "0." + "3" * 60
+    rest = "0." + "3" * 59 + "4"
+
+    assert recipe(None, weights={"a": third, "b": third, "c": rest}).sources == ["a", "b", "c"]
+
+
+def test_what_a_recipe_says_is_read_back() -> None:
+    one = recipe(None, caps={"a": "2.5"})
+
+    assert PackRecipe.from_content(one.content()) == one

@@ -1,0 +1,244 @@
+"""Tokenizers of all families: pinned files, ids of plain text, ends of documents, and what is refused."""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, TokenizerRecipe
+from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceRecipe
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+
+Load = Callable[..., Tokenizer]
+Content = dict[str, Any]
+
+
+def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
+    runs = tokenizer.encode(texts)
+    return [runs.ids[start:][:length].tolist() for start, length in zip(runs.starts, runs.lengths, strict=True)]
+
+
+def added(number: int, content: str, special: bool = True) -> Content:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": number, "content": content, "special": special, **flags}
+
+
+def hf_content(**changes: Any) -> Content:
+    """A tokenizer.json of three words, an unknown and an end."""
+    vocabulary = {"<unk>": 0, "one": 1, "two": 2, "three": 3, "<end>": 4}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [added(0, "<unk>"), added(4, "<end>")],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    } | changes
+
+
+def bpe(**changes: Any) -> Content:
+    vocabulary = {"a": 0, "b": 1, "ab": 2, "<end>": 3}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [["a", "b"]], "unk_token": None, "dropout": None}
+    return hf_content(model=model | changes, added_tokens=[added(3, "<end>")], pre_tokenizer=None)
+
+
+@pytest.fixture
+def load_hf(tmp_path: Path) -> Load:
+    """Loads a tokenizer.json of this content, or bytes."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+
+    def load(content: Content | bytes, end_of_document: str = "<end>", sha256: str | None = None) -> Tokenizer:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        path = tmp_path / "tokenizer.json"
+        path.write_bytes(data)
+        pinned = sha256 or hashlib.sha256(data).hexdigest()
+        recipe = HfTokenizerRecipe(family="hf_tokenizer", sha256=pinned, end_of_document=end_of_document)
+        return load_tokenizer(TokenizerFile(recipe, path))
+
+    return load
+
+
+def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf: Load) -> None:
+    tokenizer = load_hf(hf_content())
+
+    assert ids_of(tokenizer, "one two", "", "three nine") == [[1, 2], [], [3, 0]]
+    assert tokenizer.encode(["één", "two"]).text_bytes == 8
+    assert (tokenizer.end_of_document, tokenizer.padding, tokenizer.vocabulary_size) == (4, 4, 5)
+    assert not tokenizer.holds_special(tokenizer.encode(["one nine"]).ids)
+
+
+def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_text(load_hf: Load) -> None:
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    padding = {
+        "strategy": {"Fixed": 8},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "<unk>",
+    }
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<end>", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<end>": {"id": "<end>", "ids": [4], "tokens": ["<end>"]}},
+    }
+
+    tokenizer = load_hf(hf_content(truncation=truncation, padding=padding, post_processor=template))
+
+    assert ids_of(tokenizer, "one two three one", "two") == [[1, 2, 3, 1], [2]]
+    assert tokenizer.padding == 0
+
+
+def test_a_special_token_in_a_text_is_its_characters(load_hf: Load) -> None:
+    tokenizer = load_hf(bpe())
+
+    [ids] = ids_of(tokenizer, "ab<end>ba")
+
+    assert ids == [2, 1, 0]  # the characters of <end> are not in the vocabulary
+    assert not tokenizer.holds_special(tokenizer.encode(["ab<end>ba"]).ids)
+
+
+def test_where_a_text_gives_a_special_id_all_the_same_it_is_told(load_hf: Load) -> None:
+    tokenizer = load_hf(hf_content())
+
+    assert ids_of(tokenizer, "one <end>") == [[1, 4]]
+    assert tokenizer.holds_special(tokenizer.encode(["one <end>"]).ids)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"no JSON", "this is no tokenizer.json ("),
+        (b'{"a": 1}', "this is no tokenizer.json ("),
+        (b"\xff\xfe", "this is no tokenizer.json ("),
+        (hf_content(added_tokens=[added(9, "<end>")]), "'<end>' has the id 9 there, 4 once loaded; give a file"),
+        (
+            hf_content(added_tokens=[added(4, "<end>"), added(9, "<gap>")]),
+            "'<gap>' has the id 9 there, 5 once loaded; give a file whose ids have no gap",
+        ),
+        (
+            hf_content(model={"type": "WordLevel", "vocab": {"a": 2**31, "<end>": 4}, "unk_token": "a"}),
+            "its largest id is 2147483648; give a tokenizer with ids below 2,147,483,648: tokens are int32",
+        ),
+        (bpe(dropout=0.1), "it drops merges at random (model.dropout); give a file without dropout"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(load_hf: Load, content: Content | bytes, complaint: str) -> None:
+    if isinstance(content, dict) and content["added_tokens"][0]["id"] == 0:
+        content["added_tokens"] = content["added_tokens"][1:]
+
+    with pytest.raises(InputError) as error:
+        load_hf(content)
+
+    assert complaint in f"{error.value.what}; {error.value.fix}"
+    assert error.value.where.endswith("tokenizer.json")
+
+
+def test_an_end_that_is_no_special_token_is_refused_and_those_there_are_are_named(load_hf: Load) -> None:
+    with pytest.raises(UsageError) as error:
+        load_hf(hf_content(), end_of_document="</s>")
+
+    assert str(error.value) == (
+        "tokenizer.end_of_document: '</s>' is no special token of tokenizer.json; "
+        "name the one that ends a document; it has <unk>, <end>"
+    )
+
+
+def test_another_file_than_the_pinned_one_is_refused_with_both_hashes(load_hf: Load) -> None:
+    data = json.dumps(hf_content()).encode()
+
+    with pytest.raises(InputError) as error:
+        load_hf(data, sha256="0" * 64)
+
+    actual = hashlib.sha256(data).hexdigest()
+    assert error.value.what == f"sha256 is {actual}, pinned {'0' * 64}"
+    assert error.value.fix == "restore the file, or pin the hash of the one you mean"
+
+
+def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
+    shipped = load_tokenizer(TokenizerFile(TokenizerRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256)))
+
+    assert (shipped.end_of_document, shipped.padding, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
+    assert ids_of(shipped, "Hello world") == [[13225, 2375]]
+    recipe = SentencePieceRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
+    with pytest.raises(UsageError, match="tokenizer: the tokenizer file of sentencepiece is not given; give its path"):
+        load_tokenizer(TokenizerFile(recipe))
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    recipe = SentencePieceRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
+
+    with pytest.raises(InputError, match=r"the tokenizer file can't be read \(No such file"):
+        load_tokenizer(TokenizerFile(recipe, tmp_path / "none.model"))
+
+
+@pytest.fixture
+def load_model(tmp_path: Path) -> Load:
+    """Trains a SentencePiece model on a few words, and loads it."""
+    sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+
+    def load(end_of_document: str = "</s>", data: bytes | None = None, **options: Any) -> Tokenizer:
+        if data is None:
+            model = io.BytesIO()
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(["hello world and all the others in it"] * 20),
+                model_writer=model,
+                vocab_size=40,
+                hard_vocab_limit=False,
+                num_threads=1,
+                minloglevel=2,
+                **options,
+            )
+            data = model.getvalue()
+        path = tmp_path / "unigram.model"
+        path.write_bytes(data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        recipe = SentencePieceRecipe(family="sentencepiece", sha256=sha256, end_of_document=end_of_document)
+        return load_tokenizer(TokenizerFile(recipe, path))
+
+    return load
+
+
+def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol(load_model: Load) -> None:
+    tokenizer = load_model()
+
+    runs = tokenizer.encode(["hello world", "", "the </s> end"])
+
+    assert runs.lengths[1] == 0 and runs.lengths[0] > 1
+    assert (tokenizer.end_of_document, tokenizer.padding) == (2, 2)
+    assert 2 not in runs.ids and not tokenizer.holds_special(runs.ids)
+    assert runs.ids.max() < tokenizer.vocabulary_size
+
+
+def test_the_padding_of_a_model_is_its_own_where_it_has_one(load_model: Load) -> None:
+    assert load_model(pad_id=3).padding == 3
+
+
+def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: Load) -> None:
+    tokenizer = load_model("<sep>", user_defined_symbols=["<sep>"])
+
+    assert tokenizer.holds_special(tokenizer.encode(["hello <sep> world"]).ids)
+    assert not tokenizer.holds_special(tokenizer.encode(["hello world"]).ids)
+
+
+@pytest.mark.parametrize("data", [b"", b"no model at all", b"\x0a\x03abc"])
+def test_a_file_that_is_no_model_is_refused(load_model: Load, data: bytes) -> None:
+    with pytest.raises(InputError, match="this is no SentencePiece model; give the path"):
+        load_model(data=data)
+
+
+@pytest.mark.parametrize("end", ["<|endoftext|>", "<unk>"])
+def test_an_end_that_a_model_lacks_is_refused(load_model: Load, end: str) -> None:
+    with pytest.raises(UsageError, match=r"is no piece of unigram\.model; name the piece"):
+        load_model(end)

@@ -1,0 +1,153 @@
+"""The commands of docs/packing.md, typed one after the other; and one clear line for wrong ones."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from stage_a_build import build, local_source, recipe_of
+
+from pipeline_assets.corpus.formats.memmap import open_packed
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+PAGE = Path(__file__).parents[1] / "docs" / "packing.md"
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+MANIFEST: dict[str, Any] = {
+    "seq_len": 32,
+    "num_seqs": 10,
+    "strategy": "sequential",
+    "seed": 1,
+    "weights": {"notes": "0.75", "pages": "0.25"},
+    "max_epochs": {"every_source": "1"},
+    "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+    "boundaries": False,
+}
+
+
+def text(number: int) -> str:
+    return " ".join(f"w{number * 100 + word}" for word in range(20 + number))
+
+
+@pytest.fixture(scope="module")
+def work(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a manifest, and two sources below `out`, filtered and deduplicated."""
+    folder = tmp_path_factory.mktemp("work")
+    notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
+    pages = [{"text": text(number), "key": f"page-{number}"} for number in range(8, 16)]
+    sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", pages)]
+    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
+    arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
+    result = corpusmill("stage-a", "dedup", *arguments, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
+    assert result.returncode == 0, result.stderr
+    (folder / "pack.yaml").write_text(yaml.safe_dump(MANIFEST))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def typed(corpusmill: Corpusmill, work: Path) -> list[Typed]:
+    """What every command of the page answered."""
+    [block] = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    answers = []
+    for command in map(shlex.split, block.splitlines()):
+        answers.append(corpusmill(*command[1:], cwd=work, env={"CORPUSMILL_WORKERS": "0"}))
+        assert answers[-1].returncode == 0, f"{shlex.join(command)}\n{answers[-1].stderr}"
+    return answers
+
+
+@pytest.fixture
+def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Exit status and the one line of a `stage-a pack` by a manifest with some keys changed."""
+
+    def answer(*options: str, **changes: Any) -> tuple[int, str]:
+        (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | changes))
+        given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
+        out = ("--out-dir", "out/stage_a/packed/wrong")
+        result = corpusmill("stage-a", "pack", *given, *out, *options, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+        assert "Traceback" not in result.stderr, result.stderr
+        [line] = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
+        return result.returncode, line.removeprefix("corpusmill: ")
+
+    return answer
+
+
+def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) -> None:
+    rows, notes, pages = typed[0].stdout.splitlines()[2:]
+
+    assert re.fullmatch(r"  10 rows: 320 tokens of \d+ documents, 0 padding \(0.00%\)", rows)
+    assert re.match(r"  notes  asked 75.00%, reached 7\d.\d\d%: \d+ tokens, 0.\d\d epochs", notes)
+    assert re.match(r"  pages  asked 25.00%, reached 2\d.\d\d%: \d+ tokens, 0.\d\d epochs", pages)
+    assert "not deduplicated" not in typed[0].stderr
+    assert "not deduplicated: a text may be in it more often than its epochs say" in typed[1].stderr
+
+
+def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> None:
+    packed, encoder = open_packed(work / "out" / "stage_a" / "packed" / "all"), load_encoder(VOCABULARY_SHA256)
+    texts = {f"note-{number}": text(number) for number in range(10)}
+    texts |= {f"page-{number}": text(number) for number in range(8, 16)}
+
+    for row in range(len(packed)):
+        parts = []
+        for segment in packed.segments(row):
+            ids = [*encoder.encode([texts[segment.doc_id]]).ids.tolist(), encoder.end_of_document]
+            parts.append(ids[segment.start : segment.start + segment.length])
+        assert np.concatenate(parts).tolist() == packed[row].tolist()
+    assert json.loads((packed.folder / "meta.json").read_text())["n_seqs"] == 10
+
+
+def test_the_section_of_a_recipe_is_a_manifest_too(
+    typed: list[Typed], corpusmill: Corpusmill, work: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"name": "recipe", "pack": MANIFEST}))
+    arguments = ("--input", "out/stage_a/deduplicated/all", "--out-dir", "out/stage_a/packed/again")
+
+    again = corpusmill("stage-a", "pack", "--manifest", str(tmp_path / "recipe.yaml"), *arguments, cwd=work)
+
+    assert again.stdout.splitlines()[1:] == typed[0].stdout.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1"),
+        ({"weights": {"notes": "1.5", "pages": "-0.5"}}, "the weight of pages is '-0.5'"),
+        ({"weights": {"notes": "1", "pages": "0"}}, "the weight of pages is '0'"),
+        ({"weights": {"notes": "1"}}, "the source pages has no weight"),
+        ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "there is no source pagse; did you mean pages?"),
+        ({"seq_len": 1}, "a row of one token has no next one to predict"),
+        ({"seq_len": 4096, "num_seqs": 1}, "num_seqs: 1 row"),
+        ({"num_seqs": 1000}, "and its cap is 1; ask for "),
+        ({"strategy": "bestfit"}, "`strategy` is 'bestfit'"),
+        ({"seqlen": 8}, "unknown key `seqlen`; did you mean `seq_len`?"),
+        ({"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}}, "is not given"),
+    ],
+)
+def test_a_wrong_manifest_exits_with_2_and_one_line(
+    wrong: Callable[..., tuple[int, str]], changes: dict[str, Any], what: str
+) -> None:
+    status, line = wrong(**changes)
+
+    assert (status, what in line) == (2, True), line
+
+
+def test_a_tokenizer_file_that_is_none_is_named(wrong: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    tokenizer = {"family": "hf_tokenizer", "sha256": "0" * 64, "end_of_document": "</s>"}
+
+    status, line = wrong(tokenizer=tokenizer, tokenizer_path="tokenizer.json")
+
+    assert status == 1
+    assert "tokenizer.json: sha256 is 44136fa3" in line and f"pinned {'0' * 64}" in line
+
+
+def test_a_folder_that_is_no_corpus_is_refused(wrong: Callable[..., tuple[int, str]], typed: object) -> None:
+    status, line = wrong("--input", "out/stage_a/filtered/notes")
+
+    assert status == 2
+    assert "this is a stage_a/deduplicated, and it is not the only corpus given" in line
