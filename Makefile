@@ -19,7 +19,7 @@ test-slow: $(BIN)/.dev
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
-	for name in encode build snapshot readers filters dedup stackexchange verify growth faults crashes; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in encode build snapshot readers filters dedup decontamination packing stackexchange verify growth faults crashes; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

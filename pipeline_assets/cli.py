@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from pipeline_assets.commands import build, dedup, diff, plan, rebuild, stage_a, status, supply, trace, verify
+from pipeline_assets.commands.wrong_use import refused
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 app = typer.Typer(
@@ -47,7 +49,12 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
-        app()
+        sys.exit(app(prog_name="corpusmill", standalone_mode=False))
+    except TyperException as error:
+        if "\n" not in error.format_message():
+            _fail(refused(error))
+        typer.echo(error.format_message(), err=True)  # the help of a group, of which no command was typed
+        sys.exit(error.exit_code)
     except InputError as error:
         _fail(error)
     except OSError as error:

@@ -18,7 +18,6 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
-from pipeline_assets.partitions import STAGE_A_SOURCES
 from resources.corpus_store import RECIPE_TAG
 from resources.materialization import APPLIES
 
@@ -105,9 +104,14 @@ def _instance(root: Path) -> dg.DagsterInstance:
 
 def _add_partitions(recipe: Recipe, instance: dg.DagsterInstance) -> None:
     """Partitions that are made as recipes name them."""
-    if recipe.system == "stage_a":
-        names = {target.partition for target in recipe.targets() if target.partition is not None}
-        instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), sorted(names))
+    graph = defs.resolve_asset_graph()
+    names: dict[str, set[str]] = {}
+    for target in recipe.targets():
+        partitions = graph.get(dg.AssetKey(target.kind.split("/"))).partitions_def
+        if target.partition is not None and isinstance(partitions, dg.DynamicPartitionsDefinition):
+            names.setdefault(str(partitions.name), set()).add(target.partition)
+    for partitions_name, keys in names.items():
+        instance.add_dynamic_partitions(partitions_name, sorted(keys))
 
 
 def _report_dead_runs(instance: dg.DagsterInstance) -> None:

@@ -1,4 +1,4 @@
-"""Stage A: sources of five kinds → Documents of one schema → filtered → deduplicated, and a report on all of them."""
+"""Stage A: sources of five kinds → Documents of one schema → filtered → deduplicated → decontaminated, and a report."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,14 @@ from pipeline_assets.corpus.dedup import removal_caps
 from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
 from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
 from pipeline_assets.corpus.normalize.page_audit import pages_add_up
-from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
+from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
 from pipeline_assets.corpus.recipes.stage_a_sources import Source
 from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.partitions import STAGE_A_SOURCES
+from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
 from resources.corpus_store import CorpusStore
 from resources.hub import Hub
 
@@ -113,14 +114,93 @@ def removals_within_caps(store: CorpusStore) -> dg.AssetCheckResult:
 @dg.asset(
     key_prefix="stage_a",
     group_name="stage_a",
-    deps=[filtered, deduplicated],
+    kinds={"parquet"},
+    deps=[deduplicated],
+    output_required=False,
+    code_version=str(stage_a_kinds.SIGNATURES.stage.version),
+)
+def signatures(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
+    """What later corpora are compared by to the documents that stay: hashes, bands and sets of shingles, no text."""
+    target = store.recipe(StageARecipe).signatures()
+    if target is None:
+        context.log.info("the recipe doesn't ask for signatures (outputs.signatures)")
+    elif not _is_waiting(context, target, store):
+        yield store.build(context, target)
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    kinds={"file"},
+    partitions_def=STAGE_A_EVALUATION_SETS,
+    code_version=str(stage_a_kinds.EVALUATION.stage.version),
+)
+def evaluation(context: dg.AssetExecutionContext, store: CorpusStore) -> dg.MaterializeResult:
+    """The files of an evaluation set, each by its hash; nothing is copied."""
+    recipe = store.recipe(StageARecipe)
+    targets = {target.partition: target for target in recipe.evaluation()}
+    if context.partition_key not in targets:
+        names = ", ".join(map(str, targets)) or "none"
+        what = f"{context.partition_key} is no evaluation set of recipe {recipe.name}; it has {names}"
+        raise dg.Failure(description=what, allow_retries=False)
+    return store.build(context, targets[context.partition_key], preview_inputs)
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    kinds={"jsonl"},
+    deps=[filtered, deduplicated, evaluation],
+    output_required=False,
+    code_version=str(stage_a_kinds.DECONTAMINATED.stage.version),
+)
+def decontaminated(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
+    """Documents of all sources without items of the evaluation sets; of each that had some, which, and where.
+
+    Waits until every source of the recipe is filtered, all are deduplicated if it asks for that, and every evaluation
+    set is there.
+    """
+    target = store.recipe(StageARecipe).decontaminated()
+    if target is None:
+        context.log.info("the recipe has no section `decontamination`")
+    elif not _is_waiting(context, target, store):
+        yield store.build(context, target, preview_documents)
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    kinds={"numpy"},
+    deps=[filtered, deduplicated, decontaminated],
+    output_required=False,
+    code_version=str(PACKED.stage.version),
+)
+def packed(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
+    """Rows of tokens of one length, drawn of all sources by weight, and what tells where each token is from.
+
+    Waits until all that it is drawn from is there.
+    """
+    recipe = store.recipe(StageARecipe)
+    target = recipe.packed()
+    if target is None:
+        context.log.info("the recipe has no section `pack`")
+    elif not _is_waiting(context, target, store):
+        if recipe.dedup is None:
+            context.log.warning("its sources are not deduplicated: a text may be in it more often than its epochs say")
+        yield store.build(context, target, preview_packed)
+
+
+@dg.asset(
+    key_prefix="stage_a",
+    group_name="stage_a",
+    deps=[filtered, deduplicated, decontaminated],
     output_required=False,
     code_version=str(stage_a_kinds.REPORT.stage.version),
 )
 def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
     """What all sources hold by source, domain and licence, what became of their rows, and whom to name.
 
-    Waits until every source of the recipe is filtered, and all are deduplicated if it asks for that.
+    Waits until every source of the recipe is filtered, and all are deduplicated and decontaminated if it asks for that.
     """
     target = store.recipe(StageARecipe).report()
     if not _is_waiting(context, target, store):
@@ -154,14 +234,17 @@ def _targets(store: CorpusStore) -> list[Target]:
     return list(store.recipe(StageARecipe).all_targets())
 
 
-ASSETS = [raw, normalized, filtered, deduplicated, report]
+ASSETS = [raw, normalized, filtered, deduplicated, signatures, evaluation, decontaminated, packed, report]
 
 CHECKS = [
     *(
         check_of(asset, files_match_manifest, _targets, blocking=True)
-        for asset in (normalized, filtered, deduplicated, report)
+        for asset in (normalized, filtered, deduplicated, signatures, decontaminated, packed, report)
     ),
-    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (normalized, filtered, deduplicated)),
+    *(
+        check_of(asset, ledger_adds_up, _targets, blocking=True)
+        for asset in (normalized, filtered, deduplicated, decontaminated, packed)
+    ),
     removals_within_caps,
     check_of(normalized, pages_add_up, _targets, blocking=True),
     check_of(normalized, named_columns_have_values, _targets, severity=dg.AssetCheckSeverity.WARN),

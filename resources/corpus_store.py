@@ -21,11 +21,13 @@ from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.settings import (
+    FAISS_GPU,
     LOG_EVERY,
     MEMORY_MIB,
     START_METHOD,
     WORKERS,
     ZSTD_LEVEL,
+    parse_gpu,
     parse_start_method,
 )
 from pipeline_assets.corpus.spine.target import Target
@@ -108,7 +110,8 @@ class CorpusStore(dg.ConfigurableResource):
             UsageError: a setting that is none.
         """
         memory_bytes = MEMORY_MIB.parse(environment_setting(MEMORY_MIB.variable)) << 20
-        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_bytes)
+        faiss_gpu = parse_gpu(environment_setting(FAISS_GPU.variable))
+        return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_bytes, faiss_gpu)
 
     def build(
         self,

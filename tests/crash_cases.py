@@ -183,6 +183,8 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 
 _TO_FILTERED = stage_a("raw", "normalized", "filtered")
 _TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
+_TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation")
+_TO_DECONTAMINATED = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation", "decontaminated")
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -214,10 +216,15 @@ CASES = [
     Case("stage A: filtered", stage_a("raw", "normalized"), stage_a("filtered"), FORKED, stride=4),
     Case("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), stride=4),
     Case("stage A: deduplicated", _TO_FILTERED, stage_a("deduplicated"), FORKED, stride=16),
-    Case("stage A: report", _TO_DEDUPLICATED, stage_a("report")),
-    Case(
-        "stage A: all", _nothing, stage_a("raw", "normalized", "filtered", "deduplicated", "report"), FORKED, stride=16
-    ),
+    Case("stage A: signatures", _TO_DEDUPLICATED, stage_a("signatures"), stride=4),
+    Case("stage A: signatures", _TO_DEDUPLICATED, stage_a("signatures"), FORKED, stride=16),
+    Case("stage A: evaluation", _nothing, stage_a("evaluation")),
+    Case("stage A: decontaminated", _TO_EVALUATION, stage_a("decontaminated")),
+    Case("stage A: decontaminated", _TO_EVALUATION, stage_a("decontaminated"), FORKED, stride=4),
+    Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), stride=4),
+    Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), FORKED, stride=16),
+    Case("stage A: report", _TO_DECONTAMINATED, stage_a("report")),
+    Case("stage A: all", _nothing, _all(_TO_DECONTAMINATED, stage_a("report")), FORKED, stride=16),
 ]
 
 

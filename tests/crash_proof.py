@@ -206,18 +206,26 @@ def _is_aside(path: Path) -> bool:
 
 
 def contents(root: Path) -> dict[str, str]:
-    """Every file and folder but locks, and what it holds: of a manifest its digest and the stored files."""
+    """Every file and folder but locks, and what it holds: of a manifest its digest and stored files; of a label, which
+    has a time in it, that it is one.
+    """
     paths = [path for path in sorted(root.rglob("*")) if path.suffix != ".lock"]
-    return {path.relative_to(root).as_posix(): _content(path) for path in paths}
+    manifests = {path: Manifest.from_bytes(path.read_bytes(), path) for path in paths if path.name == FILE_NAME}
+    labels = {path.parent / name for path, manifest in manifests.items() for name in _labels(manifest)}
+    return {path.relative_to(root).as_posix(): _content(path, manifests.get(path), path in labels) for path in paths}
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, manifest: Manifest | None, is_label: bool) -> str:
     if path.is_dir():
         return "a folder"
-    if path.name == FILE_NAME:
-        manifest = Manifest.from_bytes(path.read_bytes(), path)
-        return json.dumps([manifest.digest, *(vars(file) for file in manifest.storage)])
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    if manifest is not None:
+        labels = _labels(manifest)
+        return json.dumps([manifest.digest, *(vars(file) for file in manifest.storage if file.path not in labels)])
+    return "a label" if is_label else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _labels(manifest: Manifest) -> set[str]:
+    return {file.path for file in manifest.storage} - {file.path for file in manifest.identity.files}
 
 
 def lost(found: dict[str, str], expected: dict[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stage_a_build import local_source, recipe_of
-from stage_a_sources import with_dedup, write_site
+from stage_a_sources import with_decontamination, with_dedup, with_pack, write_quiz, write_site
 
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
@@ -19,7 +19,10 @@ SITE = "garden.stackexchange.com"
 
 
 def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
-    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id."""
+    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id; a quiz has
+    a leaf.
+    """
+    write_quiz(folder / "quiz", ["Leaf 0 of the tree, and the wind that takes it.", "A question that nobody answers."])
     write_site(folder, SITE, questions=6)
     texts = [f"Note {number} has an address a{number}@b.org in it. " * 3 for number in range(10)]
     rows = [{"text": text, "key": f"note-{number % 9}"} for number, text in enumerate(texts)]
@@ -56,11 +59,17 @@ def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
     }
     content: dict[str, Any] = {}
     with_dedup(content)
-    return recipe_of(leaves, site, notes, shard_text_bytes=1000, **content)
+    with_decontamination(content, str(folder / "quiz"))
+    recipe = recipe_of(leaves, site, notes, shard_text_bytes=1000, **content).content()
+    with_pack(recipe)
+    recipe["pack"] |= {"seq_len": 16, "num_seqs": 6}
+    return StageARecipe.model_validate(recipe)
 
 
 def stage_a(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
-    """Builds these steps: `raw`, `normalized`, `filtered` of every source, `deduplicated` and `report`."""
+    """Builds these steps: `raw`, `normalized`, `filtered` of every source, `deduplicated`, `signatures`, `evaluation`,
+    `decontaminated`, `packed` and `report`.
+    """
 
     def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
         for target in sources.stage_a.targets():

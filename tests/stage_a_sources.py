@@ -1,7 +1,8 @@
 """A stage A recipe over one made source of each kind: hub, Wikipedia, two Stack Exchange sites, local files."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,23 @@ def write_notes(folder: Path) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def write_quiz(folder: Path, items: Sequence[str]) -> None:
+    """An evaluation set of one file, ids q-0, q-1, …"""
+    rows = [{"id": f"q-{number}", "question": item} for number, item in enumerate(items)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 def write_sources(root: Path) -> None:
-    """Every source of files below a data root, where `recipe_content` says they are."""
+    """Every source of files and the evaluation set below a data root, where `recipe_content` and `with_decontamination`
+    say they are.
+    """
     write_wikipedia(root / "sources" / "wikipedia")
     for site in SITES:
         write_site(root / "sources" / "sites", site)
     write_notes(root / "sources" / "notes")
+    ends = [" ".join(text.split()[-13:]) for text in (sentence(0), sentence(501, 30))]  # of a page and of a note
+    write_quiz(root / "sources" / "quiz", [*ends, "Too short."])
 
 
 def recipe_content(commit: str) -> dict[str, Any]:
@@ -171,6 +183,48 @@ def with_dedup(content: dict[str, Any]) -> None:
     near = {"threshold": "0.7", "max_compared": 10, "minhash": minhash}
     content["dedup"] = {"mode": "both", "scope": "global", "selection": "first", "near": near}
     content["max_removed"] = {"every_source": "1"}
+    content["outputs"] = {"normalized_dir": "stage_a/mixed/normalized", "signatures": True}
+
+
+def with_decontamination(content: dict[str, Any], path: str = "sources/quiz") -> None:
+    """Has the recipe cut what its sources hold of the quiz."""
+    columns = {"text": ["question"], "item": "row", "id": "id"}
+    content["decontamination"] = {
+        "ngram_words": 13,
+        "min_item_words": 5,
+        "min_item_overlap": "0.5",
+        "max_items_per_ngram": 10,
+        "action": "cut",
+        "cut": {"margin_words": 0, "min_kept_words": 10},
+        "evaluation": [
+            {"name": "quiz", "path": path, "files": ["*.jsonl"], "columns": columns, "text_unit": None},
+        ],
+    }
+
+
+def with_pack(content: dict[str, Any]) -> None:
+    """Has the recipe pack its sources, each of one weight, the last of what is left."""
+    names = [source["source"] for source in content["sources"]]
+    each = round(Decimal(1) / len(names), 2)
+    shares = {name: str(each) for name in names[1:]} | {names[0]: str(1 - each * (len(names) - 1))}
+    content["pack"] = {
+        "seq_len": 64,
+        "num_seqs": 12,
+        "strategy": "best_fit",
+        "seed": 1,
+        "weights": shares,
+        "max_epochs": {"every_source": "4"},
+        "tokenizer": content["tokenizer"],
+        "boundaries": True,
+    }
+
+
+def with_all_steps(content: dict[str, Any]) -> None:
+    """Has the recipe deduplicate its sources, decontaminate what is left of them, and pack that."""
+    with_dedup(content)
+    content["dedup"]["scope"] = "per-source"  # of the second site nothing would be left to pack: it repeats the first
+    with_decontamination(content)
+    with_pack(content)
 
 
 def write_recipe(

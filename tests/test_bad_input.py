@@ -82,13 +82,26 @@ class TestBadInput:
 
         result = corpusmill("run", path, "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
 
-        assert result.returncode == 1
+        assert result.returncode == 2
         assert only_line(result) == (
             f"nobody/nothing on {hub.endpoint}: there is no such dataset, or it is private (HTTP 401); "
             "check its name; if it is private, set HF_TOKEN to a token that may read it"
         )
-        assert result.stderr.splitlines()[-1] == f"to go on: corpusmill run {path} --data {tmp_path / 'data'}"
-        assert result.stderr.splitlines()[-2] == f"corpusmill: {only_line(result)}"
+        assert "to go on" not in result.stderr
+
+    def test_an_unknown_commit(
+        self, corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path
+    ) -> None:
+        path = recipe_in({"snapshot.revision": "0" * 40})
+
+        result = corpusmill("run", path, "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
+
+        assert result.returncode == 2
+        assert only_line(result) == (
+            f"{demo.DATASET} on {hub.endpoint}: it has no revision {'0' * 40}; "
+            f"run `corpusmill pin {demo.DATASET}` for its head"
+        )
+        assert "to go on" not in result.stderr
 
     def test_a_gated_dataset(
         self, corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path
@@ -105,6 +118,7 @@ class TestBadInput:
             f"{demo.DATASET} on {gated.endpoint}: the dataset is gated; "
             "accept its terms on its page, then set HF_TOKEN to your token"
         )
+        assert result.stderr.splitlines()[-1].startswith("to go on: corpusmill run ")
 
     def test_no_network(self, corpusmill: Corpusmill, tmp_path: Path) -> None:
         closed = "http://127.0.0.1:9"

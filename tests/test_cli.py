@@ -36,19 +36,6 @@ def test_the_version_is_that_of_the_package(corpusmill: Corpusmill) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{version('corpusmill')}\n", "")
 
 
-def test_an_unknown_command_or_option_is_wrong_use(corpusmill: Corpusmill) -> None:
-    for words in (
-        ["destroy"],
-        ["verify"],
-        ["run", "healing_text_v1", "--wrokers", "2"],
-        ["run", "x", "--workers", "-1"],
-    ):
-        result = corpusmill(*words)
-
-        assert result.returncode == 2
-        assert "Traceback" not in result.stderr
-
-
 def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()}
 

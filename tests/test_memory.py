@@ -13,7 +13,10 @@ from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+from corpus import write_shards
+from dedup import write_editions
 from growth import link_files, write_files
+from measure import measure
 
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
@@ -66,3 +69,21 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
     for outcomes_of_scale in planned.values():
         assert len(outcomes_of_scale) >= 3  # the snapshot and both splits
         assert all(plan.low <= real <= plan.high for plan, real in outcomes_of_scale), planned
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flow", "limit_mib"), [("corpusmill", 450), ("corpusmill, 2 workers", 700)])
+def test_deduplication_keeps_its_limit_and_spills_what_is_beyond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flow: str, limit_mib: int
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", str(limit_mib))
+    source, peaks = tmp_path / "source", {}
+    source.mkdir()
+    paths, _, _ = write_shards(source, 200)
+
+    for editions in (4, 16):  # of a sixteenth: about 50 MB, and four times that
+        write_editions(paths, tmp_path / f"{editions}", editions)
+        script = PROJECT / "benchmarks" / "dedup_flows.py"
+        peaks[editions] = measure(script, [flow, str(tmp_path / f"{editions}")], 1).peak_mb
+
+    assert max(peaks.values()) <= limit_mib, peaks

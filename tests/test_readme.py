@@ -76,6 +76,17 @@ def test_the_make_targets_of_the_readme_exist() -> None:
     assert targets == {"demo", "ui", "test"}
 
 
+def test_what_the_readme_gives_to_make_arrives() -> None:
+    spoken = re.findall(r"`make ([a-z]+) ([A-Z][^`]+)`", (PROJECT / "README.md").read_text(encoding="utf-8"))
+
+    assert {target for target, _ in spoken} == {"demo", "ui"}
+    for target, given in spoken:
+        planned = subprocess.run(
+            ["make", "-n", target, *given.split()], cwd=PROJECT, check=True, capture_output=True, text=True
+        ).stdout
+        assert [word for word in given.split() if word.partition("=")[2] not in planned] == []
+
+
 def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
     pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
     code = next(block for block in blocks(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)

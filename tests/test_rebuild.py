@@ -152,8 +152,9 @@ class TestNotIdentical:
 
         replaced = root / "rebuilds" / f"healing_text_v1-valid-{digest_of(root / V1 / 'valid')[7:19]}.replaced"
         assert result.returncode == 0, result.stderr
+        assert result.stdout.splitlines()[0] == f"mended      {root / V1 / 'valid'}"
         assert [line.strip() for line in result.stdout.splitlines()][-2:] == [
-            "the rebuilt copy is what the manifest says: it took its place",
+            "it was damaged; the rebuilt copy, which is what the manifest says, took its place",
             f"what was damaged is kept in {replaced}",
         ]
         assert (replaced / "documents.parquet").read_bytes() == bytes(data)
@@ -238,11 +239,13 @@ class TestWrongUse:
         self, corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
     ) -> None:
         unsealed = corpusmill("rebuild", demo_root / "megatron")
-        homeless = corpusmill("rebuild", tmp_path)
+        homeless = corpusmill("rebuild", shutil.copytree(demo_root / V1 / "valid", tmp_path / "valid"))
 
         assert (unsealed.returncode, homeless.returncode) == (2, 2)
         assert last_line(unsealed).startswith(f"{demo_root / 'megatron'}: ")
-        assert last_line(homeless) == f"{tmp_path}: it lies in no data root; say with --data where that is"
+        assert (
+            last_line(homeless) == f"{tmp_path}/valid: it lies in no data root; say with --data where its upstream lies"
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

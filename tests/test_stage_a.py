@@ -11,7 +11,7 @@ import dagster as dg
 import msgspec
 import pytest
 from stage_a_build import build, digests, ledger
-from stage_a_sources import SITES, with_dedup, write_hub, write_recipe, write_sources
+from stage_a_sources import SITES, with_all_steps, write_hub, write_recipe, write_sources
 
 from pipeline_assets import stage_a
 from pipeline_assets.corpus.document import Document
@@ -22,7 +22,7 @@ from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.partitions import STAGE_A_SOURCES
+from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
 from pipeline_assets.schedules import stage_a_sources
 from resources.corpus_store import CorpusStore
 from resources.hub import Hub
@@ -40,7 +40,7 @@ def sources_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sources(root)
     write_hub(root / "hub")
     with LoopbackHub(root / "hub") as hub:
-        write_recipe(root, hub.commits()["maker/pages"], with_dedup)
+        write_recipe(root, hub.commits()["maker/pages"], with_all_steps)
         build(recipe_in(root), root, HubFiles(root / "hub_cache", endpoint=hub.endpoint))
     return root
 
@@ -152,6 +152,7 @@ def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, A
 def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
     instance = dg.DagsterInstance.ephemeral()
     instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), list(SOURCES))
+    instance.add_dynamic_partitions(str(STAGE_A_EVALUATION_SETS.name), ["quiz"])
     store = CorpusStore(data_root=str(root), stage_a_recipe=str(root / "recipes" / "mixed.yaml"), workers=0)
 
     def materialize(partition: str | None, *assets: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
@@ -164,21 +165,23 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
             resources={"store": store, "hub": Hub(endpoint=NOWHERE)},
         )
 
-    too_early = materialize(None, stage_a.deduplicated, stage_a.report)
+    of_all = (stage_a.deduplicated, stage_a.signatures, stage_a.decontaminated, stage_a.packed, stage_a.report)
+    too_early = materialize(None, *of_all)
+    quiz = materialize("quiz", stage_a.evaluation)
     by_source = [materialize(source, stage_a.raw, stage_a.normalized, stage_a.filtered) for source in SOURCES]
-    in_time = materialize(None, stage_a.deduplicated, stage_a.report)
+    in_time = materialize(None, *of_all)
 
     versions = {
         "/".join([*event.asset_key.path, *([event.partition] if event.partition else [])]): event.tags[
             "dagster/data_version"
         ]
-        for result in (*by_source, in_time)
+        for result in (quiz, *by_source, in_time)
         for event in (step.materialization for step in result.get_asset_materialization_events())
     }
     assert too_early.get_asset_materialization_events() == []
     assert versions == digests(built)
     checks = [check for result in (*by_source, in_time) for check in result.get_asset_check_evaluations()]
-    assert len(checks) == 5 * 6 + 3 + 1
+    assert len(checks) == 5 * 6 + 3 + 2 + 2 + 1 + 1
     assert [check.description for check in checks if not check.passed] == []
 
 
@@ -223,22 +226,25 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     rebuilt = corpusmill("rebuild", report, *options, "--workers", 0, env={"HF_ENDPOINT": NOWHERE})
 
     assert verified.returncode == 0, verified.stderr
-    assert verified.stdout.count("\nintact  stage_a/") == 16
+    assert verified.stdout.count("\nintact  stage_a/") == 18
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert rebuilt.stdout.count("identical   ") == 17
+    assert rebuilt.stdout.count("identical   ") == 19
 
 
-def test_the_sensor_adds_a_partition_for_each_source_of_the_recipe_once(sources_root: Path) -> None:
+def test_the_sensor_adds_a_partition_for_each_source_and_evaluation_set_of_the_recipe_once(sources_root: Path) -> None:
     instance = dg.DagsterInstance.ephemeral()
     instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["notes", "of_another_recipe"])
     store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
 
     first = stage_a_sources(dg.build_sensor_context(instance=instance), store=store)
-    [request] = first.dynamic_partitions_requests
-    instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+    for request in first.dynamic_partitions_requests:
+        instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
     second = stage_a_sources(dg.build_sensor_context(instance=instance), store=store)
 
-    assert request.partition_keys == ["pages", "wikipedia_en", *SITES]
+    assert [request.partition_keys for request in first.dynamic_partitions_requests] == [
+        ["pages", "wikipedia_en", *SITES],
+        ["quiz"],
+    ]
     assert second.skip_message == "every source has its partition"
 
 
@@ -248,6 +254,17 @@ def test_the_sensor_says_what_is_wrong_with_a_recipe(tmp_path: Path) -> None:
     skipped = stage_a_sources(dg.build_sensor_context(instance=dg.DagsterInstance.ephemeral()), store=store)
 
     assert "there is no such recipe" in skipped.skip_message
+
+
+def test_an_evaluation_set_that_the_recipe_has_not_names_those_that_it_has(sources_root: Path) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(STAGE_A_EVALUATION_SETS.name), ["exam"])
+    store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
+
+    with pytest.raises(dg.Failure) as failure:
+        dg.materialize([stage_a.evaluation], partition_key="exam", instance=instance, resources={"store": store})
+
+    assert failure.value.description == "exam is no evaluation set of recipe mixed; it has quiz"
 
 
 def test_a_source_that_is_no_partition_of_the_recipe_names_those_that_are(sources_root: Path) -> None:

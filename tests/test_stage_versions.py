@@ -3,20 +3,24 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from stage_a_build import build, recipe_with
-from stage_a_sources import SITES, with_dedup, write_hub, write_sources
+from stage_a_build import build, only, recipe_with
+from stage_a_sources import SITES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE
-from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
+from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
@@ -90,6 +94,20 @@ def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     return {role: artifact.manifest for role, artifact in built.items()}
 
 
+@pytest.fixture(scope="module")
+def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Every artifact of a stage A recipe that decontaminates one source and packs it, by its role."""
+    root = tmp_path_factory.mktemp("decontaminated")
+    write_sources(root)
+
+    def change(content: dict[str, Any]) -> None:
+        only("notes")(content)
+        with_decontamination(content)
+        with_pack(content)
+
+    return {role: artifact.manifest for role, artifact in build(recipe_with(root, change), root).items()}
+
+
 def golden_of(manifest: Manifest) -> str:
     """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out."""
     identity = manifest.identity
@@ -144,7 +162,29 @@ def test_deduplication_makes_the_content_of_its_version(
     check_golden(f"stage_a/deduplicated/{DEDUP_STAGE.version}", stage_a["stage_a/deduplicated"], record_property)
 
 
+def test_signatures_have_the_content_of_their_version(
+    stage_a: dict[str, Manifest], record_property: Callable[[str, object], None]
+) -> None:
+    check_golden(f"stage_a/signatures/{SIGNATURES_STAGE.version}", stage_a["stage_a/signatures"], record_property)
+
+
 def test_the_report_has_the_content_of_its_version(
     stage_a: dict[str, Manifest], record_property: Callable[[str, object], None]
 ) -> None:
     check_golden(f"stage_a/report/{REPORT_STAGE.version}", stage_a["stage_a/report"], record_property)
+
+
+@pytest.mark.parametrize(
+    ("role", "version"),
+    [
+        ("stage_a/evaluation/quiz", EVALUATION_STAGE.version),
+        ("stage_a/decontaminated", DECONTAMINATION_STAGE.version),
+        ("stage_a/packed", PACK_STAGE.version),
+        ("stage_a/report", REPORT_STAGE.version),
+    ],
+)
+def test_decontamination_and_what_is_made_of_it_have_the_content_of_their_versions(
+    role: str, version: int, decontaminated: dict[str, Manifest], record_property: Callable[[str, object], None]
+) -> None:
+    name = f"{role}/with_decontamination" if role == "stage_a/report" else role
+    check_golden(f"{name}/{version}", decontaminated[role], record_property)

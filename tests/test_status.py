@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from demo_variants import V1, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
+from resources.loopback_hub import LoopbackHub
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -43,18 +45,18 @@ class TestStatus:
     def test_a_root_without_anything_is_missing_all_and_no_complaint(
         self, corpusmill: Corpusmill, tmp_path: Path
     ) -> None:
-        result = corpusmill("status", "healing_text_v1", "--data", tmp_path / "nowhere", "--json")
+        result = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
 
         [recipe] = json.loads(result.stdout)["recipes"]
         assert result.returncode == 0
         assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
-        assert not (tmp_path / "nowhere").exists()
+        assert list(tmp_path.iterdir()) == []
 
     def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
         self, corpusmill: Corpusmill, tmp_path: Path
     ) -> None:
-        result = corpusmill("status", "--data", tmp_path / "nowhere")
-        told = json.loads(corpusmill("status", "--data", tmp_path / "nowhere", "--json").stdout)
+        result = corpusmill("status", "--data", tmp_path)
+        told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
 
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout == (
@@ -120,9 +122,28 @@ class TestStatus:
         result = corpusmill("status", "--data", root)
 
         assert result.returncode == 1
-        assert f"\n    {root / V1}/valid/tokens.bin: the file is missing\n" in result.stdout
+        mend = f"corpusmill rebuild {root / V1}/valid --put-back --data {root}"
+        assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to mend it: {mend}\n" in result.stdout
         assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
         assert "  stale    megatron/healing_text_v1 " in result.stdout
+
+    def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_again(
+        self, corpusmill: Corpusmill, root: Path, hub: LoopbackHub
+    ) -> None:
+        manifest = snapshot_of(root) / "manifest.json"
+        manifest.chmod(0o644)
+        manifest.write_text("{")
+
+        shown = corpusmill("status", "--data", root)
+        told = json.loads(corpusmill("status", "--data", root, "--json").stdout)
+        command = told["recipes"][0]["artifacts"][0]["mend"]
+        mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": hub.endpoint})
+
+        assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
+        [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to mend it: {command}")]
+        assert line.startswith(f"    {manifest}: this is no manifest: ")
+        assert mended.returncode == 0, mended.stderr
+        assert corpusmill("status", "--data", root).returncode == 0
 
     def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(
         self, corpusmill: Corpusmill, root: Path

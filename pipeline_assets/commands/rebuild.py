@@ -18,7 +18,6 @@ from pipeline_assets.commands.terminal import (
     going_on,
     log_to_stderr,
 )
-from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rebuild.outcome import FileFinding, Outcome, Version
@@ -48,8 +47,6 @@ def rebuild(
 ) -> None:
     """Build an artifact again, beside it, from its manifest; say what differs."""
     root = data_root(context, folder, data)
-    if root is None:
-        raise UsageError("it lies in no data root", folder, "say with --data where that is")
     options = [
         *(["--upstream"] if upstream else []),
         *(["--keep"] if keep else []),
@@ -102,7 +99,8 @@ def _text(path: Path | None) -> str | None:
 def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
     for outcome in done.outcomes:
         step = outcome.step
-        word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
+        is_mended = outcome.replaced is not None
+        word = "mended" if is_mended else outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
         yield f"{word:11} {step.place or f'{step.manifest.name}, of which only the manifest is left'}"
         for line in (*_outcome_lines(outcome, done.copy_of(outcome)), *_mending_lines(outcome, root)):
             yield _GAP + line
@@ -140,7 +138,7 @@ def _mending_lines(outcome: "Outcome", root: Path) -> Iterator[str]:
     if outcome.verdict != "damaged" or place is None:
         return
     if outcome.replaced is not None:
-        yield "the rebuilt copy is what the manifest says: it took its place"
+        yield "it was damaged; the rebuilt copy, which is what the manifest says, took its place"
         yield f"what was damaged is kept in {outcome.replaced}"
         return
     yield "the rebuilt copy is what the manifest says; what is sealed no longer is"

@@ -1,14 +1,12 @@
 """stage-a: sources of five kinds to Documents of one schema, a report on them, and why a document is in or out."""
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands import dedup, stage_a_report
+from pipeline_assets.commands import decontaminate, pack, stage_a_dedup, stage_a_report
 from pipeline_assets.commands.stage_a_settings import (
     LOG_EVERY_S,
     THREADS,
@@ -25,7 +23,8 @@ from pipeline_assets.commands.stage_a_settings import (
     normalize_sources,
     prepare,
 )
-from pipeline_assets.commands.terminal import AsJson, going_on, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, as_typed, going_on, log_to_stderr
+from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import UsageError
 
 app = typer.Typer()
@@ -34,7 +33,9 @@ stage_a_app = typer.Typer(
     epilog="Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes",
 )
 app.add_typer(stage_a_app, name="stage-a", no_args_is_help=True)
-stage_a_app.add_typer(dedup.stage_app)
+stage_a_app.add_typer(stage_a_dedup.app)
+stage_a_app.add_typer(decontaminate.app)
+stage_a_app.add_typer(pack.app)
 stage_a_app.add_typer(stage_a_report.app)
 License = Annotated[str | None, typer.Option("--license", help="Tag, such as cc-by-sa-4.0.")]
 Domain = Annotated[str, typer.Option("--domain", help="What kind of text.")]
@@ -143,7 +144,7 @@ def ingest_manifest(
     if seed:
         raise UsageError(f"--seed is {seed!r}", manifest, "each source of a recipe has its own `seed`: set it there")
     path = recipe_path(manifest, [out_dir / "recipes", PROJECT_RECIPES])
-    with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
+    with going_on(as_typed()):
         build_normalized(StageARecipe.read(path), path, out_dir, cpu_threads, replace)
 
 
@@ -279,13 +280,15 @@ def filter_sources(
     prepare(log_every, verbose)
     there = sorted(path.parent.name for path in (out_dir / NORMALIZED_DIR).glob(f"*/{FILE_NAME}"))
     unknown = sorted(set(source or ()) - set(there))
-    if unknown or not there:
-        what = f"{unknown[0]} is not normalised there" if unknown else "nothing is normalised there"
-        raise UsageError(what, out_dir / NORMALIZED_DIR, f"there are: {', '.join(there) or 'none'}")
+    if not there:
+        fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
+        raise UsageError("nothing is normalised there", out_dir / NORMALIZED_DIR, fix)
+    if unknown:
+        raise UsageError(f"{unknown[0]} is not normalised there", out_dir / NORMALIZED_DIR, f"give {', '.join(there)}")
     content = read_yaml(filters, "filter file")
     FilterRecipe.of(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
-    with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
+    with going_on(as_typed()), naming_options():
         recipe, path = write_recipe(
             out_dir, name_of(f"filter-{filters.stem}"), sections, "filtered", refuse_license or (), replace
         )

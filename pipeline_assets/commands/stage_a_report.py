@@ -22,6 +22,7 @@ from pipeline_assets.commands.stage_a_settings import (
     sealed_folders,
 )
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
+from pipeline_assets.commands.wrong_use import naming_options
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.document_fate import DocumentFate
@@ -41,19 +42,20 @@ def report(
     verbose: Verbose = False,
     replace: Replace = False,
 ) -> None:
-    """Tell what normalised or filtered sources hold: report.json, report.html, ATTRIBUTION."""
+    """Tell what sources hold, and what deduplication or decontamination made of them: report.html, report.json."""
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import report_target
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.engine import EngineSettings
 
     prepare(log_every, verbose)
-    folders = sealed_folders(input)
-    target = report_target(folders, out.name)
+    target = report_target(sealed_folders(input), out.name)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
-    artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
+    with naming_options(folder="--out"):
+        artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
     counts = artifact.manifest.identity.counts
-    typer.echo(f"{len(folders)} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
+    sources = sum(one.partition is not None for one in target.upstream)
+    typer.echo(f"{sources} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens")
     for file in artifact.manifest.storage:
         typer.echo(str(out / file.path))
 
@@ -82,7 +84,9 @@ def why(
 
 def _json(fate: "DocumentFate") -> dict[str, Any]:
     decisions = [{"folder": folder, **msgspec.to_builtins(decision)} for folder, decision in fate.deduplicated]
-    return asdict(fate) | {"document": msgspec.to_builtins(fate.document), "deduplicated": decisions}
+    evidence = [{"folder": folder, "evidence": msgspec.to_builtins(line)} for folder, line in fate.decontaminated]
+    document = msgspec.to_builtins(fate.document)
+    return asdict(fate) | {"document": document, "deduplicated": decisions, "decontaminated": evidence}
 
 
 def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
@@ -108,7 +112,16 @@ def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
     for folder, decision in fate.deduplicated:
         yield f"{folder}"
         word = decision.decision.replace("_", " ")
-        yield f"  {word}{f' of {decision.duplicate_of}' if decision.duplicate_of else ''}"
+        seen = f", seen before in {decision.seen_in}" if decision.seen_in else ""
+        yield f"  {word}{f' of {decision.duplicate_of}' if decision.duplicate_of else ''}{seen}"
         if decision.similarity is not None:
             show = shlex.join(["corpusmill", "dedup", "show", decision.doc_id, "--data", str(root)])
             yield f"    similarity {decision.similarity:.4f}; side by side: {show}"
+    for folder, line in fate.decontaminated:
+        yield f"{folder}"
+        if line is None:
+            yield "  kept: it holds no item of an evaluation set"
+        else:
+            yield f"  {line.action} for {line.reason}"
+            yield f"    {line}"
+            yield f"    in characters {', '.join(f'{start:,}-{end:,}' for start, end in line.spans)}: {line.excerpt}"

@@ -3,15 +3,14 @@
 import glob
 import logging
 import os
-import shlex
-import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import going_on, log_to_stderr
+from pipeline_assets.commands.terminal import as_typed, going_on, log_to_stderr
+from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
@@ -64,7 +63,7 @@ def normalize_sources(
     from pipeline_assets.corpus.recipes.stage_a_inputs import write_recipe
 
     prepare(log_every, verbose)
-    with going_on(shlex.join(["corpusmill", *sys.argv[1:]])):
+    with going_on(as_typed()), naming_options():
         recipe, path = write_recipe(out_dir, name, sources(), "normalized", replace=replace)
         typer.echo(f"recipe {path}", err=True)
         build_normalized(recipe, path, out_dir, threads, replace)

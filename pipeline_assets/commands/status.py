@@ -12,7 +12,7 @@ import typer
 
 from pipeline_assets.commands.quantities import age
 from pipeline_assets.commands.status_rebuilds import rebuild_json, rebuild_lines
-from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root
+from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root, existing_root
 from pipeline_assets.corpus.spine.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def status(
     from pipeline_assets.corpus.spine.inventory import holdings, unasked
     from pipeline_assets.corpus.spine.lineage import AREAS
 
-    found = _known_recipes(recipe, data)
+    found = _known_recipes(recipe, existing_root(data))
     held = {one.path: holdings(data, one.targets) for one in found}
     asked = [target for one in found for target in one.targets]
     others = unasked(data, AREAS, asked) if recipe is None else []
@@ -182,17 +182,19 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _reason(holding: "Holding", known: _Known, root: Path, now: datetime.datetime) -> str | None:
     """Why the artifact is in its state, in words; None where there is nothing to say."""
-    unfinished = holding.unfinished
+    unfinished, reason = holding.unfinished, holding.reason
+    if holding.condition == "damaged":
+        reason = f"{reason}; to mend it: {_mending(holding, known, root)}"
     if unfinished is None:
-        return holding.reason
+        return reason
     if holding.condition not in ("building", "interrupted"):
         litter = ", ".join(folder.name for folder in unfinished.folders)
         left = f"a crash left {litter} beside it, which nothing needs: remove it"
-        return f"{holding.reason}; {left}" if holding.reason else left
+        return f"{reason}; {left}" if reason else left
     done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
     finished = f"finished: {done}" if done else "no shard is finished"
     beside = "" if holding.sealed == "missing" else f"; what is sealed meanwhile: {holding.sealed}"
-    beside += f" ({holding.reason})" if beside and holding.reason else ""
+    beside += f" ({reason})" if beside and reason else ""
     if unfinished.builder is not None:
         return f"{_builder_words(unfinished, now)}; {finished}{beside}"
     left = "all shards are finished, its seal was cut short" if unfinished.is_sealing else finished
@@ -214,6 +216,13 @@ def _going_on(holding: "Holding", known: _Known, root: Path) -> str:
     is_replacing = holding.sealed in ("stale", "damaged") and not (holding.unfinished and holding.unfinished.is_sealing)
     words = ["corpusmill", "run", known.name, *(["--replace"] if is_replacing else []), "--data", str(root)]
     return shlex.join(words)
+
+
+def _mending(holding: "Holding", known: _Known, root: Path) -> str:
+    """The command that puts back what the manifest says; without a manifest, the one that builds it again."""
+    if holding.manifest is None:
+        return shlex.join(["corpusmill", "run", known.name, "--replace", "--data", str(root)])
+    return shlex.join(["corpusmill", "rebuild", str(root / holding.target.folder), "--put-back", "--data", str(root)])
 
 
 def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.datetime) -> dict[str, Any]:
@@ -243,6 +252,7 @@ def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.d
             "is_sealing": unfinished.is_sealing,
         },
         "go_on": _going_on(holding, known, root) if holding.condition == "interrupted" else None,
+        "mend": _mending(holding, known, root) if holding.condition == "damaged" else None,
     }
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -34,14 +35,22 @@ VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\
 IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
 
 
-def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path | None:
-    """The data root of an artifact: the one that was typed, else the one that its folder lies in, else the
-    environment's; None if there is none of them.
+def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path:
+    """The data root of a sealed artifact: the one that was typed, else the one that its folder lies in, else the
+    environment's.
+
+    Raises:
+        UsageError: there is none of them, or no such folder.
     """
+    from pipeline_assets.corpus.spine.artifact import sealed_manifest
     from pipeline_assets.corpus.spine.lineage import root_of
 
     is_typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"
-    return data if is_typed else root_of(folder) or data
+    root = data if is_typed else root_of(folder) or data
+    if root is None:
+        sealed_manifest(folder)  # what is no artifact isn't told to have no data root
+        raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
+    return existing_root(root)
 
 
 def existing_root(root: Path) -> Path:
@@ -53,6 +62,11 @@ def existing_root(root: Path) -> Path:
     if not root.is_dir():
         raise UsageError("there is no such folder", root, "give the data root with --data")
     return root
+
+
+def as_typed() -> str:
+    """The command that is running, as it can be pasted."""
+    return shlex.join(["corpusmill", *sys.argv[1:]])
 
 
 @contextlib.contextmanager

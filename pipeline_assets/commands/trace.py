@@ -48,8 +48,6 @@ def trace(
         what = "several things to trace" if asked else "nothing to trace"
         raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
     root = data_root(context, folder, data)
-    if root is None:
-        raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
     from pipeline_assets.corpus.document_shards.publish import holds_documents
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 

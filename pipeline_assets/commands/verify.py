@@ -17,7 +17,6 @@ from pipeline_assets.commands.terminal import (
     AsJson,
     OptionalRoot,
     data_root,
-    existing_root,
     going_on,
     log_to_stderr,
 )
@@ -35,6 +34,7 @@ app = typer.Typer()
 logger = logging.getLogger("corpusmill")
 _GAP = "  "
 _SHOWN_FINDINGS = 50
+_PARTS = ("files of the artifacts", "parts of files in the hub cache", "source files")
 
 
 @app.command(epilog="Example: corpusmill verify data/megatron/healing_text_v1 --upstream")
@@ -61,7 +61,7 @@ def verify(
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
-    root = _root_of_chain(data_root(context, folder, data), folder) if upstream else None
+    root = data_root(context, folder, data) if upstream else None
     if report is not None:
         _check_place(report)
     log_to_stderr()
@@ -75,16 +75,6 @@ def verify(
         journal.forget()
     typer.echo(written if as_json else "\n".join(line.translate(IN_ONE_LINE) for line in _lines(found)))
     raise typer.Exit(1 if found.findings else 0)
-
-
-def _root_of_chain(root: Path | None, folder: Path) -> Path:
-    """
-    Raises:
-        UsageError: no data root is known, or there is no such folder.
-    """
-    if root is None:
-        raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
-    return existing_root(root)
 
 
 def _check_place(report: Path) -> None:
@@ -256,14 +246,17 @@ def _summary(found: "Verification") -> str:
 
 
 def _left_out_lines(found: "Verification") -> Iterator[str]:
-    """The largest file that the sample left out, and the smallest where it left out all."""
-    left_out = sorted(found.unread, key=lambda claim: claim.bytes)
-    if left_out:
-        size, largest = sum(claim.bytes for claim in left_out), left_out[-1]
-        yield (
-            f"not read: {len(left_out):,} files, {size:,} bytes, the largest {largest.paths[0]} "
-            f"({largest.bytes:,} bytes); --json lists them"
-        )
+    """What the sample left out, the largest file of it, and the smallest where it left out all."""
+    words = []
+    for part, name in zip(found.parts, _PARTS, strict=True):
+        left_out = [claim for claim in part if found.state_of(claim) == "not_read"]
+        if left_out:
+            size = sum(claim.bytes for claim in left_out)
+            words.append(f"{len(left_out):,} of {len(part):,} {name}, {size:,} bytes")
+    if words:
+        largest = max(found.unread, key=lambda claim: claim.bytes)
+        words.append(f"the largest is {largest.paths[0]} ({largest.bytes:,} bytes); --json lists them")
+        yield f"not read: {'; '.join(words)}"
     if found.claims and not found.bytes_held and found.scope.sample is not None:
         smallest = min(claim.bytes for claim in found.claims if claim.bytes)
         share = 100 * smallest / sum(claim.bytes for claim in found.claims)

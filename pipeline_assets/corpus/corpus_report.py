@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.decontamination.summary import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
@@ -30,7 +31,7 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
-from pipeline_assets.corpus.reports import Duplicates, Example, Report, SourceLedger
+from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -40,7 +41,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.target import Content
 
-REPORT_STAGE = StageVersion("report", 2)
+REPORT_STAGE = StageVersion("report", 3)
 REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
@@ -69,24 +70,25 @@ def report_on(
     licences: LicenceTable,
     engine: EngineSettings,
     deduplicated: Artifact | None = None,
+    decontaminated: Artifact | None = None,
 ) -> Content:
     """The three files, in the building folder.
 
     Args:
-        deduplicated: the corpus that was made of the sources together.
+        deduplicated, decontaminated: corpora that were made of the sources together.
     Raises:
         InputError: two sources have one doc_id, or a shard can't be read.
     """
-    places = [(steps, path, rows) for steps in sources for path, rows in shard_rows(steps.corpus).items()]
-    shards = [
-        ProfileShard(f"{number:05d}", steps.corpus.path(path), rows)
-        for number, (steps, path, rows) in enumerate(places)
-    ]
+    places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
+    corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
+    files = [(corpus.path(path), rows) for corpus in corpora for path, rows in shard_rows(corpus).items()]
+    shards = [ProfileShard(f"{number:05d}", file, rows) for number, (file, rows) in enumerate(files)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
     warm_up = functools.partial(load_tokenizer, tokenizer_sha256)
     receipts = list(run_stage("profile", work, shards, building, engine, warm_up))
-    _refuse_shared_ids(building, receipts, [(steps, path) for steps, path, _ in places])
-    profile = merged(from_json(receipt.notes["groups"]) for receipt in receipts)
+    of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
+    _refuse_shared_ids(building, of_sources, places)
+    profile = _profile(of_sources)
     ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
     tags = {
         source: sorted({group.license_tag for group in profile if group.source == source})
@@ -94,20 +96,32 @@ def report_on(
     }
     attribution = attribution_text(licences, tags)
     duplicates = _duplicates(deduplicated) if deduplicated is not None else None
-    report = Report(f"Stage A: {len(sources)} sources", profile, ledgers, attribution, duplicates)
+    decontamination = Decontamination(summary_of(decontaminated), _profile(of_kept)) if decontaminated else None
+    title = f"Stage A: {len(sources)} sources"
+    report = Report(title, profile, ledgers, attribution, duplicates, decontamination)
     numbers = _as_json(profile, ledgers, licences)
     if duplicates is not None:
         numbers["duplicates"] = {**vars(duplicates), "groups": msgspec.to_builtins(duplicates.groups)}
-    files = [
+    if decontamination is not None:
+        kept = {
+            "totals": _counts(decontamination.kept.values()),
+            "sources": _by(decontamination.kept, "source"),
+        }
+        numbers["decontamination"] = msgspec.to_builtins(decontamination.found) | {"kept": kept}
+    written = [
         _write(building, REPORT_JSON, json.dumps(numbers, indent=1, ensure_ascii=False)),
         _write(building, REPORT_HTML, report.to_html()),
         _write(building, ATTRIBUTION, attribution),
     ]
     totals = merged([profile]).values()
-    counts = total_counts(receipts)
+    counts = total_counts(of_sources)
     tokens = sum(one.tokens for one in totals)
     size = sum(one.utf8_bytes for one in totals)
-    return Content(files, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
+    return Content(written, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
+
+
+def _profile(receipts: Sequence[Receipt]) -> Profile:
+    return merged(from_json(receipt.notes["groups"]) for receipt in receipts)
 
 
 def _duplicates(deduplicated: Artifact) -> Duplicates:

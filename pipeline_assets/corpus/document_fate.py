@@ -1,4 +1,6 @@
-"""Why a document is in or out: what became of one doc_id in every source and deduplicated corpus below a data root."""
+"""Why a document is in or out: what became of one doc_id in every source, and in every deduplicated or decontaminated
+corpus, below a data root.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +9,11 @@ from typing import Literal
 
 import msgspec
 
+from pipeline_assets.corpus.decontamination.evidence import (
+    DECONTAMINATION_STAGE,
+    ContaminatedLine,
+    evidence_on,
+)
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
@@ -52,6 +59,8 @@ class DocumentFate:
         rejects: rows of this id that were rejected.
         filtered: in every filtered source that was made of this one.
         deduplicated: folder and decision of every deduplicated corpus that was made of this one or of those.
+        decontaminated: folder of every decontaminated corpus that was made of any of these and had the document, and
+            which items it holds; None where it holds none.
     """
 
     folder: Path
@@ -61,6 +70,7 @@ class DocumentFate:
     rejects: Sequence[Reject]
     filtered: Sequence[FilterFate]
     deduplicated: Sequence[tuple[Path, Decision]]
+    decontaminated: Sequence[tuple[Path, ContaminatedLine | None]]
 
 
 def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
@@ -81,18 +91,26 @@ def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
         shard, row = (found.shard, found.row) if found else ("", 0)
         document = read_document(normalized.path(shard), row) if found else None
         if document is None:
-            yield DocumentFate(folder, shard, row, None, rejects, (), ())
+            yield DocumentFate(folder, shard, row, None, rejects, (), (), ())
             continue
         of_this = _made_of({manifest.digest}, FILTER_STAGE, manifests)
         filtered = [_filter_fate(open_artifact(place), doc_id, document) for place in of_this]
         sources = {manifest.digest, *(other.digest for other in of_this.values())}
+        deduplicated = _made_of(sources, DEDUP_STAGE, manifests)
         decisions = [
             (place, decision)
-            for place in _made_of(sources, DEDUP_STAGE, manifests)
+            for place in deduplicated
             for decision in read_decisions(open_artifact(place))
             if decision.doc_id == doc_id
         ]
-        yield DocumentFate(folder, shard, row, document, rejects, filtered, decisions)
+        corpora = _made_of(sources | {one.digest for one in deduplicated.values()}, DECONTAMINATION_STAGE, manifests)
+        evidence = {place: evidence_on(open_artifact(place), doc_id) for place in corpora}
+        had_it = [
+            (place, line)
+            for place, line in evidence.items()
+            if line is not None or line_of_doc_id(open_artifact(place), doc_id) is not None
+        ]
+        yield DocumentFate(folder, shard, row, document, rejects, filtered, decisions, had_it)
 
 
 def _made_of(digests: Collection[str], stage: StageVersion, manifests: Mapping[Path, Manifest]) -> dict[Path, Manifest]:

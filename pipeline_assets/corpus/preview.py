@@ -46,6 +46,20 @@ def preview_report(report: Artifact) -> Rows:
     ]
 
 
+def preview_packed(packed: Artifact) -> Rows:
+    """What each source was asked for and gives."""
+    return [
+        {
+            "source": source,
+            "asked": f"{float(counts['asked_share']):.2%}",
+            "of the tokens": f"{float(counts['share']):.2%}",
+            "tokens": f"{counts['packed_tokens']:,}",
+            "epochs": f"{float(counts['epochs']):.2f}",
+        }
+        for source, counts in packed.manifest.identity.counts["by_source"].items()
+    ]
+
+
 def preview_split(split: Artifact) -> Rows:
     """The first sequences, decoded from their tokens: what a trainer would see."""
     encoder = load_encoder(VOCABULARY_SHA256)

@@ -7,6 +7,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pipeline_assets.corpus.decontamination.summary import Summary
 from pipeline_assets.corpus.dedup.decision import Group
 from pipeline_assets.corpus.profile import Counts, Profile, by
 
@@ -61,7 +62,7 @@ class Duplicates:
     """What deduplication made of all sources.
 
     Attributes:
-        by_source: documents of each: `in`, `out`, `exact_duplicate`, `near_duplicate`.
+        by_source: documents of each: `in`, `out`, `exact_duplicate`, `near_duplicate`, `of_seen` among these two.
         comparisons: what was compared, `pairs`, `edges`, `capped_buckets`.
         groups: the largest.
     """
@@ -72,14 +73,23 @@ class Duplicates:
 
 
 @dataclass(frozen=True)
+class Decontamination:
+    """What decontamination found in all sources, and what it kept of them."""
+
+    found: Summary
+    kept: Profile
+
+
+@dataclass(frozen=True)
 class Report:
-    """What the page says; `duplicates` is None where none were looked for."""
+    """What the page says; `duplicates` and `decontamination` are None where none were looked for."""
 
     title: str
     profile: Profile
     ledgers: Sequence[SourceLedger]
     attribution: str
     duplicates: Duplicates | None = None
+    decontamination: Decontamination | None = None
 
     def to_html(self) -> str:
         """The whole page."""
@@ -91,6 +101,7 @@ class Report:
             *(_histogram(source, counts) for source, counts in by(self.profile, "source").items()),
             *(_ledger(ledger) for ledger in self.ledgers),
             *([_duplicates(self.duplicates)] if self.duplicates is not None else []),
+            *([_decontamination(self.decontamination)] if self.decontamination is not None else []),
             "<h2>Attribution</h2>",
             f"<pre>{_text(self.attribution)}</pre>",
         ]
@@ -173,25 +184,71 @@ def _ledger(ledger: SourceLedger) -> str:
 
 
 def _duplicates(found: Duplicates) -> str:
+    seen = ["of_seen"] if any(counts["of_seen"] for counts in found.by_source.values()) else []
     rows = [
         [
             _text(source),
-            *(f"{counts[name]:,}" for name in ("in", "exact_duplicate", "near_duplicate", "out")),
+            *(f"{counts[name]:,}" for name in ("in", "exact_duplicate", "near_duplicate", *seen, "out")),
             _share(1 - counts["out"] / max(counts["in"], 1)),
         ]
         for source, counts in found.by_source.items()
     ]
-    sources = _table(["source", "in", "exact copies", "near duplicates", "out", "gone"], rows)
+    head = [
+        "source",
+        "in",
+        "exact copies",
+        "near duplicates",
+        *(["of documents seen before"] if seen else []),
+        "out",
+        "gone",
+    ]
+    sources = _table(head, rows)
     compared = ", ".join(f"{count:,} {_text(name.replace('_', ' '))}" for name, count in found.comparisons.items())
     members = [
-        [f"{group.gone:,}", _text(f"{one.doc_id} ({one.source})"), word, f"<pre>{_text(one.beginning)}</pre>"]
+        [
+            f"{group.gone:,}",
+            _text(f"{one.doc_id} ({one.seen_in or one.source})"),
+            word,
+            f"<pre>{_text(one.beginning)}</pre>",
+        ]
         for group in found.groups
-        for word, one in (("stays", group.kept), *(("gone", sample) for sample in group.samples))
+        for word, one in (
+            ("seen before" if group.kept.seen_in else "stays", group.kept),
+            *(("gone", sample) for sample in group.samples),
+        )
     ]
     groups = (
         _table(["went for it", "document", "", "text"], members, numbers_from=4, kind="examples") if members else ""
     )
     return f"<h2>Duplicates</h2>{sources}<p class='note'>{compared}</p><h2>Largest groups</h2>{groups}"
+
+
+def _decontamination(decontamination: Decontamination) -> str:
+    found, kept = decontamination.found, by(decontamination.kept, "source")
+    counted = ("items", "repeated", "too_short", "contaminated_documents", "dropped_documents", "cut_documents")
+    sets = [[_text(name), *(f"{counts[one]:,}" for one in counted)] for name, counts in found.by_set.items()]
+    sources = [
+        [
+            _text(source),
+            *(f"{counts[name]:,}" for name in ("in", "dropped", "cut", "out")),
+            f"{kept[source].utf8_bytes if source in kept else 0:,}",
+            f"{kept[source].tokens if source in kept else 0:,}",
+        ]
+        for source, counts in found.by_source.items()
+    ]
+    samples = [
+        [
+            _text(f"{line.doc_id} ({line.source})"),
+            line.action,
+            _text(str(line)),
+            f"<pre>{_text(line.excerpt)}</pre>",
+        ]
+        for line in found.samples
+    ]
+    shown = _table(["document", "", "item", "text"], samples, numbers_from=4, kind="examples") if samples else ""
+    head = ["evaluation set", *(name.replace("_", " ") for name in counted)]
+    stays = _table(["source", "in", "dropped", "cut", "out", "bytes", "tokens"], sources)
+    return f"<h2>Contamination</h2>{_table(head, sets)}{shown}<h2>What is left of the sources</h2>{stays}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1, kind: str = "") -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from stage_a_build import INLINE, build, ledger, local_source, recipe_of
+from stage_a_sources import with_decontamination, write_quiz
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -116,6 +117,34 @@ def test_it_shows_three_examples_of_a_reason_and_the_beginning_of_their_texts(bu
     _, filtered = numbers(artifacts["stage_a/report"])["ledgers"]
     assert [one["doc_id"] for one in filtered["examples"]["few_words"]] == ["0", "1", "2"]
     assert [len(one["text"]) for one in filtered["examples"]["few_words"]] == [400, 400, 400]
+
+
+def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp_path: Path) -> None:
+    content: dict[str, Any] = {}
+    with_decontamination(content, str(tmp_path / "quiz"))
+    write_quiz(tmp_path / "quiz", ["The river is <b>high</b> today", "Of this nobody speaks here", "Short"])
+    leak = {
+        "text": "Dear friend, the river is b high b today. It will be so tomorrow, and for a week or two.",
+        "key": "leak",
+    }
+    sources = [local_source(tmp_path, "letters", [leak]), local_source(tmp_path, "pages", PAGES)]
+
+    report = build(recipe_of(*sources, **content), tmp_path)["stage_a/report"]
+
+    found, page = numbers(report)["decontamination"], report.path("report.html").read_text(encoding="utf-8")
+    of_documents = {"contaminated_documents": 1, "cut_documents": 1, "dropped_documents": 0}
+    assert found["by_set"] == {"quiz": {"items": 3, "repeated": 0, "too_short": 1, "without_ngrams": 0} | of_documents}
+    assert {name: (one["in"], one["cut"], one["out"]) for name, one in found["by_source"].items()} == {
+        "letters": (1, 1, 1),
+        "pages": (1, 0, 1),
+    }
+    assert [(line["doc_id"], line["item"], line["source"]) for line in found["samples"]] == [("leak", "q-0", "letters")]
+    assert found["kept"]["totals"]["documents"] == numbers(report)["totals"]["documents"] == 2
+    lost = len("the river is b high b today")
+    assert found["kept"]["sources"]["letters"]["characters"] == len(leak["text"]) - lost
+    assert found["kept"]["totals"]["tokens"] < numbers(report)["totals"]["tokens"]
+    assert "<h2>Contamination</h2>" in page
+    assert "<pre>the river is b high b today</pre>" in page
 
 
 def test_text_of_a_corpus_is_escaped_in_the_page(built: Built) -> None:

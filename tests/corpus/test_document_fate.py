@@ -2,17 +2,23 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from stage_a_build import build, only, recipe_with
+from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.corpus.document_fate import DocumentFate, fates_of
 
 
-def fates(root: Path, rows: list[dict[str, object]], doc_id: str, **changes: object) -> list[DocumentFate]:
-    """What becomes of an id in one file of notes whose filters want five words and mask addresses."""
+def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
     path = root / "sources" / "notes" / "a.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def fates(root: Path, rows: list[dict[str, object]], doc_id: str, **changes: object) -> list[DocumentFate]:
+    """What becomes of an id in one file of notes whose filters want five words and mask addresses."""
+    write_notes_of(root, rows)
     columns = {"text": "text", "id": "id", "created_at": None, "license": "license"}
     filters = {"length": {"min_words": 5}, "masking": {"emails": True, "public_ips": True}}
     keys = {"columns": columns, "filters": filters, "max_reject_fraction": "0.9"}
@@ -74,3 +80,20 @@ def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(tmp_path
     rows = [KEPT, {"id": "other", "text": 'the id "kept-2" is only spoken of here'}]
 
     assert fates(tmp_path, rows, "kept-2") == []
+
+
+def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        only("notes", columns={"text": "text", "id": "id", "created_at": None, "license": None})(content)
+        with_dedup(content)
+        with_decontamination(content)
+
+    texts = {"leak": "first of all the river drinks water", "copy": "First of all: the river drinks water!"}
+    write_notes_of(tmp_path, [KEPT, *({"id": doc_id, "text": text} for doc_id, text in texts.items())])
+    write_quiz(tmp_path / "sources" / "quiz", ["The river drinks water, first of all?", "All the river drinks water"])
+
+    build(recipe_with(tmp_path, change), tmp_path)
+    found = {doc_id: list(fates_of(tmp_path, doc_id)) for doc_id in ("kept", "leak", "copy")}
+
+    places = {doc_id: [line and line.item for _, line in fate.decontaminated] for doc_id, [fate] in found.items()}
+    assert places == {"kept": [None], "leak": ["q-1"], "copy": []}

@@ -217,7 +217,7 @@ def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
     [
         ({"token_budget": 0}, "Input should be greater than 0"),
         ({"valid_fraction": "1.01"}, "a fraction is at most 1"),
-        ({"valid_fraction": "-0.1"}, "String should match pattern"),
+        ({"valid_fraction": "-0.1"}, "write it as a decimal number"),
         ({"valid_fraction": 0.1}, "Input should be a valid string"),
     ],
 )

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"
@@ -43,20 +43,22 @@ class ConvertedShard:
 def publish(
     building: Building, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
 ) -> list[Receipt]:
-    """Receipts of the final shards, every doc_id once.
+    """Receipts of the final shards, every doc_id once. Only shards where one is repeated are written again.
 
     Args:
         converted: receipts of `ShardWriter` by shard, in manifest order.
     """
     receipts = list(converted.values())
     repeats = doc_ids.repeated_ids([building.path(receipt.files[1].path) for receipt in receipts])
-    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=zstd_level)
     shards = [
         ConvertedShard(name, building.path(receipt.files[0].path), receipt, doc_ids.rows_of(repeats, number))
         for number, (name, receipt) in enumerate(converted.items())
     ]
-    # A shard without repeats is only linked: starting workers would cost more than the work.
-    return list(run_stage("publish", work, shards, building, engine if repeats else replace(engine, workers=0)))
+    rewritten = [shard for shard in shards if shard.repeats]
+    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=zstd_level)
+    again = run_stage("publish", work, rewritten, building, engine) if rewritten else ()
+    receipts_again = {shard.name: receipt for shard, receipt in zip(rewritten, again, strict=True)}
+    return [receipts_again.get(shard.name) or _linked(shard, building) for shard in shards]
 
 
 def gather_rejects(
@@ -89,19 +91,22 @@ def holds_documents(artifact: Artifact) -> bool:
     return bool(shard_rows(artifact))
 
 
+def _linked(shard: ConvertedShard, folder: BuildFolder) -> Receipt:
+    """The shard as it is, under its final name: done in no time, so that no worker does it and no receipt keeps it."""
+    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    durable.link(shard.file, folder.path(name))
+    return Receipt([replace(shard.converted.files[0], path=name)], shard.converted.counts)
+
+
 def publish_shard(
     shard: ConvertedShard, window: Window, folder: BuildFolder, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
-    """The shard under its final name. A repeated source id is rejected, a repeated derived id is numbered `#2`, `#3`.
+    """The shard written again, under its final name: a repeated source id is rejected, a repeated derived id numbered
+    `#2`, `#3`.
 
     Counts are those of the whole conversion, corrected.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    converted = shard.converted.files[0]
-    if not shard.repeats and window == WHOLE:
-        durable.link(shard.file, folder.path(name))
-        file = OutputFile(name, converted.rows, converted.bytes, converted.sha256, converted.content_sha256)
-        return Receipt([file], shard.converted.counts)
     counts = dict(shard.converted.counts)
     rejects: list[Reject] = []
     first_row = 0

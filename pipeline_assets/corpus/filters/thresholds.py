@@ -36,7 +36,8 @@ class Threshold:
         if self.per is not None:
             value = value / int(counts[self.per]) if counts[self.per] else 0.0
         is_failed = value < self.limit if self.drops == "<" else value > self.limit
-        return Measurement(self.reason, value, self.limit, is_failed)
+        ends_at_limit = self.of is Count.STOP_WORDS  # enough of them is enough
+        return Measurement(self.reason, value, self.limit, is_failed, is_least=ends_at_limit and not is_failed)
 
 
 _Row = tuple[str, str, Count, Count | None]  # the recipe's key, the reason, and the counts

@@ -16,14 +16,18 @@ class Measurement:
         value: what was measured: a number, a column's value, a phrase that was found (None if there is none).
         limit: what it is held against; None where finding a phrase is enough.
         is_failed: whether the document is dropped for it.
+        is_least: whether counting ended at the value, so that there may be more.
     """
 
     reason: str
     value: Value
     limit: Value
     is_failed: bool
+    is_least: bool = False
 
     def __str__(self) -> str:
+        if self.is_least:
+            return f"{self.reason} at least {self.value}"
         if self.limit is None:
             return f"{self.reason} {self.value or 'none'}"
         value, limit = self.value, self.limit

@@ -34,17 +34,34 @@ def mask(rows: NDArray[np.bool_]) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
 
 
+def strings(values: Sequence[str]) -> pa.StringArray:
+    """Texts as a column; they have 2 GiB together at most."""
+    encoded = [value.encode() for value in values]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+
+
+def repeated(text: str, rows: int) -> pa.StringArray:
+    """A column of one text."""
+    value = text.encode()
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(value))
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(value * rows))
+
+
+def column_of(values: NDArray[Any]) -> pa.Array:
+    """Whole numbers or floats, shape (rows,), as a column that views them: what `numbers` takes back."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
 def array_of(values: Sequence[Any]) -> pa.Array:
     """Values of one kind; of other kinds than text, whole numbers and floats as pyarrow has it."""
     kinds = set(map(type, values))
     if kinds == {str}:
-        encoded = [value.encode() for value in values]
-        offsets = np.concatenate(([0], np.cumsum([len(value) for value in encoded]))).astype(np.int32)
-        return pa.Array.from_buffers(
-            pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-        )
+        return strings(values)
     if kinds == {int} and all(value in _INT64 for value in values):
-        return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.array(values, np.int64))])
+        return column_of(np.array(values, np.int64))
     if kinds and kinds <= {int, float}:
-        return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(np.array(values, np.float64))])
+        return column_of(np.array(values, np.float64))
     return pa.array(values)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import numbers, truths
 from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 
@@ -106,7 +106,7 @@ class ParquetOutput:
 
 def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
     """The same rows in tables of so many, however they were cut before: so that a file's bytes don't tell."""
-    pending = schema.empty_table()
+    pending = pa.Table.from_batches([], schema)  # `empty_table` has pyarrow import pandas
     for table in tables:
         pending = pa.concat_tables([pending, table])
         while pending.num_rows >= rows:
@@ -189,6 +189,8 @@ def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
 def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
     kind = array.type
     if pa.types.is_boolean(kind):
+        if not array.null_count:
+            return truths(array).view(np.uint8)
         return np.asarray(_filled(array, False).to_numpy(zero_copy_only=False), dtype=np.uint8)
     if pa.types.is_integer(kind) and not array.null_count and len(array):
         return numbers(array)

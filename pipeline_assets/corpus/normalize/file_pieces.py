@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document_shards.publish import read_rejects
 from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
@@ -12,11 +13,12 @@ from pipeline_assets.corpus.normalize.named_columns import WITHOUT_VALUES, colum
 from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe, Piece, plan_local, read_piece
-from pipeline_assets.corpus.readers.local_rows import local_doc_id
+from pipeline_assets.corpus.readers.local_rows import NO_SUCH_COLUMN, local_doc_id
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.stage import Window
@@ -47,6 +49,7 @@ def convert_local(
     """Files of JSON lines, Parquet or text.
 
     Raises:
+        UsageError: no row has a column of text by the recipe's name.
         UsageError, InputError: from `plan_local` and `read_piece`.
     """
     shards = piece_shards(plan_local(files, recipe, shard_bytes), shard_bytes)
@@ -61,8 +64,25 @@ def convert_local(
         columns=recipe.columns,
     )
     named = convert_shards(building, work, shards, settings)
-    missing = columns_without_values(recipe.columns, total_counts(named.values())) if recipe.columns else []
+    counts = total_counts(named.values())
+    if recipe.columns is not None and not counts.get("documents"):
+        _refuse_missing_text(building, list(named.values()), recipe.columns.text)
+    missing = columns_without_values(recipe.columns, counts) if recipe.columns else []
     return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {})
+
+
+def _refuse_missing_text(building: Building, receipts: Sequence[Receipt], column: str) -> None:
+    """
+    Raises:
+        UsageError: of rows without a single document, one has no such column (names those it has).
+    """
+    without = (reject for reject in read_rejects(building, receipts) if reject.detail.startswith(NO_SUCH_COLUMN))
+    first = next(without, None)
+    if first is not None:
+        there = first.detail.removeprefix(NO_SUCH_COLUMN)
+        what = f"no row has a text in a column `{column}`; row {first.row} of {first.file} has {there}"
+        fix = "set `columns.text` in the recipe to the column that holds the text"
+        raise UsageError(what, building.target, fix, key="columns.text")
 
 
 def convert_wikipedia(

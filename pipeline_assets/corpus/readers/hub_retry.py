@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -56,11 +56,13 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
     """The call's result, tried again after what passes by itself: 408, 429, 5xx, a cut or refused connection.
 
     Raises:
+        UsageError: there is no such dataset or revision, or the address is none.
         InputError: it doesn't pass, or not within the tries; says what to do.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
+    _check_address(asked.address)
     for attempt in range(1, asked.tries + 1):
         try:
             return call()
@@ -88,8 +90,29 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
     raise AssertionError("the last try returns or raises")
 
 
+def _check_address(address: str) -> None:
+    """
+    Raises:
+        UsageError: no call could reach a hub by it.
+    """
+    import httpx2
+
+    try:
+        url = httpx2.URL(address)
+    except httpx2.InvalidURL:
+        url = httpx2.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        what = f"the hub's address is {address!r}"
+        raise UsageError(what, "HF_ENDPOINT", "write it as http://HOST or https://HOST, or unset it")
+
+
 def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
-    from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     where = f"{asked.dataset} on {asked.address}"
     match error:
@@ -98,7 +121,7 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
                 "the dataset is gated", where, "accept its terms on its page, then set HF_TOKEN to your token"
             )
         case RevisionNotFoundError():
-            return InputError(
+            return UsageError(
                 f"it has no revision {asked.revision}", where, f"run `corpusmill pin {asked.dataset}` for its head"
             )
         case RemoteEntryNotFoundError():
@@ -106,8 +129,10 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
     if status == 429:
         return Obstacle(f"rate limited, after {asked.tries} tries", where, "run the same command later: it goes on")
     if status in (401, 404):
+        # Without the hub's word that there is none, what answered may be a proxy, or may not know the token.
+        kind = UsageError if isinstance(error, RepositoryNotFoundError) else Obstacle
         fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
-        return Obstacle(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
+        return kind(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
     if status == 403:
         return Obstacle("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
     return Obstacle(f"HTTP {status} after {asked.tries} tries", where, "run the same command later: it goes on")

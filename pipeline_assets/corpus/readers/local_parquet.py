@@ -97,4 +97,4 @@ def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile
         if name is not None and not has_column(schema, name):
             what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
             fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
-            raise UsageError(what, file.path, fix)
+            raise UsageError(what, file.path, fix, key=f"columns.{field}")

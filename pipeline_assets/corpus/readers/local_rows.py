@@ -10,6 +10,7 @@ from pipeline_assets.corpus.readers.row_faults import Fault, text_fault
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.rejects import Reject
 
+NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date)
 
 
@@ -43,7 +44,7 @@ class RowMap:
         found = {field: find_column(row, name) for field, name in self._columns}
         values = {field: at[0][at[1]] for field, at in found.items() if at is not None}
         if "text" not in values:
-            detail = f"no such column; there are {', '.join(list(row)[:8]) or 'none'}"
+            detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
             return Reject(self._file_name, place, "no_text", detail)
         text, doc_id, created_at = values["text"], _id(values.get("id")), values.get("created_at")
         fault = _fault(text, doc_id, created_at)

@@ -71,7 +71,7 @@ class WikipediaRecipe(RecipePart):
             if dump_date is not None and datetime.date.fromisoformat(dump_date).isoformat() != dump_date:
                 raise ValueError
         except ValueError:
-            raise ValueError("write dump_date as YYYY-MM-DD") from None
+            raise ValueError("write it as YYYY-MM-DD") from None
         return dump_date
 
     def licence(self) -> tuple[str, str]:
@@ -157,7 +157,7 @@ def _language(url: str, language: str | None, piece: ByteRange, place: int) -> s
     where = f"{piece.file.path} byte {place}"
     if match is not None:
         what = f"the url {url} is of another wiki than the recipe's `language`, {language}"
-        raise InputError(what, where, "set `language` to null, or leave the file out")
+        raise InputError(what, where, "correct `language`, or leave the file out", key="language")
     if "://" in url:
         raise InputError(f"the url {url} is not of Wikipedia", where, "read such pages as local files")
-    raise InputError(f"the url {url} doesn't say the language", where, "set `language` in the recipe")
+    raise InputError(f"the url {url} doesn't say the language", where, "set `language` in the recipe", key="language")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, kept_manifests, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
@@ -73,9 +73,7 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
         InputError: the manifest was edited; an artifact that would be read, or a manifest that would be rebuilt, is
             nowhere.
     """
-    asked = read_manifest(folder)
-    if asked is None:
-        raise UsageError("nothing is sealed here (no manifest.json)", folder, "give the folder of a sealed artifact")
+    asked = sealed_manifest(folder)
     reading = _Reading(root, _known(folder, asked, root), with_upstream)
     _target(reading, asked, _free_folder(reading, asked.kind, asked.digest), None)
     steps = list(reading.steps.values())

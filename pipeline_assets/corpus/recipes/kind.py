@@ -22,6 +22,7 @@ class RunSettings:
         zstd_level: compression of text shards.
         fetch_threads: downloads at a time.
         memory_bytes: what deduplication may take, all processes together; it spills what is beyond.
+        faiss_gpu: the GPU that faiss is to search on; None for the CPU.
     """
 
     engine: EngineSettings
@@ -29,6 +30,7 @@ class RunSettings:
     zstd_level: int = 3
     fetch_threads: int = 8
     memory_bytes: int = 2 << 30
+    faiss_gpu: int | None = None
 
     def hub_for(self, what: str) -> HubFiles:
         """The hub that something is read from.

@@ -1,4 +1,4 @@
-"""The stage A recipe: sources of five kinds → one schema → filtered → deduplicated, with a report on all."""
+"""The stage A recipe: sources of five kinds → one schema → filtered → deduplicated → decontaminated, and a report."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
+from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
 from pipeline_assets.corpus.recipes.stage_a_sources import (
     HubSource,
     LocalSource,
@@ -24,7 +26,16 @@ from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
-_BESIDE_NORMALIZED = ("raw", "filtered", "deduplicated", "report")
+_BESIDE_NORMALIZED = (
+    "raw",
+    "filtered",
+    "deduplicated",
+    "signatures",
+    "evaluation",
+    "decontaminated",
+    "packed",
+    "report",
+)
 Step = Literal["normalized", "filtered"]
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -34,12 +45,15 @@ class Outputs(RecipePart):
 
     Attributes:
         normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
-            sources lies beside it: raw, filtered, deduplicated, report.
+            sources lies beside it: raw, filtered, deduplicated, signatures, evaluation, decontaminated, packed,
+            report.
         up_to: the last step that is asked for; None for all, up to the report.
+        signatures: whether a signature store of what stays is made, for corpora that come later.
     """
 
     normalized_dir: str
     up_to: Step | None = None
+    signatures: bool = False
 
     @pydantic.field_validator("normalized_dir")
     @classmethod
@@ -61,7 +75,10 @@ class StageARecipe(Recipe):
         shard_text_bytes: a shard is closed by the piece of input that brings it to this size.
         sources: each by its name.
         dedup: over all of them, as they are filtered; None leaves it out.
+        seen: signature stores of earlier corpora, folders below the data root; what repeats their documents goes.
         max_removed: how much of a source may go in that; changes no byte.
+        decontamination: of what is left of them then; None leaves it out.
+        pack: of what is left in the end; None leaves it out.
     """
 
     system: Literal["stage_a"]
@@ -71,7 +88,10 @@ class StageARecipe(Recipe):
     shard_text_bytes: int = pydantic.Field(gt=0)
     sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False, min_length=1)]
     dedup: DedupRecipe | None = None
+    seen: Tags = ()
     max_removed: RemovalCaps | None = None
+    decontamination: DecontaminationSection | None = None
+    pack: PackSection | None = None
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
@@ -101,6 +121,27 @@ class StageARecipe(Recipe):
             if self.dedup is None or unknown:
                 what = f"max_removed names {unknown[0]}, which is no source" if unknown else "max_removed without dedup"
                 raise ValueError(f"{what}: correct it, or leave it out")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _has_seen_what_it_compares(self) -> Self:
+        names = [Path(folder).name for folder in self.seen]
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"two stores in `seen` are called {repeated}: give one of them another name")
+        asked = self.outputs is not None and self.outputs.signatures
+        if self.dedup is None and (self.seen or asked):
+            what = "seen" if self.seen else "outputs.signatures"
+            raise ValueError(f"{what} without dedup: say how documents are compared, or leave it out")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _weighs_its_sources(self) -> Self:
+        if self.pack is not None:
+            names, weighed = {source.source for source in self.sources}, self.pack.weights.keys()
+            for source in sorted(names ^ weighed):
+                what = "has no weight" if source in names else "has a weight, and is no source"
+                raise ValueError(f"pack.weights: {source} {what}")
         return self
 
     def raw(self, source: Source) -> Target | None:
@@ -141,13 +182,52 @@ class StageARecipe(Recipe):
             folder=self._folder() / "deduplicated" / self.name,
             stage=kind.stage,
             recipe={"dedup": self.dedup.content(), "sources": [source.source for source in self.sources]},
-            upstream=tuple(self.filtered(source) for source in self.sources),
+            upstream=(
+                *(self.filtered(source) for source in self.sources),
+                *(stage_a_kinds.seen_store(Path(folder)) for folder in self.seen),
+            ),
             export_as=f"{self.name}_deduplicated.json",
         )
 
+    def signatures(self) -> Target | None:
+        """What later corpora are compared by to the documents that stay; None where the recipe doesn't ask for it."""
+        deduplicated = self.deduplicated()
+        if deduplicated is None or self.dedup is None or self.outputs is None or not self.outputs.signatures:
+            return None
+        folder = self._folder() / "signatures" / self.name
+        return stage_a_kinds.signatures_of(deduplicated, folder, self.dedup, f"{self.name}_signatures.json")
+
+    def evaluation(self) -> Sequence[Target]:
+        """The files of each evaluation set; none where the recipe doesn't ask for decontamination."""
+        if self.decontamination is None:
+            return ()
+        return self.decontamination.evaluation_targets(self.name, self._folder() / "evaluation")
+
+    def decontaminated(self) -> Target | None:
+        """Documents of all sources, deduplicated if they are, without items of evaluation sets; None likewise."""
+        if self.decontamination is None:
+            return None
+        deduplicated = self.deduplicated()
+        return self.decontamination.decontaminated_target(
+            self.name,
+            self._folder() / "decontaminated" / self.name,
+            [source.source for source in self.sources],
+            [deduplicated] if deduplicated is not None else [self.filtered(source) for source in self.sources],
+            self.evaluation(),
+        )
+
+    def packed(self) -> Target | None:
+        """Rows of tokens of what is left in the end; None where the recipe doesn't ask for it."""
+        if self.pack is None:
+            return None
+        last = self.decontaminated() or self.deduplicated()
+        corpora = [last] if last is not None else [self.filtered(source) for source in self.sources]
+        folder = self._folder() / "packed" / self.name
+        return self.pack.packed_target(self.name, folder, corpora, f"{self.name}_packed.json")
+
     def report(self) -> Target:
         """What all sources hold, and what became of their rows."""
-        kind, deduplicated = stage_a_kinds.REPORT, self.deduplicated()
+        kind, of_all = stage_a_kinds.REPORT, (self.deduplicated(), self.decontaminated())
         return Target(
             kind=kind.name,
             name=self.name,
@@ -156,7 +236,7 @@ class StageARecipe(Recipe):
             recipe={"sources": [source.source for source in self.sources]},
             upstream=(
                 *(self.filtered(source) for source in self.sources),
-                *([deduplicated] if deduplicated is not None else []),
+                *(target for target in of_all if target is not None),
             ),
             tokenizer=self.tokenizer.content(),
             export_as=f"{self.name}_report.json",
@@ -180,10 +260,10 @@ class StageARecipe(Recipe):
 
     def all_targets(self) -> Sequence[Target]:
         """Artifacts that can be made of the sources, upstream first, asked for or not."""
-        deduplicated = self.deduplicated()
+        of_all = (self.deduplicated(), self.signatures(), *self.evaluation(), self.decontaminated(), self.packed())
         return [
             *(target for source in self.sources for target in self._made_of(source)),
-            *([deduplicated] if deduplicated is not None else []),
+            *(target for target in of_all if target is not None),
             self.report(),
         ]
 
@@ -193,9 +273,9 @@ class StageARecipe(Recipe):
 
     def _is_asked(self, target: Target) -> bool:
         up_to = self.outputs.up_to if self.outputs else None
-        of_all = (stage_a_kinds.DEDUPLICATED.name, stage_a_kinds.REPORT.name)
-        left_out = {None: (), "normalized": (stage_a_kinds.FILTERED.name, *of_all), "filtered": of_all}
-        return target.kind not in left_out[up_to]
+        first = (stage_a_kinds.RAW.name, stage_a_kinds.NORMALIZED.name)
+        steps = {"normalized": first, "filtered": (*first, stage_a_kinds.FILTERED.name)}
+        return up_to is None or target.kind in steps[up_to]
 
     def _folder(self) -> Path:
         return Path(self.outputs.normalized_dir).parent if self.outputs else Path("stage_a", self.name)

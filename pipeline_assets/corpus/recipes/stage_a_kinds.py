@@ -4,8 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, report_on
-from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
+from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
@@ -15,7 +19,9 @@ from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
+from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
 from pipeline_assets.corpus.recipes.stage_a_sources import (
     FileSource,
     HubSource,
@@ -32,7 +38,7 @@ from pipeline_assets.corpus.spine.target import Content, Target
 
 
 def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
-    """Seals what a source is made of; nothing but its manifest is written."""
+    """Seals what a source or an evaluation set is made of; nothing but its manifest is written."""
     if target.state(root)[0] == "current":
         return open_artifact(root / target.folder)
     stopwatch = Stopwatch()
@@ -43,8 +49,19 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
         content = raw_of_hub(hub, snapshot, settings.fetch_threads, settings.engine.log_every_s)
     else:
         assert isinstance(target.outside, SourceFolder)
+        if target.recipe.get("kind") == "stackexchange":
+            _check_dumps(target.outside.below(root))
         content = raw_of_folder(target.outside, root, settings.naming(target).engine)
     return target.seal_members(root, content, settings.provenance(), stopwatch, replace)
+
+
+def _check_dumps(folder: SourceFolder) -> None:
+    """
+    Raises:
+        InputError: a dump can't be read; said before an hour of hashing, not after.
+    """
+    for file in folder.files():
+        check_readable(file.path)
 
 
 def _make_normalized(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
@@ -118,21 +135,59 @@ def _make_filtered(building: Building, target: Target, root: Path, settings: Run
 def _make_deduplicated(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
-    from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
 
-    sources = {source.partition or source.name: open_artifact(root / source.folder) for source in target.upstream}
+    upstream = [(one.kind, one.partition or one.name, open_artifact(root / one.folder)) for one in target.upstream]
+    sources = {name: artifact for kind, name, artifact in upstream if kind != SIGNATURES.name}
+    seen = {name: artifact for kind, name, artifact in upstream if kind == SIGNATURES.name}
+    recipe = DedupRecipe.from_content(target.recipe["dedup"])
+    return dedup_corpus(building, sources, recipe, _dedup_settings(settings), seen)
+
+
+def _make_signatures(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    # Compiled code is loaded only where it is needed.
+    from pipeline_assets.corpus.dedup.signature_store import sign_corpus
+
+    deduplicated = open_artifact(root / target.upstream[0].folder)
+    recipe = DedupRecipe.from_content(deduplicated.manifest.identity.recipe["dedup"])
+    return sign_corpus(building, deduplicated, recipe, _dedup_settings(settings))
+
+
+def _dedup_settings(settings: RunSettings) -> DedupSettings:
     share_bytes = share_of(settings.memory_bytes, settings.engine.workers)
-    own = DedupSettings(settings.engine, settings.zstd_level, share_bytes)
-    return dedup_corpus(building, sources, DedupRecipe.from_content(target.recipe["dedup"]), own)
+    return DedupSettings(settings.engine, settings.zstd_level, share_bytes, settings.faiss_gpu)
+
+
+def _make_decontaminated(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    # Compiled code is loaded only where it is needed.
+    from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
+
+    listed = [source for source in target.upstream if source.kind == EVALUATION.name]
+    sources = {
+        source.partition or source.name: open_artifact(root / source.folder)
+        for source in target.upstream
+        if source.kind != EVALUATION.name
+    }
+    sections = map(EvaluationRecipe.from_content, target.recipe["evaluation"])
+    evaluation = [_evaluation_set(section, source, root) for section, source in zip(sections, listed, strict=True)]
+    rules = DecontaminationRecipe.from_content(target.recipe["decontamination"])
+    return decontaminate_corpus(building, sources, evaluation, rules, settings.engine, settings.zstd_level)
+
+
+def _evaluation_set(section: EvaluationRecipe, source: Target, root: Path) -> EvaluationSet:
+    assert isinstance(source.outside, SourceFolder)
+    return EvaluationSet(section, open_artifact(root / source.folder).manifest, source.outside.below(root))
 
 
 def _make_report(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     assert target.tokenizer is not None
-    sources = [_steps(source, root) for source in target.upstream if source.kind != DEDUPLICATED.name]
-    deduplicated = next(
-        (open_artifact(root / one.folder) for one in target.upstream if one.kind == DEDUPLICATED.name), None
+    sources = [_steps(source, root) for source in target.upstream if source.kind in (NORMALIZED.name, FILTERED.name)]
+    of_all = {source.kind: source.folder for source in target.upstream}
+    deduplicated, decontaminated = (
+        open_artifact(root / of_all[kind.name]) if kind.name in of_all else None
+        for kind in (DEDUPLICATED, DECONTAMINATED)
     )
-    return report_on(building, sources, target.tokenizer["sha256"], licence_table(), settings.engine, deduplicated)
+    sha256 = target.tokenizer["sha256"]
+    return report_on(building, sources, sha256, licence_table(), settings.engine, deduplicated, decontaminated)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:
@@ -154,5 +209,33 @@ FILTERED = Kind("stage_a/filtered", FILTER_STAGE, by_files(_make_filtered), read
 DEDUPLICATED = Kind(
     "stage_a/deduplicated", DEDUP_STAGE, by_files(_make_deduplicated), reads=lambda target: target.upstream
 )
+SIGNATURES = Kind(
+    "stage_a/signatures", SIGNATURES_STAGE, by_files(_make_signatures), reads=lambda target: target.upstream
+)
+EVALUATION = Kind("stage_a/evaluation", EVALUATION_STAGE, _build_raw, outside=folder_of)
+DECONTAMINATED = Kind(
+    "stage_a/decontaminated",
+    DECONTAMINATION_STAGE,
+    by_files(_make_decontaminated),
+    reads=lambda target: target.upstream,
+)
 REPORT = Kind("stage_a/report", REPORT_STAGE, by_files(_make_report), reads=_normalized_of)
-KINDS = (RAW, NORMALIZED, FILTERED, DEDUPLICATED, REPORT)
+KINDS = (RAW, NORMALIZED, FILTERED, DEDUPLICATED, SIGNATURES, EVALUATION, DECONTAMINATED, PACKED, REPORT)
+
+
+def signatures_of(deduplicated: Target, folder: Path, recipe: DedupRecipe, export_as: str | None = None) -> Target:
+    """The signature store of a deduplicated corpus, which was made by this recipe."""
+    return Target(
+        kind=SIGNATURES.name,
+        name=folder.name,
+        folder=folder,
+        stage=SIGNATURES.stage,
+        recipe={"signatures": recipe.signatures()},
+        upstream=(deduplicated,),
+        export_as=export_as,
+    )
+
+
+def seen_store(folder: Path) -> Target:
+    """A signature store that lies there, made by whatever recipe."""
+    return Target(SIGNATURES.name, folder.name, folder, SIGNATURES.stage, {}, partition=folder.name, is_given=True)

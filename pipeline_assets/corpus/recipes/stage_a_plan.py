@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
 from pipeline_assets.corpus.planning.memory import snapshot_memory
 from pipeline_assets.corpus.planning.rates import at_work
@@ -25,11 +26,14 @@ _BASIS = "sizes of the files"
 _TEXT_OF_FILE = (0.2, 0.7, 1.0)  # of plain files: the rest is other columns, markup, rows that go
 _TEXT_OF_PACKED = (0.8, 3.0, 9.0)  # of compressed ones, and Parquet
 _STORED_OF_TEXT = Estimate(0.15, 0.4, 0.8, _BASIS)  # zstd of Document lines, levels 1 to 22
+_SIGNATURES_OF_TEXT = Estimate(0.5, 1.1, 3.0, "words are longer or shorter")
 _UNIQUE = Estimate(0.3, 0.9, 1.0, "duplicates are known by looking for them")
+_CLEAN = Estimate(0, 0.99, 1.0, "leaks are known by looking for them")
 _KEPT = Estimate(0, 0.8, 1.0, "filters are known by asking them")
 _PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".7z", ".parquet")
 _FILTER_BYTES_PER_S = 60e6  # of text, by one worker, see benchmarks/README.md
 _DEDUP_BYTES_PER_S = 50e6  # likewise, with writing what stays
+_DECONTAMINATION_BYTES_PER_S = 35e6  # likewise
 _BYTES_PER_TOKEN = Estimate(2.5, 4.4, 5.5, "languages and kinds of text")
 
 
@@ -63,6 +67,18 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
     deduplicated = recipe.deduplicated()
     if deduplicated is not None:
         figures[deduplicated.role] = _deduplicated(text, settings)
+    signatures = recipe.signatures()
+    if signatures is not None:
+        figures[signatures.role] = _signed(text, settings)
+    for evaluation in recipe.evaluation():
+        assert isinstance(evaluation.outside, SourceFolder)
+        figures[evaluation.role], _, _ = _of_files(evaluation.outside.below(settings.root).files(), settings)
+    decontaminated = recipe.decontaminated()
+    if decontaminated is not None:
+        figures[decontaminated.role] = _decontaminated(text, settings)
+    packed = recipe.packed()
+    if packed is not None and recipe.pack is not None:
+        figures[packed.role] = _packed(text, recipe.pack, settings)
     figures[recipe.report().role] = _reported(text, settings)
     plans = [
         TargetPlan(holding, {} if holding.sealed == "current" else figures.get(role, {}))
@@ -121,6 +137,35 @@ def _filtered(text: Estimate, settings: PlanSettings) -> Figures:
 def _deduplicated(text: Estimate, settings: PlanSettings) -> Figures:
     kept = text.times(_UNIQUE, text.basis).counted()
     return _costs(kept, kept.times(_STORED_OF_TEXT).counted(), _DEDUP_BYTES_PER_S, settings, settings.record())
+
+
+def _decontaminated(text: Estimate, settings: PlanSettings) -> Figures:
+    kept = text.times(_CLEAN, text.basis).counted()
+    stored = kept.times(_STORED_OF_TEXT).counted()
+    return _costs(kept, stored, _DECONTAMINATION_BYTES_PER_S, settings, settings.record())
+
+
+def _signed(text: Estimate, settings: PlanSettings) -> Figures:
+    kept = text.times(_UNIQUE, text.basis)
+    rates = settings.record().rates()
+    seconds = kept.likely / (_DEDUP_BYTES_PER_S * at_work(settings.engine.workers))
+    stored = kept.times(_SIGNATURES_OF_TEXT).counted()
+    return {"bytes": stored, "build_seconds": rates.seconds(rates.start_s + seconds)}
+
+
+def _packed(text: Estimate, pack: PackRecipe, settings: PlanSettings) -> Figures:
+    """Every text is encoded, however little of it is drawn."""
+    places = pack.num_seqs * pack.seq_len
+    rates = settings.record().rates()
+    seconds = text.likely / (rates.encode * at_work(settings.engine.workers))
+    padding = 0.5 if pack.strategy == "best_fit" else 1.0
+    return {
+        "tokens": Estimate(padding * places, places, places, "its rows, but for padding").counted(),
+        "bytes": Estimate(
+            4 * places, 4.2 * places, 8 * places, "its rows, and what tells where they are from"
+        ).counted(),
+        "build_seconds": rates.seconds(rates.start_s + seconds),
+    }
 
 
 def _reported(text: Estimate, settings: PlanSettings) -> Figures:

@@ -1,6 +1,5 @@
 """The sources of a stage A recipe: a section each, by kind."""
 
-import re
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -11,16 +10,8 @@ from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Name, RecipePart
 
-
-def _is_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
-        raise ValueError("a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first")
-    return name
-
-
-SourceName = Annotated[str, pydantic.AfterValidator(_is_name)]
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
 
@@ -32,7 +23,7 @@ class SourceSection(RecipePart):
         filters: which of its documents are kept, and what is changed in them.
     """
 
-    source: SourceName
+    source: Name
     filters: FilterRecipe = FilterRecipe()
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:

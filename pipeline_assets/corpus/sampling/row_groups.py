@@ -6,6 +6,7 @@ touches as many files, and dumps, as it has row groups, and no footer is fetched
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,7 +18,14 @@ from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
-Decimal = Annotated[str, pydantic.Field(pattern=r"^[0-9]+(\.[0-9]+)?$")]
+
+def _is_decimal(text: str) -> str:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        raise ValueError("write it as a decimal number, such as 0.3")
+    return text
+
+
+Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
 
 
 class Amount(RecipePart):

@@ -65,11 +65,12 @@ def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
 
 def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:
     """What `fetch_pieces` would ask of the hub: the ranges, less what the cache has of them."""
+    return sum(_bytes_missing(hub, recipe, request) for request in file_requests(plan))
+
+
+def _bytes_missing(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> int:
     return sum(
-        hub.bytes_missing(recipe.dataset, request.file, start, stop)
-        for request in file_requests(plan)
-        for start, stop in request.ranges
-        if start < stop
+        hub.bytes_missing(recipe.dataset, request.file, start, stop) for start, stop in request.ranges if start < stop
     )
 
 
@@ -81,29 +82,35 @@ def fetch_pieces(
     """
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
-    def fetch(request: FileRequest) -> list[LocalPiece]:
-        tail = plan.tails[request.file.path].spans
-        if request.is_whole:
-            rest = hub.fetch_rest(recipe.dataset, recipe.revision, request.file, tail)
-            return [LocalPiece(piece, (rest, *tail)) for piece in request.pieces]
-        return [
-            LocalPiece(piece, (hub.fetch(recipe.dataset, recipe.revision, request.file, start, stop), *tail))
-            if start < stop
-            else LocalPiece(piece, tail)
-            for piece, (start, stop) in zip(request.pieces, request.ranges, strict=True)
-        ]
+    def fetch(request: FileRequest) -> tuple[list[LocalPiece], int]:
+        missing = _bytes_missing(hub, recipe, request)
+        return _fetched(hub, recipe, request, plan.tails[request.file.path].spans), missing
 
     local: dict[Piece, LocalPiece] = {}
     pool = ThreadPoolExecutor(threads)
     try:
-        for fetched in pool.map(fetch, file_requests(plan)):
+        for fetched, missing in pool.map(fetch, file_requests(plan)):
             local |= {item.piece: item for item in fetched}
-            progress.add(
-                len(fetched), {"bytes": sum(item.piece.group.stop - item.piece.group.start for item in fetched)}
-            )
+            if missing:
+                progress.add(len(fetched), {"bytes": missing})
+            else:
+                progress.add_done_before(len(fetched))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return [local[piece] for piece in plan.pieces]
+
+
+def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: Sequence[Span]) -> list[LocalPiece]:
+    """The request's pieces with their bytes, those of `tail` among them."""
+    if request.is_whole:
+        rest = hub.fetch_rest(recipe.dataset, recipe.revision, request.file, tail)
+        return [LocalPiece(piece, (rest, *tail)) for piece in request.pieces]
+    return [
+        LocalPiece(piece, (hub.fetch(recipe.dataset, recipe.revision, request.file, start, stop), *tail))
+        if start < stop
+        else LocalPiece(piece, tuple(tail))
+        for piece, (start, stop) in zip(request.pieces, request.ranges, strict=True)
+    ]
 
 
 def shards_of(plan: SnapshotPlan, pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[SnapshotShard]:

@@ -9,7 +9,7 @@ import pydantic
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.column_map import ColumnMap
 from pipeline_assets.corpus.sampling.row_groups import Amount, Decimal
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RecipePart
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Name, RecipePart
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -25,7 +25,7 @@ class HubRows(RecipePart):
         max_reject_fraction: more bad rows than this stop the build.
     """
 
-    dataset: str = pydantic.Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    dataset: str
     config: str
     revision: str
     split: str
@@ -39,6 +39,13 @@ class HubRows(RecipePart):
     amount: Amount
     seed: str
     max_reject_fraction: Decimal = "0.001"
+
+    @pydantic.field_validator("dataset")
+    @classmethod
+    def _has_an_owner(cls, dataset: str) -> str:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
+            raise ValueError("write owner/name, such as HuggingFaceFW/fineweb-edu")
+        return dataset
 
     @pydantic.field_validator("revision")
     @classmethod
@@ -75,7 +82,7 @@ class SnapshotRecipe(HubRows):
         shard_text_bytes: a shard is closed by the row group that brings it to this size.
     """
 
-    name: str = pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    name: Name
     shard_text_bytes: int = pydantic.Field(gt=0)
 
     def content_for(self, token_budget: int) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -138,6 +138,19 @@ def verify_stored(folder: Path, manifest: Manifest) -> Iterator[StoredFile | Dam
     for file in manifest.storage:
         complaint = _size_complaint(folder, file) or _hash_complaint(folder, file)
         yield Damage(file.path, complaint) if complaint else file
+
+
+def refuse_edited(artifact: Artifact, names: Container[str]) -> None:
+    """Reads some files of an artifact again, whose content more than a reader's next step depends on.
+
+    Raises:
+        InputError: one is not as it was sealed.
+    """
+    for file in artifact.manifest.storage:
+        complaint = _hash_complaint(artifact.folder, file) if file.path in names else None
+        if complaint:
+            fix = f"build it again: corpusmill rebuild {artifact.folder} --put-back"
+            raise InputError(complaint, artifact.folder / file.path, fix)
 
 
 def members_of(manifest: Manifest) -> dict[str, str]:

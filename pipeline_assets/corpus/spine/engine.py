@@ -115,7 +115,8 @@ def _run(
     try:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
-            progress.add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
+            add = progress.add_done_before if shard.name in finished else progress.add
+            add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
             yield receipt
     finally:
         fresh.close()

@@ -8,19 +8,21 @@ class InputError(Exception):
         what: what is wrong, with both values where two disagree.
         where: the file, row, recipe key or address.
         fix: the next step, as an instruction.
+        key: the recipe key to change, dotted; `what` and `fix` have it in backticks. None where it is no key's fault.
     """
 
-    def __init__(self, what: str, where: object, fix: str) -> None:
+    def __init__(self, what: str, where: object, fix: str, key: str | None = None) -> None:
         super().__init__(what, where, fix)
         self.what = what
         self.where = str(where)
         self.fix = fix
+        self.key = key
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.fix}"
 
-    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str, str]]:
-        return type(self), (self.what, self.where, self.fix)
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str, str, str | None]]:
+        return type(self), (self.what, self.where, self.fix, self.key)
 
 
 class Obstacle(InputError):

@@ -3,8 +3,11 @@
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 logger = logging.getLogger("corpusmill")
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Progress:
@@ -24,18 +27,19 @@ class Progress:
         self._speaks_from = self._started + quiet_s
         self._done = self._done_before = 0
         self._counts: dict[str, int] = {}
+        self._counts_before: dict[str, int] = {}
         self._on_terminal = sys.stderr.isatty()
 
-    def add_done_before(self, done: int) -> None:
-        """`done` units that took no time now: no part of the rate."""
-        self._done += done
+    def add_done_before(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
+        """`done` units that took no time now, with what they counted: no part of a rate."""
         self._done_before += done
+        _add_to(self._counts_before, counts)
+        self.add(done, counts)
 
-    def add(self, done: int, counts: dict[str, int]) -> None:
+    def add(self, done: int, counts: Mapping[str, int]) -> None:
         """`done` more units, with what they counted: `documents`, `tokens`, `bytes`."""
         self._done += done
-        for name, count in counts.items():
-            self._counts[name] = self._counts.get(name, 0) + count
+        _add_to(self._counts, counts)
         now = time.monotonic()
         if now < self._speaks_from:
             return
@@ -47,19 +51,27 @@ class Progress:
             logger.info(self.line())
 
     def line(self) -> str:
-        """Done of total, counts, rate and the time left at this rate."""
+        """Done of total, counts, their rates and the time left; no rate of what nothing was worked on."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         done_now = self._done - self._done_before
         parts = [f"{self._title}: {self._done}/{self._total} {self._unit}"]
         if self._unit == "bytes":
-            rate = f"{done_now / seconds / 1e6:,.1f} MB/s"
-            parts = [f"{self._title}: {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB, {rate}"]
+            rate = _rate("bytes", done_now, seconds)
+            parts = [f"{self._title}: {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
         for name, count in self._counts.items():
-            per_second = count / seconds
-            if name == "bytes":
-                parts.append(f"{count / 1e6:,.1f} MB, {per_second / 1e6:,.1f} MB/s")
-            else:
-                parts.append(f"{count:,} {name}, {per_second:,.0f}/s")
+            rate = _rate(name, count - self._counts_before.get(name, 0), seconds)
+            parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {name}") + rate)
         if done_now > 0 and self._done < self._total:
             parts.append(f"{seconds / done_now * (self._total - self._done):,.0f} s left")
         return "; ".join(parts)
+
+
+def _add_to(totals: dict[str, int], counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        totals[name] = totals.get(name, 0) + count
+
+
+def _rate(name: str, count: int, seconds: float) -> str:
+    if count == 0:
+        return ""
+    return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"

@@ -1,9 +1,10 @@
 """Recipes: what the user wants, in YAML, holding all that changes an output's bytes and nothing else."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, get_args
+from typing import Annotated, Self, get_args
 
 import pydantic
 import yaml
@@ -13,8 +14,16 @@ from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.target import Target
 
-_SHOWN_CHARACTERS = 80  # of a section; a longer one, or a whole recipe, would bury what is said of it
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
+
+
+def _is_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+        raise ValueError("a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first")
+    return name
+
+
+Name = Annotated[str, pydantic.AfterValidator(_is_name)]
 
 
 class RecipePart(pydantic.BaseModel):
@@ -60,7 +69,7 @@ class Recipe(RecipePart):
     """A whole recipe file. `system` says which system it belongs to; `name` names its artifacts."""
 
     system: str
-    name: str = pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    name: Name
 
     def targets(self) -> Sequence[Target]:
         """Every artifact that the recipe names, upstream first."""
@@ -121,9 +130,9 @@ def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: o
             known = _keys_beside(recipe, first["loc"])
             nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
             fix = f"did you mean `{nearest[0]}`?" if nearest else f"remove it; known here: {', '.join(known)}"
-            return UsageError(f"unknown key `{key}`", where, fix)
+            return UsageError(f"unknown key `{key}`", where, fix, key)
         case "missing":
-            return UsageError(f"the key `{key}` is missing", where, "add it")
+            return UsageError(f"the key `{key}` is missing", where, "add it", key)
         case "union_tag_not_found":
             return UsageError(f"the key `{key}.{_tag_key(first)}` is missing", where, "add it")
         case "union_tag_invalid":
@@ -131,13 +140,13 @@ def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: o
             nearest = difflib.get_close_matches(tag, known, n=1)
             fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
             return UsageError(f"`{key}.{_tag_key(first)}` is {tag!r}", where, fix)
-        case "value_error" if isinstance(first["input"], Mapping) and len(str(first["input"])) > _SHOWN_CHARACTERS:
+        case "value_error" if isinstance(first["input"], Mapping):  # all of it would bury what is said of it
             what = first["msg"].removeprefix("Value error, ")
-            return UsageError(f"`{key}`: {what}" if key else what, where, "correct the recipe")
+            return UsageError(f"`{key}`: {what}" if key else what, where, "correct the recipe", key)
         case _:
             what = f"`{key}` is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
             is_unquoted = first["type"] == "string_type" and isinstance(first["input"], int | float)
-            return UsageError(what, where, "put it in quotes" if is_unquoted else "correct the value")
+            return UsageError(what, where, "put it in quotes" if is_unquoted else "correct the value", key)
 
 
 def _tag_key(complaint: ErrorDetails) -> str:

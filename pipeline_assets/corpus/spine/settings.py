@@ -37,7 +37,17 @@ LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, at_least=1)
 ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", 3, at_least=1, at_most=22)
 MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", 2048, at_least=1)
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, at_least=1)
+FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, at_least=0)
 START_METHOD = "CORPUSMILL_START_METHOD"
+
+
+def parse_gpu(text: str) -> int | None:
+    """The GPU that faiss is to search on; None where the text is empty.
+
+    Raises:
+        UsageError: it is no number.
+    """
+    return FAISS_GPU.parse(text) if text else None
 
 
 def parse_start_method(text: str) -> StartMethod:
@@ -58,6 +68,6 @@ def check_settings(variables: Mapping[str, str]) -> None:
     Raises:
         UsageError: one of the variables can't be used, whether or not there is work that would use it.
     """
-    for setting in (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES):
+    for setting in (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU):
         setting.parse(variables.get(setting.variable, ""))
     parse_start_method(variables.get(START_METHOD, ""))

@@ -190,16 +190,19 @@ class Target:
     def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
         """
         Raises:
-            UsageError: another artifact is sealed in its place and `replace` is False.
+            UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind.
             InputError: a damaged one is.
         """
         state, reason = self.state(root)
+        sealed = read_manifest(root / self.folder) if state == "stale" else None
+        if sealed is not None and sealed.kind != self.kind:
+            raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
         if replace or state in ("missing", "current"):
             return
         if state == "damaged":
             raise InputError(f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again")
         fix = f"give it another `{self.named_by}` in the recipe, or run with --replace"
-        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
+        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix, key=self.named_by)
 
     def _identity(self, content: "Content", inputs: Sequence[Mapping[str, Any]]) -> Identity:
         return Identity(

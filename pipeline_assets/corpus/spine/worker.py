@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.stage import Shard, Window, Work
@@ -177,6 +179,9 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             connection.send(Answer(receipt, is_last))
             if is_last:
                 return
+        except OSError as error:
+            explained = explain(error, Path(error.filename or job.folder.folder))
+            connection.send(Failure.of(explained or error))
         except Exception as error:
             connection.send(Failure.of(error))
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, evidence_on
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -63,7 +64,7 @@ def trace_document(corpus: Artifact, root: Path, doc_id: str | None, row: int | 
             raise _not_there(corpus, doc_id)
         shard, shard_row = line.shard, line.row
     document = read_document(corpus.path(shard), shard_row)
-    listing = listing_of(root, corpus)
+    listing = listing_of(root, corpus, document.source)
     origin = origin_in(document, listing.corpus)
     source, *answers = (listing.row(origin.source_file, row) for row in rows_of(origin))
     return DocumentTrace(
@@ -88,4 +89,9 @@ def _not_there(corpus: Artifact, doc_id: str) -> UsageError:
         if line is not None:
             what = f"document {doc_id!r} was dropped here: {line}"
             return UsageError(what, corpus.folder, "trace it in the corpus that was filtered")
+    if corpus.manifest.identity.stage.name == DECONTAMINATION_STAGE.name:
+        evidence = evidence_on(corpus, doc_id)
+        if evidence is not None:
+            what = f"document {doc_id!r} was dropped here: it holds {evidence.evaluation_set} {evidence.item}"
+            return UsageError(what, corpus.folder, "trace it in the corpus that was decontaminated")
     return UsageError(f"no document has doc_id {doc_id!r}", corpus.folder, fix)

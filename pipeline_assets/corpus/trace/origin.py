@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import folder_of
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
@@ -45,20 +46,26 @@ class SourceListing:
         return listed_file(self.artifact, row.file if isinstance(row, SourceRow) else file)
 
 
-def listing_of(root: Path, corpus: Artifact) -> SourceListing:
-    """What lists the files that the Documents of a corpus came from, found below the data root.
+def listing_of(root: Path, corpus: Artifact, source: str) -> SourceListing:
+    """What lists the files that the Documents of a source in a corpus came from, found below the data root.
 
     Raises:
         InputError: what the corpus was made from is gone.
     """
     reader = corpus
     while reader.manifest.identity.stage.name not in READS_SOURCES:
-        inputs, corpus = reader.manifest.identity.inputs, reader
-        if not inputs:
+        corpus = reader
+        if not reader.manifest.identity.inputs:
             what = f"it is {reader.manifest.kind}, made from nothing"
             raise InputError(what, reader.folder, "give a corpus that was made from a source")
-        reader = locate(root, inputs[0]["digest"], reader.manifest.name)
+        reader = locate(root, _came_by(reader.manifest, source)["digest"], reader.manifest.name)
     return SourceListing(reader, corpus, root)
+
+
+def _came_by(corpus: Manifest, source: str) -> Mapping[str, Any]:
+    """The input that the Documents of a source are in: of several the one that is named after it, else the first."""
+    inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
+    return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
 
 def source_row(reader: Manifest, file: str, row: int, root: Path) -> AnyRow:

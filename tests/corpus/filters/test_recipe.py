@@ -21,7 +21,7 @@ def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() ->
         ({"lenght": {}}, "Extra inputs are not permitted"),
         ({"length": {"min_words": -1}}, "greater than or equal to 0"),
         ({"characters": {"min_ascii_ratio": 0.8}}, "Input should be a valid string"),
-        ({"characters": {"min_ascii_ratio": "80%"}}, "should match pattern"),
+        ({"characters": {"min_ascii_ratio": "80%"}}, "write it as a decimal number"),
         ({"rules": ["score = 3"]}, "is no rule"),
         ({"gopher_quality": {"min_stop_words": 2}}, "min_stop_words is 2, and stop_words has 0"),
         ({"boilerplate": {"phrases": [" home"], "max_line_fraction": "0.3"}}, "no blank at its ends"),

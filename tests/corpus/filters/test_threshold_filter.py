@@ -80,6 +80,14 @@ def test_stop_words_count_as_whole_words_in_either_case_and_only_until_there_are
     assert stop_words("", 2) == 0
 
 
+def test_of_stop_words_that_are_enough_it_is_said_that_there_may_be_more(verdict: Verdicts) -> None:
+    quality = {"stop_words": ["the", "be", "to"], "min_stop_words": 2}
+
+    few, enough = (verdict(text, gopher_quality=quality).measurements for text in ("the", "the one to be"))
+
+    assert [str(seen) for seen in (*few, *enough)] == ["stop_words 1 < 2", "stop_words at least 2"]
+
+
 def test_boilerplate_is_a_fraction_of_the_lines(measured: Measured) -> None:
     boilerplate = {"phrases": ["we use cookies"], "lines": ["home", "log in"], "max_line_fraction": "0.5"}
     text = "Home\n\nWe use cookies. We use cookies.\nGo home to log in.\n  LOG IN\t\n"

@@ -11,7 +11,7 @@ import pytest
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub
 
@@ -64,7 +64,7 @@ def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
     asking = HubFiles(hub_files.cache, hub.endpoint, token, tries=2, wait_s=0.01)
     name, status = (DATASET, 401) if token is None else ("maker/none", 404)
 
-    with pytest.raises(InputError) as error:
+    with pytest.raises(UsageError) as error:
         asking.list_files(name, NOWHERE)
 
     assert str(error.value) == (
@@ -74,11 +74,23 @@ def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
 
 
 def test_an_unknown_commit_says_how_to_get_one(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(UsageError) as error:
         hub_files.list_files(DATASET, NOWHERE)
 
     assert str(error.value) == (
         f"maker/pages on {hub.endpoint}: it has no revision {NOWHERE}; run `corpusmill pin maker/pages` for its head"
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:8080", "hub.example", "https://", "ftp://hub.example", "http://hub:port"]
+)
+def test_an_address_that_is_none_is_refused_at_once(address: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        HubFiles(tmp_path / "cache", address).resolve(DATASET)
+
+    assert str(error.value) == (
+        f"HF_ENDPOINT: the hub's address is {address!r}; write it as http://HOST or https://HOST, or unset it"
     )
 
 
@@ -123,6 +135,16 @@ def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
     assert [file.path for file in files] == ["README.md", "data/empty.txt", "data/large.bin"]
     assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [f"maker/pages: {said}"]
     assert [request.status for request in busy_hub.requests] == [status, 200]
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
+    status: int, busy_hub: BusyHub, tmp_path: Path, commit: str
+) -> None:
+    busy_hub.refusals = [json_answer({"error": "not here"}, status)]
+
+    with pytest.raises(Obstacle, match=rf"or it is private \(HTTP {status}\)"):
+        HubFiles(tmp_path / "cache", busy_hub.endpoint, token="hf_old").list_files(DATASET, commit)
 
 
 def test_a_hub_that_stays_busy_is_asked_as_often_as_wanted_and_no_more(

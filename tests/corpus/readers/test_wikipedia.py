@@ -200,7 +200,7 @@ def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
         (
             EN,
             "vi",
-            f"the url {EN} is of another wiki than the recipe's `language`, vi; set `language` to null, or leave",
+            f"the url {EN} is of another wiki than the recipe's `language`, vi; correct `language`, or leave",
         ),
         ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not of"),
     ],
@@ -236,8 +236,8 @@ def test_the_recipe_may_say_the_licence() -> None:
     [
         ({"dump_date": None}, "give exactly one of dump_date, license_tag"),
         ({"license_tag": "cc-by-sa-4.0"}, "give exactly one of dump_date, license_tag"),
-        ({"dump_date": "20240301"}, "write dump_date as YYYY-MM-DD"),
-        ({"dump_date": "latest"}, "write dump_date as YYYY-MM-DD"),
+        ({"dump_date": "20240301"}, "write it as YYYY-MM-DD"),
+        ({"dump_date": "latest"}, "write it as YYYY-MM-DD"),
     ],
 )
 def test_a_recipe_without_one_licence_is_refused(changes: dict[str, str | None], message: str) -> None:

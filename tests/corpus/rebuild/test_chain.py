@@ -126,7 +126,7 @@ def test_a_folder_where_nothing_is_sealed_is_refused(tmp_path: Path) -> None:
         read_chain(tmp_path, tmp_path, with_upstream=False)
 
     assert str(refused.value) == (
-        f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a sealed artifact"
+        f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
     )
 
 

@@ -115,13 +115,13 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: Callable[..., H
     ("change", "complaint"),
     [
         ({"rules": ["int_score"]}, "'int_score' is no rule; write"),
-        ({"dataset": "fineweb-edu"}, "String should match pattern"),
+        ({"dataset": "fineweb-edu"}, "write owner/name"),
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),
-        ({"max_reject_fraction": "1 %"}, "String should match pattern"),
+        ({"max_reject_fraction": "1 %"}, "write it as a decimal number"),
         ({"columns": {"text": "text"}}, "Field required"),
-        ({"name": "../pages"}, "String should match pattern"),
-        ({"name": ""}, "String should match pattern"),
+        ({"name": "../pages"}, "a name has lower-case letters"),
+        ({"name": ""}, "a name has lower-case letters"),
     ],
 )
 def test_a_section_out_of_range_is_refused(

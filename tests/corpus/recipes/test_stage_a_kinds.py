@@ -1,6 +1,8 @@
 """What a manifest keeps of a stage A recipe is enough to make the artifact by; files are those that were hashed."""
 
+import logging
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.stage_a_sources import NormalizedSource, source_of
 from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
 SETTINGS = RunSettings(INLINE)
@@ -40,6 +42,26 @@ def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="this source is read from a hub, and the run settings have none"):
         KINDS["stage_a/raw"].build(recipe.raw(pages), tmp_path, False, SETTINGS)
+
+
+def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "beer.stackexchange.com.7z").write_bytes(b"7z\xbc\xaf\x27\x1c")
+    scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
+    host = {"host": "beer.stackexchange.com", "source": "beer", "domain": "questions"}
+    files = {"path": str(tmp_path), "files": ["*.7z"]}
+    [raw, *_] = recipe_of({"kind": "stackexchange"} | host | files | scores).targets()
+    monkeypatch.setitem(sys.modules, "py7zr", None)
+
+    with pytest.raises(Obstacle) as error, caplog.at_level(logging.INFO, "corpusmill"):
+        KINDS[raw.kind].build(raw, tmp_path / "data", False, SETTINGS)
+
+    assert str(error.value) == (
+        f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
+        "install it (pip install py7zr), or unpack the archive"
+    )
+    assert caplog.messages == []
 
 
 def test_files_written_between_hashing_and_reading_are_one_clear_error(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
-from stage_a_sources import write_hub, write_sources
+from stage_a_sources import with_all_steps, write_hub, write_sources
 
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan
 from pipeline_assets.corpus.planning.track_record import TrackRecord
@@ -35,6 +35,9 @@ def plan(recipe: StageARecipe, root: Path, hub: HubFiles | None = None) -> Recip
     return plan_stage_a(recipe, holdings(root, recipe.targets()), files, settings(root))
 
 
+WITHOUT_TEXT = ("stage_a/raw/", "stage_a/evaluation/", "stage_a/signatures", "stage_a/packed", "stage_a/report")
+
+
 def settings(root: Path) -> PlanSettings:
     return PlanSettings(TrackRecord, root=root, engine=INLINE, fetch_threads=1)
 
@@ -43,7 +46,7 @@ def test_before_a_build_every_artifact_has_its_figures_and_after_it_none(
     sources: tuple[Path, LoopbackHub],
 ) -> None:
     root, hub = sources
-    recipe = recipe_with(root, commit=hub.commits()["maker/pages"])
+    recipe = recipe_with(root, with_all_steps, hub.commits()["maker/pages"])
     files = HubFiles(root / "hub_cache", endpoint=hub.endpoint)
 
     before = {one.holding.target.role: one.figures for one in plan(recipe, root, files).targets}
@@ -61,7 +64,7 @@ def test_before_a_build_every_artifact_has_its_figures_and_after_it_none(
             stored = sum(file.bytes for file in artifact.manifest.storage)
             assert before[role]["bytes"].high > 0 and stored > 0
     assert {role for role, figures in before.items() if "text_bytes" in figures} == {
-        role for role in built if "/raw/" not in role and role != "stage_a/report"
+        role for role in built if not role.startswith(WITHOUT_TEXT)
     }
     assert set(before["stage_a/report"]) == {"tokens", "build_seconds"}
     assert {role for role, figures in after.items() if figures} == set()

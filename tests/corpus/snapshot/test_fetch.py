@@ -1,5 +1,7 @@
 """What a plan asks of the hub: known to the byte before it is asked, less what the cache has."""
 
+import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +90,20 @@ def test_what_came_with_the_footer_is_not_asked_for_again(
 
     assert bytes_to_fetch(hub_files, recipe, plan) == sent(hub) == 0
     assert [item.spans for item in local] == [plan.tails["small.parquet"].spans] * 4
+
+
+def test_what_came_over_the_wire_has_a_rate_and_what_was_here_has_none(
+    planned: Callable[..., Planned], hub_files: HubFiles, hub: LoopbackHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe, plan = planned(amount={"documents": 130})
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        for _ in range(2):
+            fetch_pieces(hub_files, recipe, plan, threads=4, log_every_s=60)
+
+    first, second = (message for message in caplog.messages if message.startswith("fetch "))
+    assert re.fullmatch(rf"fetch \w+: 3/3 row groups; {sent(hub) / 1e6:.1f} MB, [\d,.]+ MB/s", first)
+    assert re.fullmatch(r"fetch \w+: 3/3 row groups", second)
 
 
 def test_a_download_that_was_cut_off_is_missing_only_its_rest(

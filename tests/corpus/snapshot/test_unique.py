@@ -1,9 +1,11 @@
 """Every doc_id once: repeated source ids are rejected, the first in manifest order stays; derived ids are numbered."""
 
 import hashlib
+import logging
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 
@@ -42,6 +44,19 @@ def test_of_a_repeated_source_id_the_first_in_manifest_order_stays(
     }
     assert snapshot.manifest.identity.counts["text_bytes"] == len("first afirst bfirst c")
     assert [file.rows for file in snapshot.manifest.identity.files] == [2, 1, 0, 3]
+
+
+def test_a_shard_without_a_repeat_is_linked_and_only_the_others_are_written_again(
+    take: Take, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = pa.table({"text": ["one", "two", "three", "four"], "id": ["a", "b", "c", "b"]})
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        snapshot = take({"x.parquet": table}, rows_per_group=2, shard_text_bytes=1)
+
+    assert [file.rows for file in snapshot.manifest.identity.files] == [2, 1, 1]
+    [said] = [message for message in caplog.messages if message.startswith("publish")]
+    assert said.startswith("publish: 1/1 shards; 1 documents, ")
 
 
 def test_a_row_that_was_dropped_or_rejected_leaves_its_id_to_the_next(take: Take, documents_of: Read) -> None:

@@ -1,11 +1,13 @@
 """The engine: the same receipts in the same order for any workers, and errors as they were raised."""
 
 import logging
+import re
 
 import pytest
 from word_artifact import (
     ENGLISH,
     die_always,
+    fill_the_disk,
     raise_unpicklable,
     raise_unsendable,
     refuse_five,
@@ -16,7 +18,7 @@ from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_
 
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 # The same, however it is run
 
@@ -84,7 +86,8 @@ def test_only_the_shards_that_are_missing_are_run(building: Building, caplog: py
 
     assert [receipt.counts["documents"] for receipt in receipts] == [2, 3, 1]
     assert (building.folder / "parts/a.txt").stat().st_ino == kept
-    assert "write: 2 of 3 shards were finished before" in caplog.messages
+    assert caplog.messages[-2] == "write: 2 of 3 shards were finished before"
+    assert re.fullmatch(r"write: 3/3 shards; 6 documents, [\d,]+/s", caplog.messages[-1])
 
 
 def test_receipts_of_one_stage_do_not_count_for_another(building: Building) -> None:
@@ -123,6 +126,17 @@ def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
     assert 'word_artifact.py", line' in note
     assert "in stumble_over_five" in note
     assert children() == []
+
+
+@pytest.mark.parametrize("settings", [ONE, SERVED], ids=["fork", "forkserver"])
+def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(
+    building: Building, settings: EngineSettings
+) -> None:
+    with pytest.raises(Obstacle, match="no space is left on the disk") as failed:
+        run(fill_the_disk, building, settings)
+
+    assert failed.value.where == str(building.folder)
+    assert not hasattr(failed.value, "__notes__")
 
 
 def test_an_error_that_cannot_be_sent_arrives_in_words(building: Building) -> None:

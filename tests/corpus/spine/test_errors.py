@@ -19,9 +19,9 @@ def test_wrong_use_is_told_from_wrong_input_by_its_type() -> None:
 
 @pytest.mark.parametrize("kind", [InputError, UsageError])
 def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]) -> None:
-    error = kind("wrong", "here", "mend it")
+    error = kind("wrong", "here", "mend it", key="near.threshold")
 
     arrived = pickle.loads(pickle.dumps(error))
 
     assert type(arrived) is kind
-    assert (arrived.what, arrived.where, arrived.fix) == ("wrong", "here", "mend it")
+    assert (arrived.what, arrived.where, arrived.fix, arrived.key) == ("wrong", "here", "mend it", "near.threshold")

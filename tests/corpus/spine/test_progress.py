@@ -59,7 +59,7 @@ def test_no_time_passed_and_nothing_to_do_divide_by_nothing(clock: list[float]) 
 
     progress.add(0, {"bytes": 0})
 
-    assert progress.line() == "fetch: 0/0 files; 0.0 MB, 0.0 MB/s"
+    assert progress.line() == "fetch: 0/0 files; 0.0 MB"
 
 
 def test_a_log_line_comes_when_its_time_has_come_and_not_before(
@@ -119,8 +119,32 @@ def test_what_was_done_before_is_no_part_of_the_rate(clock: list[float]) -> None
     at_first = progress.line()
     progress.add(1_000_000_000, {})
 
-    assert at_first == "verify: 9,000.0 of 12,000.0 MB, 0.0 MB/s"
+    assert at_first == "verify: 9,000.0 of 12,000.0 MB"
     assert progress.line() == "verify: 10,000.0 of 12,000.0 MB, 250.0 MB/s; 8 s left"
+
+
+def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(clock: list[float]) -> None:
+    progress = Progress("convert", 4, "shards", every_s=10)
+
+    clock[0] += 2
+    progress.add_done_before(2, {"documents": 6_000, "bytes": 9_000_000})
+    at_first = progress.line()
+    progress.add(1, {"documents": 10})
+
+    assert at_first == "convert: 2/4 shards; 6,000 documents; 9.0 MB"
+    assert progress.line() == "convert: 3/4 shards; 6,010 documents, 5/s; 9.0 MB; 2 s left"
+
+
+def test_work_that_was_all_done_before_is_said_once_at_its_end(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = Progress("fetch", 2, "files", every_s=10)
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        progress.add_done_before(1)
+        progress.add_done_before(1)
+
+    assert caplog.messages == ["fetch: 2/2 files"]
 
 
 def test_nothing_is_said_of_what_ends_in_the_quiet_at_the_start(

@@ -139,7 +139,7 @@ def test_a_missing_key_is_named_with_its_section(path: Path) -> None:
         (
             "name: fineweb_v1",
             "name: ../fineweb",
-            "`name` is '../fineweb': String should match pattern '^[a-z0-9][a-z0-9_.-]*$'",
+            "`name` is '../fineweb': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first",
         ),
     ],
 )
@@ -159,12 +159,6 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
 
 def test_a_rule_over_a_whole_section_speaks_in_its_own_words(path: Path) -> None:
     error = refusal(path, RECIPE + "budget: {tokens: 1, rows: 2}\n")
-
-    assert error.what == "`budget` is {'tokens': 1, 'rows': 2}: give either tokens or rows"
-
-
-def test_a_rule_over_a_long_section_does_not_bury_its_words_under_it(path: Path) -> None:
-    error = refusal(path, RECIPE + f"budget: {{tokens: 1{'0' * 80}, rows: 2}}\n")
 
     assert (error.what, error.fix) == ("`budget`: give either tokens or rows", "correct the recipe")
 

@@ -4,6 +4,7 @@ Beside the stage that writes them stand its relatives that fail in a chosen way.
 that a spawned worker can import them.
 """
 
+import errno
 import os
 import signal
 from collections.abc import Sequence
@@ -92,6 +93,11 @@ def stumble_over_five(shard: Words, window: Window, folder: BuildFolder) -> Rece
     if "five" in shard.words:
         raise KeyError("five")
     return write_words(shard, window, folder)
+
+
+def fill_the_disk(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+    """Finds no space left, as a library does that writes for it: no file is named."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class Unsendable(Exception):

@@ -43,6 +43,15 @@ def is_archive(file: Path) -> bool:
     return head.startswith(_MAGIC)
 
 
+def check_readable(file: Path) -> None:
+    """
+    Raises:
+        InputError: as `is_archive`; it is one, and what unpacks it isn't installed.
+    """
+    if is_archive(file):
+        _unpacker(file)
+
+
 def site_of(file: Path) -> str:
     """The site that a file's place tells: `<site>.7z`, `<site>-Posts.7z`, `<site>/Posts.xml`.
 
@@ -86,15 +95,20 @@ def pour_archive(file: Path, sink: Sink, most_expansion: int = MOST_EXPANSION) -
 
 @contextmanager
 def _opened(packed: BinaryIO, file: Path) -> "Iterator[SevenZipFile]":
+    unpacker = _unpacker(file)
+    with _explained(file):
+        archive = unpacker(packed, blocksize=_PACKED_BLOCK_BYTES)
+    with archive:
+        yield archive
+
+
+def _unpacker(file: Path) -> "type[SevenZipFile]":
     try:
         import py7zr
     except ImportError:
         fix = "install it (pip install py7zr), or unpack the archive"
         raise Obstacle("reading a .7z needs py7zr", file, fix) from None
-    with _explained(file):
-        archive = py7zr.SevenZipFile(packed, blocksize=_PACKED_BLOCK_BYTES)
-    with archive:
-        yield archive
+    return py7zr.SevenZipFile
 
 
 @contextmanager

@@ -1,0 +1,111 @@
+"""What was typed wrong, told in the words of what was typed: options, not recipe keys; a line, not a usage block."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+from typer.exceptions import TyperException
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_OPTION_OF = {
+    "source": "--source",
+    "config": "--config-name",
+    "rules": "--rule",
+    "domain": "--domain",
+    "language": "--language",
+    "dump_date": "--dump-date",
+    "license_tag": "--license",
+    "refuse_licences": "--refuse-license",
+    "columns.text": "--text-column",
+    "columns.id": "--id-column",
+    "columns.created_at": "--created-at-column",
+    "columns.license": "--license-column",
+    "text_unit": "--text-unit",
+    "min_question_score": "--min-question-score",
+    "min_answer_score": "--min-answer-score",
+    "min_answers": "--min-answers",
+    "amount.documents": "--max-documents",
+    "seed": "--seed",
+    "mode": "--mode",
+    "scope": "--scope",
+    "selection": "--near-selection",
+    "quality_column": "--quality-column",
+    "threshold": "--threshold",
+    "max_compared": "--max-compared",
+    "shingle_words": "--shingle-words",
+    "permutations": "--permutations",
+    "bands": "--bands",
+    "every_source": "--max-removed",
+}
+_CHANGED_KEY = re.compile(r"(?<=[( ])[\w.]+(?=: )")  # as `changed_keys` writes them
+
+
+@contextlib.contextmanager
+def naming_options(folder: str = "--out-dir") -> Iterator[None]:
+    """Errors of the block call recipe keys by the options that set them: the recipe was written by the command.
+
+    Args:
+        folder: the option that gives what is made another folder.
+    """
+    try:
+        yield
+    except InputError as error:
+        error.fix = error.fix.replace("correct the recipe", "correct the options")
+        if error.key == "name":
+            error.what = _CHANGED_KEY.sub(lambda key: _option_of(key[0]) or key[0], error.what)
+            error.fix = error.fix.replace("`name` in the recipe", folder)
+        elif (option := _option_of(error.key or error.where)) is not None:
+            _name(option, error)
+        raise
+
+
+def _option_of(key: str) -> str | None:
+    return next((option for known, option in _OPTION_OF.items() if f".{known}." in f".{key}."), None)
+
+
+def _name(option: str, error: InputError) -> None:
+    key = f"`{error.key}`"
+    if error.key is None or error.what.startswith(f"{key} is "):
+        error.where, error.what = option, error.what.replace(key, "it", 1)
+    error.fix = error.fix.replace(f"{key} in the recipe", option).replace(key, option)
+    error.fix = error.fix.replace("or to null", "or leave it out")
+
+
+def refused(error: TyperException) -> UsageError:
+    """What the parser of the command line says, in the form of all other errors."""
+    import pydantic
+
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "corpusmill"
+    cause = error.__cause__
+    if (
+        isinstance(error, typer.BadParameter)
+        and error.param is not None
+        and isinstance(cause, pydantic.ValidationError)
+    ):
+        complaint = cause.errors(include_url=False)[0]
+        source = context.get_parameter_source(error.param.name) if context is not None else None
+        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[-1]
+        return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
+    what = error.format_message().rstrip(".")
+    where = command.partition(" ")[2] or "command line"
+    return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
+
+
+def _wanted(complaint: "ErrorDetails") -> str:
+    match complaint["type"]:
+        case "greater_than_equal":
+            return f"give {complaint['ctx']['ge']:g} or more"
+        case "less_than_equal":
+            return f"give {complaint['ctx']['le']:g} at most"
+        case "int_parsing":
+            return "give a whole number"
+        case "float_parsing":
+            return "give a number"
+    return complaint["msg"]

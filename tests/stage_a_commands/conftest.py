@@ -1,0 +1,109 @@
+"""What docs/stage_a.md has a user type, typed once in a folder as the page expects it."""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from one_line import only_line
+from stage_a_sources import SITES, sentence, write_notes, write_recipe, write_site, write_sources, write_wikipedia
+
+from resources.loopback_hub import LoopbackHub
+
+PAGE = Path(__file__).parents[2] / "docs" / "stage_a.md"
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+CARD = """---
+license: odc-by
+configs:
+- config_name: asm_Beng
+  data_files: [{split: train, path: data/asm_Beng/train/*}]
+- config_name: ben_Beng
+  data_files: [{split: train, path: data/ben_Beng/train/*}]
+- config_name: eng_Latn
+  data_files: [{split: train, path: data/eng_Latn/train/*}]
+---
+# Pages
+"""
+
+
+def write_dataset(folder: Path, dataset: str, paths: list[str], card: str | None = None) -> None:
+    for number, path in enumerate(paths):
+        file = folder / "datasets" / dataset / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rows = range(40)
+        table = pa.table(
+            {
+                "text": [sentence(1000 * number + row) for row in rows],
+                "id": [f"{dataset}/{number}/{row}" for row in rows],
+                "int_score": [2 + row % 3 for row in rows],
+            }
+        )
+        pq.write_table(table, file, row_group_size=10)
+    if card is not None:
+        (folder / "datasets" / dataset / "README.md").write_text(card, encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    folder = tmp_path_factory.mktemp("hub")
+    write_dataset(
+        folder, "HuggingFaceFW/fineweb-edu", ["data/CC-MAIN-2013-20/0.parquet", "data/CC-MAIN-2024-10/0.parquet"]
+    )
+    languages = [f"data/{config}/train/0.parquet" for config in ("asm_Beng", "ben_Beng", "eng_Latn")]
+    write_dataset(folder, "HuggingFaceFW/fineweb-2", languages, CARD)
+    with LoopbackHub(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory, hub: LoopbackHub) -> Path:
+    """A folder as the page's commands expect it: an extraction, dumps, notes, filters, a recipe."""
+    import py7zr
+
+    folder = tmp_path_factory.mktemp("work")
+    write_wikipedia(folder / "extracted")
+    (folder / "dumps").mkdir()
+    for site in SITES:
+        write_site(folder / "unpacked", site, questions=200)
+        with py7zr.SevenZipFile(folder / "dumps" / f"{site}.7z", "w") as archive:
+            archive.write(folder / "unpacked" / site / "Posts.xml", "Posts.xml")
+    write_notes(folder / "notes")
+    (folder / "web.yaml").write_text("length: {min_words: 10}\nmasking: {emails: true, public_ips: true}\n")
+    write_sources(folder / "out")
+
+    def of_files_only(content: dict[str, object]) -> None:
+        sources = content["sources"]
+        assert isinstance(sources, list)
+        content["sources"] = [source | {"source": f"my-{source['source']}"} for source in sources[1:2]]
+
+    write_recipe(folder / "out", "", of_files_only, name="stage_a_v1")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def typed(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> dict[str, Typed]:
+    """What every command of the page answered, by its name."""
+    blocks = re.findall(r"^```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("corpusmill stage-a ")]
+    answers = {}
+    for words in map(shlex.split, lines):
+        result = corpusmill(*words[1:], cwd=work, env={"HF_ENDPOINT": hub.endpoint})
+        assert result.returncode == 0, f"{shlex.join(words)}\n{result.stderr}"
+        answers[words[2]] = result
+    return answers
+
+
+@pytest.fixture
+def wrong(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> Callable[..., tuple[int, str]]:
+    """Exit status and the one line of a command that can't do what it is told."""
+
+    def answer(*words: object) -> tuple[int, str]:
+        result = corpusmill("stage-a", *words, cwd=work, env={"HF_ENDPOINT": hub.endpoint})
+        return result.returncode, only_line(result)
+
+    return answer

@@ -1,0 +1,63 @@
+"""What is there, recipes and what they made, is replaced when that is asked for and not before."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+Wrong = Callable[..., tuple[int, str]]
+
+
+def test_other_settings_need_replace_and_leave_the_recipe_that_ran(
+    wrong: Wrong, typed: dict[str, Typed], work: Path
+) -> None:
+    before = (work / "out" / "recipes" / "wikipedia.yaml").read_bytes()
+
+    status, line = wrong("ingest-wikipedia", "--input", "extracted", "--license", "cc-by-sa-3.0", "--out-dir", "out")
+
+    assert status == 2
+    assert line.endswith(
+        "another version is sealed here: the recipe changed (--dump-date: 2026-11-01 → None, --language: en → None, "
+        "--license: None → cc-by-sa-3.0); give it another --out-dir, or run with --replace"
+    )
+    assert (work / "out" / "recipes" / "wikipedia.yaml").read_bytes() == before
+
+
+def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -> None:
+    path = work / "bad" / "recipes" / "mine.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("system: stage_a\n", encoding="utf-8")
+
+    status, line = wrong(
+        "normalize", "--input", "notes/*.jsonl", "--out-dir", "bad", "--domain", "d", "--source", "mine"
+    )
+
+    assert status == 2
+    assert line == "bad/recipes/mine.yaml: another recipe is there; rename that file, or run with --replace"
+    assert path.read_text(encoding="utf-8") == "system: stage_a\n"
+
+
+def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong, typed: dict[str, Typed]) -> None:
+    status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
+
+    assert status == 2
+    assert "this one doesn't; rename that file, or run with --replace" in line
+
+
+def test_a_source_that_changed_is_not_replaced_unasked(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
+    shutil.copytree(work / "notes", work / "moving")
+    common = ("normalize", "--input", "moving/*.jsonl", "--out-dir", "changed", "--domain", "d", "--source", "m")
+    columns = ("--text-column", "body.text")
+    raw = work / "changed" / "stage_a" / "raw" / "m" / "manifest.json"
+    assert corpusmill("stage-a", *common, *columns, cwd=work).returncode == 0
+    before = raw.read_bytes()
+    path = work / "moving" / "1.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"body": {"text": "one more of them"}}\n')
+
+    status, line = wrong(*common, *columns)
+
+    assert status == 2
+    assert "another version is sealed here: 1 of the files in" in line
+    assert raw.read_bytes() == before
