@@ -35,7 +35,8 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
         count = min(SHARD_DOCUMENTS, documents - start)
         tokens = np.maximum(dice.lognormal(np.log(500), 1, count), 1).astype(np.int32)
         starts = np.cumsum(tokens, dtype=np.int64) - tokens
-        columns = [repeated("d", count), column_of(np.arange(count)), column_of(starts), column_of(tokens)]
+        texts = [repeated("d", count), repeated("l", count)]
+        columns = [*texts, column_of(np.arange(count)), column_of(starts), column_of(tokens)]
         path = folder / f"{number:05d}.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
             writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))

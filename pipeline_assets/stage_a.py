@@ -1,4 +1,6 @@
-"""Stage A: sources of five kinds → Documents of one schema → filtered → deduplicated → decontaminated, and a report."""
+"""Stage A: sources of five kinds → Documents of one schema → filtered → deduplicated → decontaminated → packed, and a
+report.
+"""
 
 from collections.abc import Iterator
 
@@ -193,14 +195,15 @@ def packed(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
 @dg.asset(
     key_prefix="stage_a",
     group_name="stage_a",
-    deps=[filtered, deduplicated, decontaminated],
+    deps=[filtered, deduplicated, decontaminated, packed],
     output_required=False,
     code_version=str(stage_a_kinds.REPORT.stage.version),
 )
 def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
-    """What all sources hold by source, domain and licence, what became of their rows, and whom to name.
+    """What all sources hold by source, domain and licence, what became of their rows, what was packed, whom to name.
 
-    Waits until every source of the recipe is filtered, and all are deduplicated and decontaminated if it asks for that.
+    Waits until every source of the recipe is filtered, and all are deduplicated, decontaminated and packed if it asks
+    for that.
     """
     target = store.recipe(StageARecipe).report()
     if not _is_waiting(context, target, store):

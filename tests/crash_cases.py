@@ -185,6 +185,7 @@ _TO_FILTERED = stage_a("raw", "normalized", "filtered")
 _TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
 _TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation")
 _TO_DECONTAMINATED = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation", "decontaminated")
+_TO_PACKED = _all(_TO_DECONTAMINATED, stage_a("packed"))
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -223,8 +224,8 @@ CASES = [
     Case("stage A: decontaminated", _TO_EVALUATION, stage_a("decontaminated"), FORKED, stride=4),
     Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), stride=4),
     Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), FORKED, stride=16),
-    Case("stage A: report", _TO_DECONTAMINATED, stage_a("report")),
-    Case("stage A: all", _nothing, _all(_TO_DECONTAMINATED, stage_a("report")), FORKED, stride=16),
+    Case("stage A: report", _TO_PACKED, stage_a("report")),
+    Case("stage A: all", _nothing, _all(_TO_PACKED, stage_a("report")), FORKED, stride=16),
 ]
 
 

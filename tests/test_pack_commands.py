@@ -87,6 +87,15 @@ def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) 
     assert "not deduplicated: a text may be in it more often than its epochs say" in typed[1].stderr
 
 
+def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: list[Typed], work: Path) -> None:
+    found = json.loads((work / "out" / "report" / "report.json").read_text())
+
+    assert set(found["sources"]) == {"notes", "pages"}
+    assert found["packed"]["rows"] == 10
+    assert sum(found["packed"]["license_tokens"].values()) == found["packed"]["tokens"] == 320
+    assert "duplicates" in found
+
+
 def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> None:
     packed, encoder = open_packed(work / "out" / "stage_a" / "packed" / "all"), load_encoder(VOCABULARY_SHA256)
     texts = {f"note-{number}": text(number) for number in range(10)}

@@ -226,9 +226,9 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     rebuilt = corpusmill("rebuild", report, *options, "--workers", 0, env={"HF_ENDPOINT": NOWHERE})
 
     assert verified.returncode == 0, verified.stderr
-    assert verified.stdout.count("\nintact  stage_a/") == 18
+    assert verified.stdout.count("\nintact  stage_a/") == 19
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert rebuilt.stdout.count("identical   ") == 19
+    assert rebuilt.stdout.count("identical   ") == 20
 
 
 def test_the_sensor_adds_a_partition_for_each_source_and_evaluation_set_of_the_recipe_once(sources_root: Path) -> None:

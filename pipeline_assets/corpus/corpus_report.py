@@ -20,6 +20,7 @@ from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_r
 from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
+from pipeline_assets.corpus.packing import summary as packed_summary
 from pipeline_assets.corpus.profile import (
     Counts,
     Profile,
@@ -71,11 +72,12 @@ def report_on(
     engine: EngineSettings,
     deduplicated: Artifact | None = None,
     decontaminated: Artifact | None = None,
+    packed: Artifact | None = None,
 ) -> Content:
     """The three files, in the building folder.
 
     Args:
-        deduplicated, decontaminated: corpora that were made of the sources together.
+        deduplicated, decontaminated, packed: what was made of the sources together.
     Raises:
         InputError: two sources have one doc_id, or a shard can't be read.
     """
@@ -98,7 +100,8 @@ def report_on(
     duplicates = _duplicates(deduplicated) if deduplicated is not None else None
     decontamination = Decontamination(summary_of(decontaminated), _profile(of_kept)) if decontaminated else None
     title = f"Stage A: {len(sources)} sources"
-    report = Report(title, profile, ledgers, attribution, duplicates, decontamination)
+    rows = packed_summary.summary_of(packed) if packed is not None else None
+    report = Report(title, profile, ledgers, attribution, duplicates, decontamination, rows)
     numbers = _as_json(profile, ledgers, licences)
     if duplicates is not None:
         numbers["duplicates"] = {**vars(duplicates), "groups": msgspec.to_builtins(duplicates.groups)}
@@ -108,6 +111,8 @@ def report_on(
             "sources": _by(decontamination.kept, "source"),
         }
         numbers["decontamination"] = msgspec.to_builtins(decontamination.found) | {"kept": kept}
+    if rows is not None:
+        numbers["packed"] = asdict(rows)
     written = [
         _write(building, REPORT_JSON, json.dumps(numbers, indent=1, ensure_ascii=False)),
         _write(building, REPORT_HTML, report.to_html()),

@@ -33,10 +33,11 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class DocumentText(msgspec.Struct, frozen=True):
-    """The two fields that tokenising reads; decoding skips the others."""
+    """The fields that tokenising reads; decoding skips the others."""
 
     doc_id: str
     text: str
+    license_tag: str
 
 
 def derived_doc_id(dataset: str, config: str, split: str, text: str) -> str:

@@ -4,11 +4,12 @@ Every text that comes from a corpus is escaped: a page of the web must not run i
 """
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline_assets.corpus.decontamination.summary import Summary
 from pipeline_assets.corpus.dedup.decision import Group
+from pipeline_assets.corpus.packing.summary import PackedSummary
 from pipeline_assets.corpus.profile import Counts, Profile, by
 
 _STYLE = """
@@ -82,7 +83,7 @@ class Decontamination:
 
 @dataclass(frozen=True)
 class Report:
-    """What the page says; `duplicates` and `decontamination` are None where none were looked for."""
+    """What the page says; `duplicates`, `decontamination` and `packed` are None where there was no such step."""
 
     title: str
     profile: Profile
@@ -90,12 +91,15 @@ class Report:
     attribution: str
     duplicates: Duplicates | None = None
     decontamination: Decontamination | None = None
+    packed: PackedSummary | None = None
 
     def to_html(self) -> str:
         """The whole page."""
         parts = [
             f"<h1>{_text(self.title)}</h1>",
-            _totals(by(self.profile, "source").values()),
+            self._steps(),
+            *([_packed(self.packed)] if self.packed is not None else []),
+            "<h2>What the sources hold</h2><p class='note'>Each by itself, before it is compared with others.</p>",
             *(_breakdown(title, by(self.profile, name)) for title, name in _FIELDS),
             "<h2>Lengths</h2><p class='note'>Documents by tokens, from the length under each bar on.</p>",
             *(_histogram(source, counts) for source, counts in by(self.profile, "source").items()),
@@ -108,15 +112,28 @@ class Report:
         head = f"<meta charset='utf-8'><title>{_text(self.title)}</title><style>{_STYLE}</style>"
         return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
+    def _steps(self) -> str:
+        """What is left after each step."""
+        steps = [("in the sources", *_totals(self.profile))]
+        if self.duplicates is not None:
+            left = sum(counts["out"] for counts in self.duplicates.by_source.values())
+            steps.append(("without duplicates", f"{left:,}", ""))
+        if self.decontamination is not None:
+            steps.append(("without items of evaluation sets", *_totals(self.decontamination.kept)))
+        if self.packed is not None:
+            documents = sum(
+                source["documents"] - source["unused_documents"] for source in self.packed.by_source.values()
+            )
+            steps.append((f"packed, {self.packed.rows:,} rows", f"{documents:,}", f"{self.packed.tokens:,}"))
+        return _table(["", "documents", "tokens"], steps)
+
 
 _FIELDS = (("Sources", "source"), ("Domains", "domain"), ("Licences", "license_tag"))
 
 
-def _totals(counts: Iterable[Counts]) -> str:
-    total = list(counts)
-    documents, tokens = (sum(getattr(one, name) for one in total) for name in ("documents", "tokens"))
-    size = sum(one.utf8_bytes for one in total)
-    return f"<p>{documents:,} documents, {tokens:,} tokens, {size:,} bytes of text</p>"
+def _totals(profile: Profile) -> tuple[str, str]:
+    counts = list(profile.values())
+    return f"{sum(one.documents for one in counts):,}", f"{sum(one.tokens for one in counts):,}"
 
 
 def _breakdown(title: str, counts: Mapping[str, Counts]) -> str:
@@ -249,6 +266,39 @@ def _decontamination(decontamination: Decontamination) -> str:
     head = ["evaluation set", *(name.replace("_", " ") for name in counted)]
     stays = _table(["source", "in", "dropped", "cut", "out", "bytes", "tokens"], sources)
     return f"<h2>Contamination</h2>{_table(head, sets)}{shown}<h2>What is left of the sources</h2>{stays}"
+
+
+def _packed(packed: PackedSummary) -> str:
+    sources = [
+        [
+            _text(source),
+            f"{100 * float(counts['asked_share']):.2f} %",
+            f"{100 * float(counts['share']):.2f} %",
+            f"{float(counts['epochs']):.3f}",
+            *(
+                f"{counts[name]:,}"
+                for name in ("packed_tokens", "drawn", "cut", "longer_than_a_row", "unused_documents")
+            ),
+        ]
+        for source, counts in packed.by_source.items()
+    ]
+    head = ["source", "asked", "reached", "epochs", "tokens", "drawn", "cut", "longer than a row", "not used"]
+    licences = [
+        [
+            f"<span class='unknown'>{_text(name)}</span>" if name == "unknown" else _text(name),
+            f"{tokens:,}",
+            _share(tokens / packed.tokens),
+        ]
+        for name, tokens in packed.license_tokens.items()
+    ]
+    shape = (
+        f"{packed.rows:,} rows of {packed.seq_len:,} tokens by {_text(packed.strategy.replace('_', ' '))}: "
+        f"{100 * float(packed.packing_efficiency):.2f} % are tokens of documents, {packed.padding_tokens:,} are padding"
+    )
+    return (
+        f"<h2>The packed set</h2><p>{shape}</p>{_table(head, sources)}"
+        f"<h2>Its licences</h2>{_table(['licence', 'tokens', 'share'], licences)}"
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1, kind: str = "") -> str:

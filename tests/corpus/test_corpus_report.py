@@ -1,14 +1,17 @@
 """The report on several sources: what they hold, what became of their rows, whom to name; every id in one source."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
-from stage_a_build import INLINE, build, ledger, local_source, recipe_of
-from stage_a_sources import with_decontamination, write_quiz
+from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe_of
+from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
@@ -145,6 +148,60 @@ def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp
     assert found["kept"]["totals"]["tokens"] < numbers(report)["totals"]["tokens"]
     assert "<h2>Contamination</h2>" in page
     assert "<pre>the river is b high b today</pre>" in page
+
+
+def test_it_tells_the_mixture_that_was_asked_for_and_the_one_that_was_packed(tmp_path: Path) -> None:
+    letters = [
+        {"text": f"Dear friend, letter {n} is of the river.", "key": f"l-{n}", "license": "CC BY 4.0"}
+        for n in range(40)
+    ]
+    pages: Rows = [{"text": f"日本語 is spoken in page {n}.", "key": f"p-{n}"} for n in range(40)]
+    sources = [local_source(tmp_path, "letters", letters), local_source(tmp_path, "pages", pages)]
+    content = recipe_content(NO_COMMIT) | {"sources": sources}
+    with_pack(content)
+    content["pack"] |= {"weights": {"letters": "0.75", "pages": "0.25"}, "num_seqs": 5}
+
+    artifacts = build(StageARecipe.model_validate(content), tmp_path)
+
+    found, page = numbers(artifacts["stage_a/report"])["packed"], artifacts["stage_a/report"].path("report.html")
+    lines = pq.read_table(artifacts["stage_a/packed"].path("documents.parquet")).to_pylist()
+    packed = {
+        name: sum(one["packed_tokens"] for one in lines if one["source"] == name) for name in ("letters", "pages")
+    }
+    assert (found["rows"], found["seq_len"], found["tokens"] + found["padding_tokens"]) == (5, 64, 5 * 64)
+    assert found["packing_efficiency"] == f"{found['tokens'] / (5 * 64):.6f}"
+    assert {name: one["asked_share"] for name, one in found["by_source"].items()} == {
+        "letters": "0.75",
+        "pages": "0.25",
+    }
+    for name, one in found["by_source"].items():
+        assert one["share"] == f"{packed[name] / found['tokens']:.6f}"
+        assert one["epochs"] == f"{packed[name] / one['text_tokens']:.6f}"
+    assert found["license_tokens"] == {"cc-by-4.0": packed["letters"], "cc0-1.0": packed["pages"]}
+    reached = f"{100 * packed['letters'] / found['tokens']:.2f} %"
+    shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("75.00 %", reached))]
+    assert "".join(shown) in page.read_text(encoding="utf-8")
+
+
+def test_its_first_lines_say_what_is_left_after_each_step(tmp_path: Path) -> None:
+    letters: Rows = [{"text": f"Dear friend, letter {n // 2} is of the river.", "key": f"l-{n}"} for n in range(40)]
+    sources = [local_source(tmp_path, "letters", letters)]
+    content = recipe_content(NO_COMMIT) | {"sources": sources}
+    with_dedup(content)
+    write_quiz(tmp_path / "quiz", ["Of this nobody speaks here"])
+    with_decontamination(content, str(tmp_path / "quiz"))
+    with_pack(content)
+
+    artifacts = build(StageARecipe.model_validate(content), tmp_path)
+    page = artifacts["stage_a/report"].path("report.html").read_text(encoding="utf-8")
+
+    steps = re.findall(r"<tr><td>([^<]*)</td><td class='number'>([\d,]+)</td>", page)[:4]
+    assert [(step, int(documents)) for step, documents in steps] == [
+        ("in the sources", 40),
+        ("without duplicates", 20),
+        ("without items of evaluation sets", 20),
+        (f"packed, {content['pack']['num_seqs']} rows", 20),
+    ]
 
 
 def test_text_of_a_corpus_is_escaped_in_the_page(built: Built) -> None:

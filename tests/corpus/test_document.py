@@ -22,7 +22,7 @@ def test_a_line_reads_back_as_the_document_that_it_was() -> None:
     line = msgspec.json.encode(document())
 
     assert msgspec.json.decode(line, type=Document) == document()
-    assert msgspec.json.decode(line, type=DocumentText) == DocumentText(doc_id="<urn:1>", text="Ärger\n")
+    assert msgspec.json.decode(line, type=DocumentText) == DocumentText("<urn:1>", "Ärger\n", "odc-by")
 
 
 def test_a_derived_id_is_the_sha256_of_dataset_config_split_and_text_joined_by_nul() -> None:

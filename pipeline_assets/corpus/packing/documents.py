@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import column_of, mask, repeated
+from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.packing.corpus_lengths import first_documents
 from pipeline_assets.corpus.packing.drawn import Drawn, DrawnSource
 from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedShard
@@ -19,6 +19,7 @@ SCHEMA = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         pa.field("shard", pa.string(), nullable=False),
         pa.field("row", pa.int64(), nullable=False),
+        pa.field("license_tag", pa.string(), nullable=False),
         pa.field("epoch", pa.int32(), nullable=False),
         pa.field("tokens", pa.int32(), nullable=False),
         pa.field("packed_tokens", pa.int32(), nullable=False),
@@ -40,6 +41,7 @@ class SourceCounts:
         cut: drawn documents that fit in a row, and lie in several or are cut by the budget.
         longer_than_a_row: drawn documents that no row could hold.
         unused_documents, unused_tokens: never drawn.
+        license_tokens: those that are in the set, by licence.
     """
 
     documents: int = 0
@@ -50,6 +52,7 @@ class SourceCounts:
     longer_than_a_row: int = 0
     unused_documents: int = 0
     unused_tokens: int = 0
+    license_tokens: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -82,11 +85,14 @@ class DrawnDocuments:
                     packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
                 whole = np.array(is_whole[draws])
                 self._count(source, table.tokens[start:stop], documents - start, tokens, packed, whole)
+                license_tags = table.license_tags(documents)
+                self._count_licences(source, license_tags, packed)
                 columns = [
                     table.doc_ids(documents),
                     repeated(shard.source, len(draws)),
                     repeated(shard.path, len(draws)),
                     column_of(table.rows[documents]),
+                    license_tags,
                     column_of(epochs.astype(np.int32)),
                     column_of(tokens),
                     column_of(packed),
@@ -139,3 +145,10 @@ class DrawnDocuments:
         counts.longer_than_a_row += int((tokens > self.seq_len).sum())
         counts.unused_documents += int((used == 0).sum())
         counts.unused_tokens += int((there - used).sum(dtype=np.int64))
+
+    def _count_licences(self, source: DrawnSource, license_tags: pa.ChunkedArray, packed: NDArray[np.int32]) -> None:
+        coded = license_tags.combine_chunks().dictionary_encode()
+        tokens = np.bincount(numbers(coded.indices), packed, len(coded.dictionary)).astype(np.int64)
+        counted = self.counts[source.name].license_tokens
+        for license_tag, count in zip(coded.dictionary.to_pylist(), tokens.tolist(), strict=True):
+            counted[license_tag] = counted.get(license_tag, 0) + count

@@ -16,7 +16,15 @@ from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, ShardEncoding
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 
-SCHEMA = pa.schema([("doc_id", pa.string()), ("row", pa.int64()), ("start", pa.int64()), ("tokens", pa.int32())])
+SCHEMA = pa.schema(
+    [
+        ("doc_id", pa.string()),
+        ("license_tag", pa.string()),
+        ("row", pa.int64()),
+        ("start", pa.int64()),
+        ("tokens", pa.int32()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class DocumentTable:
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
         self._doc_ids: pa.ChunkedArray = table["doc_id"]
+        self._license_tags: pa.ChunkedArray = table["license_tag"]
         self.rows: NDArray[np.int64] = numbers(table["row"])
         self.starts: NDArray[np.int64] = numbers(table["start"])
         self.tokens: NDArray[np.int32] = numbers(table["tokens"])
@@ -56,6 +65,10 @@ class DocumentTable:
     def doc_ids(self, documents: NDArray[np.int64]) -> pa.ChunkedArray:
         """The ids of some documents, in this order."""
         return self._doc_ids.take(column_of(documents))
+
+    def license_tags(self, documents: NDArray[np.int64]) -> pa.ChunkedArray:
+        """The licences of some documents, in this order."""
+        return self._license_tags.take(column_of(documents))
 
 
 def encode_to_run(
@@ -72,17 +85,20 @@ def encode_to_run(
     stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids: list[str] = []
+    license_tags: list[str] = []
     rows: list[int] = []
     lengths = [np.empty(0, np.int32)]
     with DurableFile(folder.path(tokens_name), is_hashed=False) as output:
         for block in encoding.blocks():
             output.write(block.runs.ids.data)
             doc_ids += block.doc_ids
+            license_tags += block.license_tags
             rows += block.rows
             lengths.append(block.runs.lengths)
     tokens = np.concatenate(lengths)
     starts = np.cumsum(tokens, dtype=np.int64) - tokens
-    columns = [strings(doc_ids), column_of(np.array(rows, np.int64)), column_of(starts), column_of(tokens)]
+    texts = [strings(doc_ids), strings(license_tags)]
+    columns = [*texts, column_of(np.array(rows, np.int64)), column_of(starts), column_of(tokens)]
     with DurableFile(folder.path(documents_name), is_hashed=False) as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
     counts, rejects = encoding.all_counts(), [reject.to_json() for reject in encoding.rejects]

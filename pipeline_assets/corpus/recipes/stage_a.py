@@ -227,7 +227,7 @@ class StageARecipe(Recipe):
 
     def report(self) -> Target:
         """What all sources hold, and what became of their rows."""
-        kind, of_all = stage_a_kinds.REPORT, (self.deduplicated(), self.decontaminated())
+        kind, of_all = stage_a_kinds.REPORT, (self.deduplicated(), self.decontaminated(), self.packed())
         return Target(
             kind=kind.name,
             name=self.name,

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
+from pipeline_assets.corpus.recipes.stage_a_packing import PACKED, PackSection
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import locate, root_of
@@ -17,33 +17,35 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 _OF_SEVERAL = (stage_a_kinds.DEDUPLICATED, stage_a_kinds.DECONTAMINATED)
-_BY_NAME = {kind.name: kind for kind in _OF_SEVERAL}
 _TOKENIZER = {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
 
 
 def report_target(folders: Sequence[Path], name: str) -> Target:
-    """The report on normalised or filtered sources, or on a corpus that was deduplicated or decontaminated and the
-    sources that it was made of, in a folder of that name.
+    """The report on normalised or filtered sources, or on what was deduplicated, decontaminated or packed, and on all
+    that this was made of, in a folder of that name.
 
     Raises: as `dedup_target`.
     """
-    kind, corpora = stage_a_kinds.REPORT, _given_corpora(folders, _OF_SEVERAL)
+    kind, corpora = stage_a_kinds.REPORT, _given_corpora(folders, (*_OF_SEVERAL, PACKED))
     if corpora[0].partition is None:
+        of_several = {kind.name: kind for kind in _OF_SEVERAL}
         kinds = {folder: open_artifact(folder).manifest.kind for folder in _made_of(corpora[0].folder)}
-        sources = [folder for folder, name in kinds.items() if name not in _BY_NAME]
-        others = [_as_sealed(folder, _BY_NAME[name], (), None) for folder, name in kinds.items() if name in _BY_NAME]
+        sources = [folder for folder, name in kinds.items() if name not in of_several]
+        others = [
+            _as_sealed(folder, of_several[name], (), None) for folder, name in kinds.items() if name in of_several
+        ]
         corpora = (*_given_sources(sources), *others, *corpora)
     return Target(kind.name, name, Path(name), kind.stage, {}, corpora, tokenizer=_TOKENIZER)
 
 
 def _made_of(folder: Path) -> Iterator[Path]:
-    """The sources that a corpus of several was made of, and the deduplicated one if it was made of that."""
-    wanted = {kind.name for kind in (stage_a_kinds.NORMALIZED, stage_a_kinds.FILTERED, stage_a_kinds.DEDUPLICATED)}
+    """The sources that something was made of, and the corpora of several of them between."""
+    wanted = {kind.name for kind in (stage_a_kinds.NORMALIZED, stage_a_kinds.FILTERED, *_OF_SEVERAL)}
     for entry in open_artifact(folder).manifest.identity.upstream:
         kind = "/".join(entry["name"].split("/")[:2])
         if kind in wanted:
             upstream = locate(root_of(folder) or folder.parent, entry["digest"]).folder.absolute()
-            if kind == stage_a_kinds.DEDUPLICATED.name:
+            if kind in {kind.name for kind in _OF_SEVERAL}:
                 yield from _made_of(upstream)
             yield upstream
 

@@ -182,12 +182,11 @@ def _make_report(building: Building, target: Target, root: Path, settings: RunSe
     assert target.tokenizer is not None
     sources = [_steps(source, root) for source in target.upstream if source.kind in (NORMALIZED.name, FILTERED.name)]
     of_all = {source.kind: source.folder for source in target.upstream}
-    deduplicated, decontaminated = (
+    made_of_all = (
         open_artifact(root / of_all[kind.name]) if kind.name in of_all else None
-        for kind in (DEDUPLICATED, DECONTAMINATED)
+        for kind in (DEDUPLICATED, DECONTAMINATED, PACKED)
     )
-    sha256 = target.tokenizer["sha256"]
-    return report_on(building, sources, sha256, licence_table(), settings.engine, deduplicated, decontaminated)
+    return report_on(building, sources, target.tokenizer["sha256"], licence_table(), settings.engine, *made_of_all)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:

@@ -44,6 +44,7 @@ class EncodedBlock:
     """Documents from one block of lines: ids, rows in the shard, and runs, each closed by the end of the document."""
 
     doc_ids: list[str]
+    license_tags: list[str]
     rows: list[int]
     runs: TokenRuns
 
@@ -53,11 +54,13 @@ class _Batch:
     """Documents from one block of lines."""
 
     doc_ids: list[str] = field(default_factory=list)
+    license_tags: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
 
-    def add(self, doc_id: str, text: str, row: int) -> None:
+    def add(self, doc_id: str, license_tag: str, text: str, row: int) -> None:
         self.doc_ids.append(doc_id)
+        self.license_tags.append(license_tag)
         self.texts.append(text)
         self.rows.append(row)
 
@@ -94,7 +97,7 @@ class ShardEncoding:
             self.counts["documents"] += len(batch.texts)
             self.counts["tokens"] += len(closed.ids)
             self.counts["bytes"] += runs.text_bytes
-            yield EncodedBlock(batch.doc_ids, batch.rows, closed)
+            yield EncodedBlock(batch.doc_ids, batch.license_tags, batch.rows, closed)
 
     def all_counts(self) -> dict[str, int]:
         """Counts, with `rejected/<reason>`."""
@@ -116,7 +119,7 @@ class ShardEncoding:
                 detail = "a million blanks in a row overflow the tokenizer"
                 self.rejects.append(Reject(self._shard.path, row, BLANKS, detail))
             else:
-                batch.add(document.doc_id, document.text, row)
+                batch.add(document.doc_id, document.license_tag, document.text, row)
         return batch
 
     def _encode(self, batch: _Batch) -> tuple[_Batch, TokenRuns]:
@@ -125,9 +128,10 @@ class ShardEncoding:
         if not self._tokenizer.holds_special(runs.ids):
             return batch, runs
         kept = _Batch()
-        for doc_id, text, row, ids in zip(batch.doc_ids, batch.texts, batch.rows, _each(runs), strict=True):
+        columns = (batch.doc_ids, batch.license_tags, batch.texts, batch.rows)
+        for doc_id, license_tag, text, row, ids in zip(*columns, _each(runs), strict=True):
             if not self._tokenizer.holds_special(ids):
-                kept.add(doc_id, text, row)
+                kept.add(doc_id, license_tag, text, row)
                 continue
             self._hold_against_the_oracle(text, ids, row)
             detail = "its text gives an id that only a builder may write"

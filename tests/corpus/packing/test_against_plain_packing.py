@@ -1,5 +1,6 @@
 """What a packed set holds, against the plain packer: rows, documents and counts of small corpora of all kinds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +16,7 @@ from pack_build import (
     check_tokens,
     documents_of,
     ids_of,
+    license_of,
     pack,
     recipe,
     scratch_folder,
@@ -109,6 +111,7 @@ def lines_of(case: Case, rows: Sequence[Sequence[Piece]]) -> list[dict[str, Any]
                 "source": draw.source,
                 "shard": f"shards/{draw.document // case.shard_documents:05d}.jsonl.zst",
                 "row": draw.document % case.shard_documents,
+                "license_tag": license_of(f"{draw.source}-{draw.document}"),
                 "epoch": draw.epoch,
                 "tokens": tokens,
                 "packed_tokens": sum(piece.length for piece, _ in own),
@@ -148,6 +151,9 @@ def check_counts(case: Case, rows: Sequence[Sequence[Piece]], counts: Mapping[st
             document = int(line["doc_id"].removeprefix(f"{source}-"))
             reached[document] = max(reached[document], line["packed_tokens"])
         packed = sum(line["packed_tokens"] for line in lines)
+        license_tokens: Counter[str] = Counter()
+        for line in lines:
+            license_tokens[line["license_tag"]] += line["packed_tokens"]
         assert found == {
             "documents": len(lengths),
             "text_tokens": sum(lengths),
@@ -157,6 +163,7 @@ def check_counts(case: Case, rows: Sequence[Sequence[Piece]], counts: Mapping[st
             "longer_than_a_row": sum(line["tokens"] > case.seq_len for line in lines),
             "unused_documents": sum(not tokens for tokens in reached.values()),
             "unused_tokens": sum(lengths) - sum(reached.values()),
+            "license_tokens": license_tokens,
             "asked_tokens": int(Fraction(case.plain.weights[source]) * tokens),
             "asked_share": case.plain.weights[source],
             "share": f"{packed / tokens:.6f}",

@@ -34,7 +34,7 @@ def shard(tmp_path: Path) -> Callable[..., EncodeShard]:
         lines = [
             document
             if isinstance(document, bytes)
-            else json.dumps({"text": document[1], "doc_id": document[0]}).encode()
+            else json.dumps({"text": document[1], "doc_id": document[0], "license_tag": "odc-by"}).encode()
             for document in documents
         ]
         with JsonlZstWriter(tmp_path / "shard.jsonl.zst", 3) as writer:

@@ -1,0 +1,50 @@
+"""What a report tells of a packed set: the mixture that was asked for and the one that came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class PackedSummary:
+    """A packed set in numbers.
+
+    Attributes:
+        tokens, padding_tokens: together `rows` × `seq_len`.
+        packing_efficiency: the share of tokens that are no padding, as a decimal.
+        by_source: of each source what its manifest counts: `asked_share`, `share`, `epochs`, `drawn`, `cut`, ….
+        license_tokens: tokens of the set by licence, the most first.
+    """
+
+    strategy: str
+    rows: int
+    seq_len: int
+    documents: int
+    tokens: int
+    padding_tokens: int
+    packing_efficiency: str
+    by_source: Mapping[str, Mapping[str, Any]]
+    license_tokens: Mapping[str, int]
+
+
+def summary_of(packed: Artifact) -> PackedSummary:
+    """Of a sealed set."""
+    identity = packed.manifest.identity
+    counts, rules = identity.counts, identity.recipe["pack"]
+    license_tokens: dict[str, int] = {}
+    for source in counts["by_source"].values():
+        for license_tag, tokens in source["license_tokens"].items():
+            license_tokens[license_tag] = license_tokens.get(license_tag, 0) + tokens
+    return PackedSummary(
+        strategy=rules["strategy"],
+        rows=counts["rows"],
+        seq_len=rules["seq_len"],
+        documents=counts["documents"],
+        tokens=counts["tokens"],
+        padding_tokens=counts["padding_tokens"],
+        packing_efficiency=counts["packing_efficiency"],
+        by_source=counts["by_source"],
+        license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
+    )
