@@ -96,6 +96,18 @@ def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: 
     assert "duplicates" in found
 
 
+def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typed]) -> None:
+    traced = dict(line.split(maxsplit=1) for line in typed[-2].stdout.splitlines() if not line.startswith(" "))
+    shown = re.findall(r"^(?:notes|pages) (\S+), tokens .* of it\n\n(.*)$", typed[-1].stdout, re.MULTILINE)
+
+    path, row = traced["source"].rsplit("#", 1)
+    assert traced["token"].startswith("123: id ")
+    assert json.loads(Path(path).read_bytes()[int(row) :].splitlines()[0])["key"] == traced["document"]
+    assert typed[-1].stdout.startswith(f"row 3: {len(shown)} segments, 0 tokens of padding\n")
+    for doc_id, words in shown:
+        assert words.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
+
+
 def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> None:
     packed, encoder = open_packed(work / "out" / "stage_a" / "packed" / "all"), load_encoder(VOCABULARY_SHA256)
     texts = {f"note-{number}": text(number) for number in range(10)}

@@ -164,7 +164,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         (
             [],
             "trace: nothing to trace; "
-            "give the folder of a split or corpus and --token, --doc-id or --row, or --source alone",
+            "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone",
         ),
         ([train], f"{train}: nothing to trace; give exactly one of --token, --doc-id, --row"),
         (

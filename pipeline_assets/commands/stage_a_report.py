@@ -22,6 +22,7 @@ from pipeline_assets.commands.stage_a_settings import (
     sealed_folders,
 )
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
+from pipeline_assets.commands.trace_lines import draw_words
 from pipeline_assets.commands.wrong_use import naming_options
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def _json(fate: "DocumentFate") -> dict[str, Any]:
     decisions = [{"folder": folder, **msgspec.to_builtins(decision)} for folder, decision in fate.deduplicated]
     evidence = [{"folder": folder, "evidence": msgspec.to_builtins(line)} for folder, line in fate.decontaminated]
     document = msgspec.to_builtins(fate.document)
-    return asdict(fate) | {"document": document, "deduplicated": decisions, "decontaminated": evidence}
+    packed = [{**asdict(one), "reject": msgspec.to_builtins(one.reject)} for one in fate.packed]
+    steps = {"deduplicated": decisions, "decontaminated": evidence, "packed": packed}
+    return asdict(fate) | {"document": document} | steps
 
 
 def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
@@ -125,3 +128,11 @@ def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
             yield f"  {line.action} for {line.reason}"
             yield f"    {line}"
             yield f"    in characters {', '.join(f'{start:,}-{end:,}' for start, end in line.spans)}: {line.excerpt}"
+    for packed in fate.packed:
+        yield f"{packed.folder}"
+        for draw in packed.draws:
+            yield f"  {draw_words(draw)}"
+        if packed.reject is not None:
+            yield f"  rejected  {packed.reject}"
+        elif not packed.draws:
+            yield "  not drawn: the rows were full before its turn came"

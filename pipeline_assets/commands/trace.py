@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.commands.terminal import VISIBLE, AsJson, OptionalRoot, data_root, existing_root
-from pipeline_assets.commands.trace_lines import document_lines, fate_lines, token_lines
+from pipeline_assets.commands.trace_lines import document_lines, drawn_lines, fate_lines, segment_lines, token_lines
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
+    from pipeline_assets.corpus.trace.packed_to_source import DrawnDocument, SegmentTrace
     from pipeline_assets.corpus.trace.source_row import AnyRow
     from pipeline_assets.corpus.trace.token_to_source import Trace
 
@@ -24,10 +25,14 @@ _SHOWN_CHARACTERS = 2_000
 @app.command(epilog="Example: corpusmill trace data/megatron/healing_text_v1/train --token 9")
 def trace(
     context: typer.Context,
-    folder: Annotated[Path | None, typer.Argument(help="Folder of a Megatron split, or of a corpus.")] = None,
-    token: Annotated[int | None, typer.Option(help="Position in tokens.bin, from 0.")] = None,
-    doc_id: Annotated[str | None, typer.Option(help="A document of the split or corpus.")] = None,
-    row: Annotated[int | None, typer.Option(help="Row of documents.parquet, or document, from 0.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of a Megatron split, a packed set, or a corpus.")
+    ] = None,
+    token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="A document of the split, set or corpus.")] = None,
+    row: Annotated[
+        int | None, typer.Option(help="Row of a split's documents.parquet, of a packed set, or document; from 0.")
+    ] = None,
     source: Annotated[
         str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW or PATH#ROW; no FOLDER.")
     ] = None,
@@ -42,18 +47,22 @@ def trace(
         _trace_source(source, data or Path("data"), as_json)
         return
     if folder is None:
-        fix = "give the folder of a split or corpus and --token, --doc-id or --row, or --source alone"
+        fix = "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
         raise UsageError("nothing to trace", "trace", fix)
     if len(asked) != 1:
         what = "several things to trace" if asked else "nothing to trace"
         raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
     root = data_root(context, folder, data)
     from pipeline_assets.corpus.document_shards.publish import holds_documents
+    from pipeline_assets.corpus.packing.recipe import PACK_STAGE
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 
     artifact = open_artifact(folder, sealed_manifest(folder).digest)
     if holds_documents(artifact):
         _show_document(_traced_document(artifact, token, doc_id, row, root), as_json)
+        return
+    if artifact.manifest.identity.stage.name == PACK_STAGE.name:
+        _show_packed(_traced_in_packed(artifact, token, doc_id, row, root), as_json)
         return
     found = _traced(folder, token, doc_id, row, root)
     if as_json:
@@ -99,26 +108,56 @@ def _traced_document(
 
 def _show_document(found: "DocumentTrace", as_json: bool) -> None:
     if as_json:
-        rows = {"source": _row_json(found.source), "answers": [_row_json(answer) for answer in found.answers]}
-        _print_json(dataclasses.asdict(found) | rows)
+        _print_json(_document_json(found))
     else:
         typer.echo("\n".join(document_lines(found)))
 
 
+def _document_json(found: "DocumentTrace") -> dict[str, Any]:
+    rows = {"source": _row_json(found.source), "answers": [_row_json(answer) for answer in found.answers]}
+    return dataclasses.asdict(found) | rows
+
+
+def _traced_in_packed(
+    packed: "Artifact", token: int | None, doc_id: str | None, row: int | None, root: Path
+) -> "list[SegmentTrace] | list[DrawnDocument]":
+    from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
+
+    lineage = PackedLineage(packed, root)
+    if token is not None:
+        return [lineage.trace_token(token)]
+    return lineage.trace_document(doc_id) if doc_id is not None else lineage.trace_row(row or 0)
+
+
+def _show_packed(found: "list[SegmentTrace] | list[DrawnDocument]", as_json: bool) -> None:
+    from pipeline_assets.corpus.trace.packed_to_source import SegmentTrace
+
+    if as_json:
+        _print_json([dataclasses.asdict(one) | {"document": _document_json(one.document)} for one in found])
+        return
+    lines = [segment_lines(one) if isinstance(one, SegmentTrace) else drawn_lines(one) for one in found]
+    typer.echo("\n\n".join("\n".join(of_one) for of_one in lines))
+
+
 @app.command(epilog="Example: corpusmill peek data/megatron/healing_text_v1/train --row 7")
 def peek(
-    folder: Annotated[Path, typer.Argument(help="Folder of a Megatron split, or of a corpus of documents.")],
-    row: Annotated[int | None, typer.Option(help="Sequence, or document of a corpus, from 0; default: 0.")] = None,
-    token: Annotated[int | None, typer.Option(help="The sequence that holds this token of tokens.bin.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of a Megatron split, a packed set, or a corpus of documents.")],
+    row: Annotated[
+        int | None, typer.Option(help="Sequence, row of a packed set, or document, from 0; default: 0.")
+    ] = None,
+    token: Annotated[int | None, typer.Option(help="The sequence or row that holds this token.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one sequence as a trainer would see it, or one document."""
+    """Show one sequence or row as a trainer would see it, or one document."""
+    from pipeline_assets.corpus.packing.recipe import PACK_STAGE
     from pipeline_assets.corpus.spine.artifact import sealed_manifest
     from pipeline_assets.corpus.trace.peek import peek as peek_at
 
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")
-    sealed_manifest(folder)
+    if sealed_manifest(folder).identity.stage.name == PACK_STAGE.name:
+        _show_row(folder, row, token, as_json)
+        return
     seen = peek_at(folder, row, token)
     if as_json:
         _print_json(dataclasses.asdict(seen))
@@ -126,9 +165,27 @@ def peek(
     tokens = "" if seen.tokens is None else f", {seen.tokens:,} tokens from {seen.first_token:,} on"
     typer.echo(f"row {seen.row:,}: {seen.doc_id}{tokens}")
     typer.echo(f"{seen.shard} row {seen.shard_row:,}\n")
-    typer.echo(seen.text[:_SHOWN_CHARACTERS].translate(VISIBLE))
-    if len(seen.text) > _SHOWN_CHARACTERS:
-        typer.echo(f"\n… {len(seen.text) - _SHOWN_CHARACTERS:,} more characters; --json gives all")
+    _show_text(seen.text)
+
+
+def _show_row(folder: Path, row: int | None, token: int | None, as_json: bool) -> None:
+    from pipeline_assets.corpus.trace.peek import peek_packed
+
+    seen = peek_packed(folder, row, token)
+    if as_json:
+        _print_json(dataclasses.asdict(seen))
+        return
+    typer.echo(f"row {seen.row:,}: {len(seen.segments):,} segments, {seen.padding:,} tokens of padding")
+    for segment in seen.segments:
+        stop = segment.start + segment.tokens
+        typer.echo(f"\n{segment.source} {segment.doc_id}, tokens {segment.start:,} to {stop - 1:,} of it\n")
+        _show_text(segment.text)
+
+
+def _show_text(text: str) -> None:
+    typer.echo(text[:_SHOWN_CHARACTERS].translate(VISIBLE))
+    if len(text) > _SHOWN_CHARACTERS:
+        typer.echo(f"\n… {len(text) - _SHOWN_CHARACTERS:,} more characters; --json gives all")
 
 
 def _row_json(row: "AnyRow") -> dict[str, Any]:

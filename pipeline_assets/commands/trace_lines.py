@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from pipeline_assets.commands.terminal import IN_ONE_LINE
 
 if TYPE_CHECKING:
+    from pipeline_assets.corpus.packing.drawn_lines import DrawnLine
     from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
+    from pipeline_assets.corpus.trace.packed_to_source import DrawnDocument, SegmentTrace
     from pipeline_assets.corpus.trace.source_to_corpora import CorpusFate, FilterFate
     from pipeline_assets.corpus.trace.source_to_tokens import RowFate, SplitFate
     from pipeline_assets.corpus.trace.token_to_source import Trace
@@ -49,6 +51,33 @@ def document_lines(found: "DocumentTrace") -> list[str]:
         f"text      {found.beginning}",
     ]
     return [line.translate(IN_ONE_LINE) for line in lines]
+
+
+def segment_lines(found: "SegmentTrace") -> list[str]:
+    """A segment of a packed row, or a token of it."""
+    document, token = document_lines(found.document), found.token
+    last = found.start + found.tokens - 1
+    segment = f"segment   row {found.row:,} from column {found.column:,} on: tokens {found.start:,} to {last:,} of it"
+    if token is None:
+        return [segment, *document]
+    place = (
+        "the end that closes its document" if token.is_end_of_document else f"number {token.number:,} of its document"
+    )
+    around = [text.translate(IN_ONE_LINE) for text in (token.before, token.text, token.after)]
+    text = "text      {}»{}«{}".format(*around)
+    return [f"token     {token.position:,}: id {token.id}, {place}", segment, *document[:-1], text]
+
+
+def drawn_lines(found: "DrawnDocument") -> list[str]:
+    """A document of a packed set."""
+    return [*document_lines(found.document), *(f"packed    {draw_words(draw)}" for draw in found.draws)]
+
+
+def draw_words(draw: "DrawnLine") -> str:
+    """Where a packed set has a document that it drew."""
+    cut = "" if draw.packed_tokens == draw.tokens else f" of {draw.tokens:,}"
+    where = f"in row {draw.first_row:,}" if draw.is_whole else f"from row {draw.first_row:,} on"
+    return f"drawn in epoch {draw.epoch}: {draw.packed_tokens:,}{cut} tokens {where}"
 
 
 def fate_lines(fate: "RowFate | CorpusFate") -> list[str]:

@@ -1,13 +1,11 @@
 """Why a document is in or out: what became of one doc_id in every source, and in every deduplicated or decontaminated
-corpus, below a data root.
+corpus and every packed set, below a data root.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-import msgspec
 
 from pipeline_assets.corpus.decontamination.evidence import (
     DECONTAMINATION_STAGE,
@@ -20,16 +18,16 @@ from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
+from pipeline_assets.corpus.packing.drawn_lines import DrawnLine, drawn_lines
+from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.trace.snapshot_rows import line_of_doc_id, read_document
+from pipeline_assets.corpus.trace.snapshot_rows import line_of_doc_id, read_document, read_rejects, rejects_of
 
 Outcome = Literal["kept", "dropped", "rejected"]
-_reject_decoder = msgspec.json.Decoder(Reject)
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,20 @@ class FilterFate:
 
 
 @dataclass(frozen=True)
+class PackedFate:
+    """What a packed set made of the document.
+
+    Attributes:
+        draws: one for each epoch that it is in.
+        reject: why it was not encoded; None where it was, though it may not be drawn.
+    """
+
+    folder: Path
+    draws: Sequence[DrawnLine]
+    reject: Reject | None
+
+
+@dataclass(frozen=True)
 class DocumentFate:
     """A document of the id in one normalised source.
 
@@ -61,6 +73,7 @@ class DocumentFate:
         deduplicated: folder and decision of every deduplicated corpus that was made of this one or of those.
         decontaminated: folder of every decontaminated corpus that was made of any of these and had the document, and
             which items it holds; None where it holds none.
+        packed: in every packed set that was made of any of these and could draw it.
     """
 
     folder: Path
@@ -71,6 +84,7 @@ class DocumentFate:
     filtered: Sequence[FilterFate]
     deduplicated: Sequence[tuple[Path, Decision]]
     decontaminated: Sequence[tuple[Path, ContaminatedLine | None]]
+    packed: Sequence[PackedFate]
 
 
 def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
@@ -91,7 +105,7 @@ def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
         shard, row = (found.shard, found.row) if found else ("", 0)
         document = read_document(normalized.path(shard), row) if found else None
         if document is None:
-            yield DocumentFate(folder, shard, row, None, rejects, (), (), ())
+            yield DocumentFate(folder, shard, row, None, rejects, (), (), (), ())
             continue
         of_this = _made_of({manifest.digest}, FILTER_STAGE, manifests)
         filtered = [_filter_fate(open_artifact(place), doc_id, document) for place in of_this]
@@ -103,14 +117,22 @@ def fates_of(root: Path, doc_id: str) -> Iterator[DocumentFate]:
             for decision in read_decisions(open_artifact(place))
             if decision.doc_id == doc_id
         ]
-        corpora = _made_of(sources | {one.digest for one in deduplicated.values()}, DECONTAMINATION_STAGE, manifests)
+        sources |= {one.digest for one in deduplicated.values()}
+        corpora = _made_of(sources, DECONTAMINATION_STAGE, manifests)
         evidence = {place: evidence_on(open_artifact(place), doc_id) for place in corpora}
         had_it = [
             (place, line)
             for place, line in evidence.items()
             if line is not None or line_of_doc_id(open_artifact(place), doc_id) is not None
         ]
-        yield DocumentFate(folder, shard, row, document, rejects, filtered, decisions, had_it)
+        sources |= {one.digest for one in corpora.values()}
+        holding = {place: one for place, one in manifests.items() if one.digest in sources}
+        packed = [
+            fate
+            for place in _made_of(sources, PACK_STAGE, manifests)
+            for fate in _packed_fates(open_artifact(place), document, holding)
+        ]
+        yield DocumentFate(folder, shard, row, document, rejects, filtered, decisions, had_it, packed)
 
 
 def _made_of(digests: Collection[str], stage: StageVersion, manifests: Mapping[Path, Manifest]) -> dict[Path, Manifest]:
@@ -123,9 +145,24 @@ def _made_of(digests: Collection[str], stage: StageVersion, manifests: Mapping[P
     }
 
 
+def _packed_fates(packed: Artifact, document: Document, corpora: Mapping[Path, Manifest]) -> Iterator[PackedFate]:
+    """One where the set was made of a corpus that has the document, else none."""
+    draws = [line for line in drawn_lines(packed, [document.doc_id]) if line.source == document.source]
+    if draws:
+        yield PackedFate(packed.folder, draws, None)
+        return
+    upstream = {entry["digest"] for entry in packed.manifest.identity.upstream}
+    for place in (place for place, manifest in corpora.items() if manifest.digest in upstream):
+        line = line_of_doc_id(open_artifact(place), document.doc_id)
+        if line is not None:
+            rejects = rejects_of(packed.path(REJECTS_FILE), f"{document.source}/{line.shard}")
+            reject = next((one for one in rejects if one.row == line.row), None)
+            yield PackedFate(packed.folder, (), reject)
+            return
+
+
 def _rejects_of(corpus: Artifact, doc_id: str) -> Iterator[Reject]:
-    for block in read_line_blocks(corpus.path(REJECTS_FILE)):
-        yield from (reject for reject in _reject_decoder.decode_lines(block) if reject.detail == doc_id)
+    return (reject for reject in read_rejects(corpus.path(REJECTS_FILE)) if reject.detail == doc_id)
 
 
 def _filter_fate(filtered: Artifact, doc_id: str, document: Document) -> FilterFate:

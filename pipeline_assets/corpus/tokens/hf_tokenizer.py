@@ -57,6 +57,9 @@ class HfTokenizer:
         runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
 
+    def decode(self, ids: NDArray[np.int32]) -> str:
+        return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
+
     def oracle_ids(self, text: str) -> None:
         return None
 

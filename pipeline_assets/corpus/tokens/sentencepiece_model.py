@@ -50,6 +50,9 @@ class SentencePieceModel:
     def oracle_ids(self, text: str) -> None:
         return None
 
+    def decode(self, ids: NDArray[np.int32]) -> str:
+        return str(self._library.decode(ids.tolist()))
+
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """A symbol that its user defined can close a document too, and that one does come out of text."""
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())

@@ -37,6 +37,9 @@ class Tokenizer(Protocol):
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, which must be encodable."""
 
+    def decode(self, ids: NDArray[np.int32]) -> str:
+        """A text of ids, for people: that of a part of a character is a replacement character."""
+
     def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
         """Ids by a second library, that the first is held against; None where there is none."""
 

@@ -63,6 +63,11 @@ def trace_document(corpus: Artifact, root: Path, doc_id: str | None, row: int | 
         if line is None:
             raise _not_there(corpus, doc_id)
         shard, shard_row = line.shard, line.row
+    return trace_line(corpus, root, shard, shard_row)
+
+
+def trace_line(corpus: Artifact, root: Path, shard: str, shard_row: int) -> DocumentTrace:
+    """Where the Document in a line of a shard came from. Errors as `trace_document`."""
     document = read_document(corpus.path(shard), shard_row)
     listing = listing_of(root, corpus, document.source)
     origin = origin_in(document, listing.corpus)

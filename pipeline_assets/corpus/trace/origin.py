@@ -58,11 +58,11 @@ def listing_of(root: Path, corpus: Artifact, source: str) -> SourceListing:
         if not reader.manifest.identity.inputs:
             what = f"it is {reader.manifest.kind}, made from nothing"
             raise InputError(what, reader.folder, "give a corpus that was made from a source")
-        reader = locate(root, _came_by(reader.manifest, source)["digest"], reader.manifest.name)
+        reader = locate(root, came_by(reader.manifest, source)["digest"], reader.manifest.name)
     return SourceListing(reader, corpus, root)
 
 
-def _came_by(corpus: Manifest, source: str) -> Mapping[str, Any]:
+def came_by(corpus: Manifest, source: str) -> Mapping[str, Any]:
     """The input that the Documents of a source are in: of several the one that is named after it, else the first."""
     inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])

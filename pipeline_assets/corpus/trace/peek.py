@@ -1,12 +1,15 @@
-"""One row of an artifact as a reader gets it: a sequence of a split, or a Document of a corpus."""
+"""One row of an artifact as a reader gets it: a sequence of a split, a row of a packed set, a Document of a corpus."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.document_shards.publish import holds_documents
+from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trace.snapshot_rows import line_of_row, read_document
+from pipeline_assets.corpus.trace.packed_to_source import segment_texts
+from pipeline_assets.corpus.trace.snapshot_rows import check_range, line_of_row, read_document
 from pipeline_assets.corpus.trace.split_sequences import (
     decode_ids,
     open_split,
@@ -37,6 +40,27 @@ class Peek:
     text: str
 
 
+@dataclass(frozen=True)
+class PeekedSegment:
+    """A segment of a row: `tokens` of its document from token `start` on, and their text."""
+
+    source: str
+    doc_id: str
+    start: int
+    tokens: int
+    text: str
+
+
+@dataclass(frozen=True)
+class PeekedRow:
+    """One row of a packed set: its segments, one after the other, and then so much padding."""
+
+    folder: Path
+    row: int
+    segments: Sequence[PeekedSegment]
+    padding: int
+
+
 def peek(folder: Path, row: int | None = None, token: int | None = None) -> Peek:
     """One sequence of a split, by its row or by one of its tokens, or one Document of a corpus; the first by default.
 
@@ -63,6 +87,26 @@ def peek(folder: Path, row: int | None = None, token: int | None = None) -> Peek
         first_token=sequence.first_token,
         text=decode_ids(tokenizer_of(split), sequence.ids, split),
     )
+
+
+def peek_packed(folder: Path, row: int | None = None, token: int | None = None) -> PeekedRow:
+    """One row of a packed set, by its number or by one of its tokens; the first by default.
+
+    Raises:
+        UsageError: out of range.
+        InputError: a file is damaged, or that of the tokenizer is gone.
+    """
+    artifact, packed = open_artifact(folder), open_packed(folder)
+    if token is not None:
+        check_range("token", token, packed.input_ids.size, folder)
+        row = token // packed.meta.seq_len
+    row = row or 0
+    check_range("row", row, len(packed), folder)
+    segments = [
+        PeekedSegment(segment.source, segment.doc_id, segment.start, segment.length, text)
+        for segment, text in segment_texts(artifact, packed, row)
+    ]
+    return PeekedRow(folder, row, segments, packed.meta.seq_len - sum(segment.tokens for segment in segments))
 
 
 def _peek_document(corpus: Artifact, row: int) -> Peek:

@@ -149,8 +149,13 @@ def origin_in(document: Document, corpus: Artifact) -> Origin:
 
 def rejects_of(rejects: Path, file: str) -> Iterator[Reject]:
     """Rejects of one input file, in order."""
+    return (reject for reject in read_rejects(rejects) if reject.file == file)
+
+
+def read_rejects(rejects: Path) -> Iterator[Reject]:
+    """All rejects of an artifact, in order."""
     for block in read_line_blocks(rejects):
-        yield from (reject for reject in _reject_decoder.decode_lines(block) if reject.file == file)
+        yield from _reject_decoder.decode_lines(block)
 
 
 def check_range(what: str, number: int, count: int, where: Path) -> None:

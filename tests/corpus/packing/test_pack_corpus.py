@@ -1,5 +1,6 @@
 """What may not change a packed set, what it is made of, and what cannot be packed."""
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,15 +20,20 @@ from pack_build import (
     write_shards,
     write_tokenizer,
 )
+from stage_a_build import NO_COMMIT, build, local_source
+from stage_a_sources import recipe_content, with_pack
 
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
+from pipeline_assets.corpus.document_fate import fates_of
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import row_ranges
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
 
 TWO_SOURCES = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 30] * 4)]
 STRATEGIES = ["sequential", "best_fit"]
@@ -262,3 +268,22 @@ def test_the_shards_of_corpora_are_theirs_under_the_names_that_they_are_given(ta
         ("pages", "shards/00001.jsonl.zst", 10),
     ]
     assert all(one.file.is_file() for one in shards)
+
+
+def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path)
+    of_words = {"family": "hf_tokenizer", "end_of_document": "<end>"}
+    tokenizer = {**of_words, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    words = [{"text": f"w{n} w1 w2 w3", "key": f"w-{n}"} for n in range(9)]
+    sources = [local_source(tmp_path, "words", [*words, {"text": "w4 <end> w5", "key": "bad"}])]
+    content = recipe_content(NO_COMMIT) | {"sources": sources}
+    with_pack(content)
+    content["pack"] |= {"num_seqs": 5, "seq_len": 8, "tokenizer": tokenizer, "tokenizer_path": str(path)}
+
+    packed = build(StageARecipe.model_validate(content), tmp_path / "data")["stage_a/packed"]
+
+    [fate] = fates_of(tmp_path / "data", "bad")
+    assert [(one.draws, one.reject and one.reject.reason) for one in fate.packed] == [((), "special_tokens")]
+    token = PackedLineage(packed, tmp_path / "data").trace_token(1).token
+    assert token is not None
+    assert (token.number, token.text, token.after.split()[:2]) == (1, "w1", ["w2", "w3"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -75,6 +76,7 @@ def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf:
     assert tokenizer.encode(["één", "two"]).text_bytes == 8
     assert (tokenizer.end_of_document, tokenizer.padding, tokenizer.vocabulary_size) == (4, 4, 5)
     assert not tokenizer.holds_special(tokenizer.encode(["one nine"]).ids)
+    assert tokenizer.decode(np.array([1, 2, 4], np.int32)) == "one two <end>"
 
 
 def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_text(load_hf: Load) -> None:
@@ -219,6 +221,7 @@ def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol
     assert (tokenizer.end_of_document, tokenizer.padding) == (2, 2)
     assert 2 not in runs.ids and not tokenizer.holds_special(runs.ids)
     assert runs.ids.max() < tokenizer.vocabulary_size
+    assert tokenizer.decode(runs.ids[: runs.lengths[0]]) == "hello world"
 
 
 def test_the_padding_of_a_model_is_its_own_where_it_has_one(load_model: Load) -> None:

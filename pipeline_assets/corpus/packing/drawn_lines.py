@@ -1,0 +1,40 @@
+"""documents.parquet, read: which draws of which documents a packed set has."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.formats.arrow import strings
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS
+from pipeline_assets.corpus.spine.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class DrawnLine:
+    """A line: see `packing.documents`."""
+
+    doc_id: str
+    source: str
+    shard: str
+    row: int
+    license_tag: str
+    epoch: int
+    tokens: int
+    packed_tokens: int
+    first_row: int
+    is_whole: bool
+
+
+def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
+    """All lines of some documents, in the order of the file; one row group is in memory at a time."""
+    wanted = strings(sorted(doc_ids))
+    with pq.ParquetFile(packed.path(DOCUMENTS)) as file:
+        for number in range(file.num_row_groups):
+            ids = file.read_row_group(number, columns=["doc_id"])["doc_id"]
+            is_wanted = pc.is_in(ids, value_set=wanted)
+            if pc.any(is_wanted).as_py():
+                lines: pa.Table = file.read_row_group(number).filter(is_wanted)
+                yield from (DrawnLine(**line) for line in lines.to_pylist())
