@@ -26,6 +26,7 @@ $(BIN)/python:
 
 $(BIN)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(BIN)/corpusmill smoke --out-dir .venv/smoke > /dev/null  # compiles the kernels, once
 	touch $@
 
 $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -1,8 +1,9 @@
 """The demo: a small real corpus in a hub folder, and a recipe pinned to its commit, in a data root of their own."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 import yaml
@@ -11,18 +12,26 @@ from pipeline_assets.corpus.preview import preview_split
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.audit import files_match_manifest
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.demo_sources import HELP_DATASET
+from pipeline_assets.demo_stage_a import build_stage_a, step_lines, write_stage_a_inputs, write_stage_a_recipe
+
+if TYPE_CHECKING:
+    from pipeline_assets.launch import Outcome
 
 HUB_FOLDER = "hub"
 RECIPES_FOLDER = "recipes"
 DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
+_STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
 _TOKEN_BUDGET = 250_000
 _AMOUNT = {"times_token_budget": "1.6", "utf8_bytes_per_token": "4.8"}  # the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
@@ -51,32 +60,56 @@ def write_recipe(root: Path, project_recipe: Path, commit: str) -> Path:
 
 
 def run_demo(root: Path, workers: int, recipes: Path) -> None:
-    """The healing set of the demo corpus below `root`, built as a user's would be, shown, and built again.
+    """The healing set and stage A of the demo corpora below `root`, built as a user's would be, shown, and built again.
 
     Raises:
         InputError: as any build.
     """
     from resources.loopback_hub import LoopbackHub
 
-    with LoopbackHub(write_hub(root)) as hub:
+    folder = write_hub(root)
+    write_stage_a_inputs(root, folder)
+    with LoopbackHub(folder) as hub:
         os.environ["HF_ENDPOINT"] = hub.endpoint
         from pipeline_assets.launch import run_targets
 
-        commit = hub.commits()[DATASET]
-        typer.echo(f"hub on loopback: {DATASET} at {commit}")
-        path = write_recipe(root, recipes / f"{RECIPE_NAME}.yaml", commit)
-        recipe = HealingRecipe.read(path)
-        has_built = False
-        for outcome in run_targets(recipe, path, root, None, {"workers": workers, "replace": True}):
-            has_built |= not outcome.was_current
-            digest = outcome.manifest.digest if outcome.manifest else "waiting"
-            typer.echo(
-                f"{'is current' if outcome.was_current else 'built':10} {outcome.target.kind}  {outcome.target.name}"
-            )
-            typer.echo(f"           {digest}")
-            for check in outcome.checks:
-                word = "ok" if check.passed else "WARNING" if check.is_warning else "FAILED"
-                typer.echo(f"           {word:7} {check.name}: {check.because}")
+        commits = hub.commits()
+        typer.echo("\n".join(f"hub on loopback: {dataset} at {commit}" for dataset, commit in commits.items()))
+        path = write_recipe(root, recipes / f"{RECIPE_NAME}.yaml", commits[DATASET])
+        healing = HealingRecipe.read(path)
+        has_built = _show(run_targets(healing, path, root, None, {"workers": workers, "replace": True}))
+        path = write_stage_a_recipe(root, commits[HELP_DATASET])
+        stage_a = StageARecipe.read(path)
+        has_built |= _show(build_stage_a(stage_a, path, root, _STAGE_A_WORKERS))
+    _show_healing(healing, root)
+    typer.echo("")
+    for line in step_lines(stage_a, root):
+        typer.echo(line)
+    if has_built:
+        typer.echo("")
+        _show_rebuild(root, healing.megatron_dataset(), 0 if workers else 1)
+        packed = stage_a.packed()
+        assert packed is not None
+        _show_rebuild(root, packed, _STAGE_A_WORKERS)
+        _show_rebuild(root, stage_a.report(), _STAGE_A_WORKERS, with_upstream=False)
+    typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {root})")
+
+
+def _show(outcomes: Iterator["Outcome"]) -> bool:
+    """A line for each artifact and each check, while they are built; whether any was."""
+    has_built = False
+    for outcome in outcomes:
+        has_built |= not outcome.was_current
+        word = "is current" if outcome.was_current else "built"
+        typer.echo(f"{word:10} {outcome.target.kind}  {outcome.target.name}")
+        typer.echo(f"           {outcome.manifest.digest if outcome.manifest else 'waiting'}")
+        for check in outcome.checks:
+            word = "ok" if check.passed else "WARNING" if check.is_warning else "FAILED"
+            typer.echo(f"           {word:7} {check.name}: {check.because}")
+    return has_built
+
+
+def _show_healing(recipe: HealingRecipe, root: Path) -> None:
     dataset = open_artifact(root / recipe.megatron_dataset().folder)
     tokens = dataset.manifest.identity.counts["tokens"]
     typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
@@ -84,20 +117,18 @@ def run_demo(root: Path, workers: int, recipes: Path) -> None:
         typer.echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
     verdict = files_match_manifest(dataset)
     typer.echo(f"verify {dataset.folder}: {verdict.because}")
-    if has_built:
-        _show_rebuild(root, dataset.folder, workers)
-    typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {root})")
 
 
-def _show_rebuild(root: Path, folder: Path, workers: int) -> None:
-    """The promise, kept: everything again from manifests and pinned hub files, by another number of workers."""
+def _show_rebuild(root: Path, target: Target, workers: int, with_upstream: bool = True) -> None:
+    """The promise, kept: everything again from manifests, pinned hub files and the sources here."""
     from resources.hub import Hub
 
-    others = 0 if workers else 1
-    settings = RunSettings(EngineSettings(workers=others), Hub().files(root))
-    done = rebuild(folder, root, settings, with_upstream=True)
+    folder, settings = root / target.folder, RunSettings(EngineSettings(workers), Hub().files(root))
+    done = rebuild(folder, root, settings, with_upstream)
     if not done.is_identical:
         raise InputError(
             "the rebuild is not what was sealed", folder, "type the command `corpusmill rebuild` to see why"
         )
-    typer.echo(f"rebuild {folder} --upstream --workers {others}: all {len(done.outcomes)} artifacts identical")
+    words = f"rebuild {folder} {'--upstream ' if with_upstream else ''}--workers {workers}"
+    count = len(done.outcomes)
+    typer.echo(f"{words}: {f'all {count} artifacts' if count > 1 else 'it is'} identical")

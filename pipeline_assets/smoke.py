@@ -1,0 +1,138 @@
+"""The smoke run: stage A of five small sources in a folder of its own, and what came of it under short names."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.demo_sources import HELP_DATASET
+from pipeline_assets.demo_stage_a import build_stage_a, write_stage_a_inputs, write_stage_a_recipe
+
+NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
+DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
+_CARD, _TITLE = "README.md", "# A smoke run of corpusmill's stage A\n"
+_CARD_TEXT = f"""{_TITLE}
+`corpusmill smoke` made this folder, and goes on here when it is run again. Nothing in it was fetched: what `help()`
+says in the running Python stands for a hub dataset (PSF-2.0), all other text is made up.
+
+| folder | holds |
+|---|---|
+| `hub`, `sources` | the five sources, and an evaluation set |
+| `recipes` | what was asked for |
+| `stage_a` | the artifacts, sealed; the files in `normalized`, `dedup`, `packed` and `report.json` are theirs |
+| `dagster` | what `corpusmill ui --data` shows |
+"""
+_ZSTD_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """What a smoke run left.
+
+    Attributes:
+        root: the data root.
+        built: artifacts that were not there as asked.
+        checks: that were asked of them; all hold, or are warnings.
+    """
+
+    root: Path
+    recipe: StageARecipe
+    built: int
+    checks: int
+
+
+def run_smoke(root: Path, workers: int) -> Smoke:
+    """Builds what is not there yet below `root`, through the assets, and publishes it.
+
+    Raises:
+        UsageError: `root` is a file, or holds what no smoke run made.
+        InputError: as any build; or a check fails.
+    """
+    from resources.loopback_hub import LoopbackHub
+
+    _take(root)
+    hub_folder = root / "hub"
+    write_stage_a_inputs(root, hub_folder)
+    path = write_stage_a_recipe(root, LoopbackHub(hub_folder).commits()[HELP_DATASET])
+    recipe = StageARecipe.read(path)
+    built = checks = 0
+    if any(target.state(root)[0] != "current" for target in recipe.targets()):
+        with LoopbackHub(hub_folder) as hub:
+            os.environ["HF_ENDPOINT"] = hub.endpoint
+            for outcome in build_stage_a(recipe, path, root, workers):
+                built += not outcome.was_current
+                checks += len(outcome.checks)
+                failed = next((check for check in outcome.checks if not check.passed and not check.is_warning), None)
+                if failed is not None:
+                    what = f"the check {failed.name} failed: {failed.because}"
+                    raise InputError(what, root / outcome.target.folder, "report it: the program is wrong")
+    publish(root, recipe)
+    return Smoke(root, recipe, built, checks)
+
+
+def _take(root: Path) -> None:
+    """Makes the folder this program's own, by its card; that is written first, and by one rename.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if root.exists() and not root.is_dir():
+        raise UsageError("this is a file", root, "give a folder with --out-dir")
+    card = root / _CARD
+    if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
+        return
+    begun = card.name + durable.TEMPORARY_SUFFIX
+    others = sorted(path.name for path in root.iterdir() if path.name != begun) if root.is_dir() else []
+    if others:
+        what = f"it holds {others[0]}, which no smoke run made"
+        raise UsageError(what, root, "give an empty or a new folder with --out-dir")
+    durable.make_folder(root)
+    durable.write_durably(card, _CARD_TEXT.encode())
+
+
+def publish(root: Path, recipe: StageARecipe) -> None:
+    """The files of the sealed artifacts under short names in `root`: second names of the same bytes, but for the
+    deduplicated Documents, whose shards become one file. A name appears at once; what is right stays.
+
+    normalized/<source>/…   the Documents of each source
+    dedup/                  deduped.jsonl.zst and decisions.jsonl.zst
+    packed/…                input_ids.mmap, meta.json, index.jsonl.zst, documents.parquet
+    report.json
+    """
+    for source in recipe.sources:
+        _publish_all(open_artifact(root / recipe.normalized(source).folder), root / NORMALIZED / source.source)
+    deduplicated, packed = recipe.deduplicated(), recipe.packed()
+    assert deduplicated is not None and packed is not None
+    corpus = open_artifact(root / deduplicated.folder)
+    durable.make_folder((root / DEDUPED).parent)
+    with JsonlZstWriter(root / DEDUPED, _ZSTD_LEVEL) as writer:
+        for shard in shard_rows(corpus):
+            for block in read_line_blocks(corpus.path(shard)):
+                writer.write_lines(block, block.count(b"\n"))
+    _publish_file(corpus.path(Path(DECISIONS).name), root / DECISIONS)
+    _publish_all(open_artifact(root / packed.folder), root / PACKED)
+    _publish_file(open_artifact(root / recipe.report().folder).path(REPORT), root / REPORT)
+
+
+def _publish_all(artifact: Artifact, folder: Path) -> None:
+    names = {*(file.path for file in artifact.manifest.storage), FILE_NAME}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.relative_to(folder).as_posix() not in names:
+            durable.remove(path)
+    for name in sorted(names):
+        _publish_file(artifact.folder / name, folder / name)
+
+
+def _publish_file(source: Path, target: Path) -> None:
+    if target.is_file() and os.path.samefile(source, target):
+        return
+    durable.make_folder(target.parent)
+    temporary = target.with_name(target.name + durable.TEMPORARY_SUFFIX)
+    durable.link(source, temporary)
+    durable.rename(temporary, target)
