@@ -1,9 +1,9 @@
 """The demo: a small real corpus in a hub folder, and a recipe pinned to its commit, in a data root of their own."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import typer
 import yaml
@@ -19,7 +19,6 @@ from pipeline_assets.corpus.spine.audit import files_match_manifest
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import read_yaml
-from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.demo_corpus import write_fineweb_edu
 from pipeline_assets.demo_sources import HELP_DATASET
 from pipeline_assets.demo_stage_a import build_stage_a, step_lines, write_stage_a_inputs, write_stage_a_recipe
@@ -27,6 +26,8 @@ from pipeline_assets.demo_stage_a import build_stage_a, step_lines, write_stage_
 if TYPE_CHECKING:
     from pipeline_assets.launch import Outcome
 
+System = Literal["healing", "stage_a"]
+SYSTEMS: tuple[System, ...] = get_args(System)
 HUB_FOLDER = "hub"
 RECIPES_FOLDER = "recipes"
 DATASET = "HuggingFaceFW/fineweb-edu"
@@ -59,7 +60,7 @@ def write_recipe(root: Path, project_recipe: Path, commit: str) -> Path:
     return path
 
 
-def run_demo(root: Path, workers: int, recipes: Path) -> None:
+def run_demo(root: Path, workers: int, recipes: Path, systems: Collection[System] = SYSTEMS) -> None:
     """The healing set and stage A of the demo corpora below `root`, built as a user's would be, shown, and built again.
 
     Raises:
@@ -67,32 +68,47 @@ def run_demo(root: Path, workers: int, recipes: Path) -> None:
     """
     from resources.loopback_hub import LoopbackHub
 
-    folder = write_hub(root)
-    write_stage_a_inputs(root, folder)
-    with LoopbackHub(folder) as hub:
+    if "healing" in systems:
+        write_hub(root)
+    if "stage_a" in systems:
+        write_stage_a_inputs(root, root / HUB_FOLDER)
+    with LoopbackHub(root / HUB_FOLDER) as hub:
         os.environ["HF_ENDPOINT"] = hub.endpoint
-        from pipeline_assets.launch import run_targets
-
         commits = hub.commits()
-        typer.echo("\n".join(f"hub on loopback: {dataset} at {commit}" for dataset, commit in commits.items()))
-        path = write_recipe(root, recipes / f"{RECIPE_NAME}.yaml", commits[DATASET])
-        healing = HealingRecipe.read(path)
-        has_built = _show(run_targets(healing, path, root, None, {"workers": workers, "replace": True}))
-        path = write_stage_a_recipe(root, commits[HELP_DATASET])
-        stage_a = StageARecipe.read(path)
-        has_built |= _show(build_stage_a(stage_a, path, root, _STAGE_A_WORKERS))
-    _show_healing(healing, root)
-    typer.echo("")
-    for line in step_lines(stage_a, root):
-        typer.echo(line)
-    if has_built:
-        typer.echo("")
-        _show_rebuild(root, healing.megatron_dataset(), 0 if workers else 1)
-        packed = stage_a.packed()
-        assert packed is not None
-        _show_rebuild(root, packed, _STAGE_A_WORKERS)
-        _show_rebuild(root, stage_a.report(), _STAGE_A_WORKERS, with_upstream=False)
+        for dataset, commit in commits.items():
+            typer.echo(f"hub on loopback: {dataset} at {commit}")
+        if "healing" in systems:
+            _build_healing(root, workers, write_recipe(root, recipes / f"{RECIPE_NAME}.yaml", commits[DATASET]))
+        if "stage_a" in systems:
+            _build_stage_a(root, write_stage_a_recipe(root, commits[HELP_DATASET]))
     typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {root})")
+
+
+def _build_healing(root: Path, workers: int, path: Path) -> None:
+    from pipeline_assets.launch import run_targets
+
+    recipe = HealingRecipe.read(path)
+    has_built = _show(run_targets(recipe, path, root, None, {"workers": workers, "replace": True}))
+    dataset = open_artifact(root / recipe.megatron_dataset().folder)
+    tokens = dataset.manifest.identity.counts["tokens"]
+    typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
+    for row in preview_split(open_artifact(root / recipe.megatron_split("train").folder))[:2]:
+        typer.echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
+    verdict = files_match_manifest(dataset)
+    typer.echo(f"verify {dataset.folder}: {verdict.because}")
+    if has_built:
+        _show_rebuild(root, dataset.folder, 0 if workers else 1)
+
+
+def _build_stage_a(root: Path, path: Path) -> None:
+    recipe = StageARecipe.read(path)
+    has_built = _show(build_stage_a(recipe, path, root, _STAGE_A_WORKERS))
+    packed = recipe.packed()
+    assert packed is not None
+    typer.echo("\n" + "\n".join(step_lines(recipe, root)))
+    if has_built:
+        _show_rebuild(root, root / packed.folder, _STAGE_A_WORKERS)
+        _show_rebuild(root, root / recipe.report().folder, _STAGE_A_WORKERS, with_upstream=False)
 
 
 def _show(outcomes: Iterator["Outcome"]) -> bool:
@@ -109,21 +125,11 @@ def _show(outcomes: Iterator["Outcome"]) -> bool:
     return has_built
 
 
-def _show_healing(recipe: HealingRecipe, root: Path) -> None:
-    dataset = open_artifact(root / recipe.megatron_dataset().folder)
-    tokens = dataset.manifest.identity.counts["tokens"]
-    typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
-    for row in preview_split(open_artifact(root / recipe.megatron_split("train").folder))[:2]:
-        typer.echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
-    verdict = files_match_manifest(dataset)
-    typer.echo(f"verify {dataset.folder}: {verdict.because}")
-
-
-def _show_rebuild(root: Path, target: Target, workers: int, with_upstream: bool = True) -> None:
+def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = True) -> None:
     """The promise, kept: everything again from manifests, pinned hub files and the sources here."""
     from resources.hub import Hub
 
-    folder, settings = root / target.folder, RunSettings(EngineSettings(workers), Hub().files(root))
+    settings = RunSettings(EngineSettings(workers), Hub().files(root))
     done = rebuild(folder, root, settings, with_upstream)
     if not done.is_identical:
         raise InputError(

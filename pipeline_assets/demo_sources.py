@@ -73,7 +73,7 @@ def write_help_dataset(folder: Path) -> None:
     ]
     if not rows:
         raise InputError("no help topics found", topics, "run a Python installed with its .py files")
-    rows.append(rows[0])
+    rows.append(next(row for row in rows if float(columns(row)["score"]) >= 3))
     half = len(rows) // 2
     for number, part in enumerate((rows[:half], rows[half:])):
         table = pa.Table.from_pylist([columns(row) for row in part], schema=FINEWEB_EDU_SCHEMA)

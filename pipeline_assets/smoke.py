@@ -9,7 +9,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_b
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.demo_sources import HELP_DATASET
 from pipeline_assets.demo_stage_a import build_stage_a, write_stage_a_inputs, write_stage_a_recipe
@@ -81,9 +81,13 @@ def _take(root: Path) -> None:
 
     Raises:
         UsageError: it is not.
+        Obstacle: nothing may be written there.
     """
     if root.exists() and not root.is_dir():
         raise UsageError("this is a file", root, "give a folder with --out-dir")
+    above = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    if above.is_dir() and not os.access(above, os.W_OK):
+        raise Obstacle("writing is not allowed", above, "give write permission, or another folder with --out-dir")
     card = root / _CARD
     if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
         return

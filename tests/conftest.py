@@ -64,9 +64,9 @@ def started() -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture(scope="session")
 def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
-    """A data root as `corpusmill demo` leaves it. Tests only read it."""
+    """A data root as `corpusmill demo --only healing` leaves it. Tests only read it."""
     root = tmp_path_factory.mktemp("demo")
-    result = corpusmill("demo", "--data", root)
+    result = corpusmill("demo", "--data", root, "--only", "healing")
     assert result.returncode == 0, result.stderr
     return root
 

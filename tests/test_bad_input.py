@@ -318,6 +318,15 @@ class TestBadInput:
         assert "writing is not allowed; give write permission or set CORPUSMILL_DATA elsewhere" in only_line(result)
         assert list(read_only_folder.iterdir()) == []
 
+    def test_a_smoke_run_where_nothing_may_be_written(self, corpusmill: Corpusmill, read_only_folder: Path) -> None:
+        result = corpusmill("smoke", "--out-dir", read_only_folder / "out")
+
+        assert result.returncode == 1
+        assert only_line(result) == (
+            f"{read_only_folder}: writing is not allowed; give write permission, or another folder with --out-dir"
+        )
+        assert list(read_only_folder.iterdir()) == []
+
     def test_a_full_disk_then_space_again(
         self, corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, small_disk: Path, demo_root: Path
     ) -> None:

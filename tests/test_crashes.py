@@ -175,14 +175,13 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     recipe: HealingRecipe,
     undisturbed: list[str],
 ) -> None:
-    process = subprocess.Popen(
-        command("demo", "--data", str(running_demo)), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    words = ("demo", "--data", str(running_demo), "--only", "healing")
+    process = subprocess.Popen(command(*words), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_receipts(running_demo)
     workers = children_of(process.pid)
     process.kill()
     process.wait()
-    result = corpusmill("demo", "--data", running_demo)
+    result = corpusmill(*words)
 
     assert workers
     assert leftover_processes(workers) == []

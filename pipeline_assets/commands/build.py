@@ -4,11 +4,20 @@ import difflib
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline_assets.commands.terminal import PROJECT, PROJECT_RECIPES, AsJson, Root, Workers, going_on, log_to_stderr
+from pipeline_assets.commands.terminal import (
+    PROJECT,
+    PROJECT_RECIPES,
+    AsJson,
+    Root,
+    Workers,
+    as_typed,
+    going_on,
+    log_to_stderr,
+)
 from pipeline_assets.corpus.spine.errors import UsageError
 
 app = typer.Typer()
@@ -102,15 +111,19 @@ def _number(count: object) -> str:
 
 
 @app.command(epilog="Example: corpusmill demo --data data/demo")
-def demo(data: Root = Path("data/demo"), workers: Workers = 2) -> None:
-    """Build a small real corpus, offline."""
+def demo(
+    data: Root = Path("data/demo"),
+    only: Annotated[Literal["healing", "stage_a"] | None, typer.Option(help="Only this system.")] = None,
+    workers: Workers = 2,
+) -> None:
+    """Build two small corpora, offline."""
     from pipeline_assets.corpus.spine.settings import check_settings
-    from pipeline_assets.demo import run_demo
+    from pipeline_assets.demo import SYSTEMS, run_demo
 
     check_settings(os.environ)
     log_to_stderr()
-    with going_on(f"corpusmill demo --data {data}"):
-        run_demo(data, workers, PROJECT_RECIPES)
+    with going_on(as_typed()):
+        run_demo(data, workers, PROJECT_RECIPES, SYSTEMS if only is None else (only,))
 
 
 @app.command(epilog="Example: corpusmill ui --data data/demo --port 3000")

@@ -1,0 +1,65 @@
+"""`corpusmill demo`: stage A beside healing, in one data root, from raw to packed, and once more."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipeline_assets.launch import instance_home
+
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
+KINDS = ("raw", "normalized", "filtered", "deduplicated", "evaluation", "decontaminated", "packed", "report")
+
+
+@pytest.fixture(scope="module")
+def demo(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Typed]:
+    """A data root with stage A alone, and what the command said. Tests only read it."""
+    root = tmp_path_factory.mktemp("demo") / "data"
+    result = corpusmill("demo", "--data", root, "--only", "stage_a")
+    assert result.returncode == 0, result.stderr
+    return root, result
+
+
+def test_every_step_of_five_sources_is_built_and_no_check_fails(demo: tuple[Path, Typed]) -> None:
+    lines = [line.split() for line in demo[1].stdout.splitlines()]
+
+    built = [line[1:] for line in lines if line[:1] == ["built"]]
+    assert [kind for kind, _ in built] == [
+        *[f"stage_a/{kind}" for _ in SOURCES for kind in KINDS[:3]],
+        *[f"stage_a/{kind}" for kind in KINDS[3:]],
+    ]
+    assert {name for kind, name in built if kind == "stage_a/raw"} == {f"stage_a_v1/{source}" for source in SOURCES}
+    assert "FAILED" not in demo[1].stdout
+
+
+def test_all_of_it_comes_out_the_same_again(demo: tuple[Path, Typed]) -> None:
+    root, result = demo
+
+    folder = root / "stage_a" / "stage_a_v1"
+    rebuilt = [line for line in result.stdout.splitlines() if line.startswith("rebuild ")]
+    assert rebuilt == [
+        f"rebuild {folder / 'packed/stage_a_v1'} --upstream --workers 0: all 19 artifacts identical",
+        f"rebuild {folder / 'report/stage_a_v1'} --workers 0: it is identical",
+    ]
+
+
+def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
+    with dg.DagsterInstance.from_config(str(instance_home(demo[0]))) as instance:
+        assert set(instance.get_dynamic_partitions("stage_a_source")) == SOURCES
+        assert instance.get_dynamic_partitions("stage_a_evaluation_set") == ["quiz"]
+        for kind in KINDS[:3]:
+            assert instance.get_materialized_partitions(dg.AssetKey(["stage_a", kind])) == SOURCES
+        for kind in KINDS[3:]:
+            assert instance.get_latest_materialization_event(dg.AssetKey(["stage_a", kind])) is not None
+
+
+def test_a_second_demo_builds_nothing(demo: tuple[Path, Typed], corpusmill: Corpusmill) -> None:
+    result = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("is current") == 20
+    assert "built " not in result.stdout and "rebuild " not in result.stdout

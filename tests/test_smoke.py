@@ -1,0 +1,283 @@
+"""The smoke run: all of stage A on five small sources, under the names that are asked for, explained to the row."""
+
+import bz2
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from one_line import only_line
+
+from pipeline_assets.corpus.formats.memmap import Segment, open_packed
+from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.launch import instance_home
+
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
+ASKED = (
+    "dedup/deduped.jsonl.zst",
+    "dedup/decisions.jsonl.zst",
+    "packed/input_ids.mmap",
+    "packed/meta.json",
+    "report.json",
+    *(f"normalized/{source}/rejects.jsonl.zst" for source in sorted(SOURCES)),
+)
+CORPUS = "stage_a/stage_a_v1/decontaminated/stage_a_v1"
+
+
+@pytest.fixture(scope="module")
+def smoked(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Typed]:
+    """A folder as `corpusmill smoke` leaves it, and what it said. Tests only read it."""
+    folder = tmp_path_factory.mktemp("smoke")
+    result = corpusmill("smoke", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return folder / "out", result
+
+
+@pytest.fixture(scope="module")
+def out(smoked: tuple[Path, Typed]) -> Path:
+    return smoked[0]
+
+
+def lines(path: Path) -> list[Any]:
+    """Of a file that is one zstd frame, as the simplest reader takes it."""
+    with zstandard.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def digests(root: Path) -> dict[str, str]:
+    manifests, unreadable = sealed_manifests(root)
+    assert unreadable == []
+    return {folder.relative_to(root).as_posix(): manifest.digest for folder, manifest in manifests.items()}
+
+
+def bytes_of(root: Path) -> dict[str, str]:
+    """Hashes of what is left under the asked names, but for meta.json, which has a time in it."""
+    asked = [path for part in ("normalized", "dedup", "packed", "report.json") for path in files_below(root / part)]
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in asked
+        if path.name not in ("meta.json", "manifest.json")
+    }
+
+
+def files_below(path: Path) -> Iterator[Path]:
+    yield from (file for file in sorted(path.rglob("*")) if file.is_file()) if path.is_dir() else [path]
+
+
+def test_every_asked_path_is_there(out: Path) -> None:
+    assert [name for name in ASKED if not (out / name).is_file()] == []
+    shards = {path.parts[-3] for path in out.glob("normalized/*/shards/*.jsonl.zst")}
+    assert shards == SOURCES
+
+
+def test_the_deduplicated_corpus_is_one_file_of_what_the_decisions_keep(out: Path) -> None:
+    documents, decisions = lines(out / "dedup/deduped.jsonl.zst"), lines(out / "dedup/decisions.jsonl.zst")
+
+    kept = [decision["doc_id"] for decision in decisions if decision["decision"] == "kept"]
+    assert [document["doc_id"] for document in documents] == kept
+    assert {document["source"] for document in documents} == SOURCES
+
+
+def test_planted_copies_go_and_say_whose_they_are(out: Path) -> None:
+    decisions = {decision["doc_id"]: decision for decision in lines(out / "dedup/decisions.jsonl.zst")}
+
+    found = {
+        doc_id: (one["decision"], one.get("duplicate_of")) for doc_id, one in decisions.items() if "note-" in doc_id
+    }
+    assert {doc_id: fate for doc_id, fate in found.items() if fate[0] != "kept"} == {
+        "note-36": ("exact_duplicate", "wikipedia:en:3"),
+        "note-37": ("exact_duplicate", "wikipedia:en:4"),
+        "note-38": ("exact_duplicate", "wikipedia:en:6"),
+        "note-39": ("near_duplicate", "wikipedia:en:10"),
+        "note-40": ("near_duplicate", "wikipedia:en:11"),
+    }
+
+
+def test_planted_leaks_go_and_say_of_which_item_they_are(out: Path) -> None:
+    evidence = lines(out / CORPUS / "contaminated.jsonl.zst")
+
+    assert {(line["doc_id"], line["item"], line["action"]) for line in evidence} == {
+        ("wikipedia:en:21", "q-0", "dropped"),
+        ("10.5555/demo.12", "q-1", "dropped"),
+    }
+
+
+def test_every_source_loses_rows_for_a_reason(out: Path) -> None:
+    report = json.loads((out / "report.json").read_bytes())
+
+    reasons: dict[str, Counter[str]] = {source: Counter() for source in SOURCES}
+    for ledger in report["ledgers"]:
+        reasons[ledger["source"]].update(ledger["dropped"])
+        reasons[ledger["source"]].update(ledger["rejected"])
+    assert set(reasons["python_help"]) == {"int_score >= 3", "few_words", "duplicate_doc_id"}
+    assert reasons["wikipedia_en"] == {"title_only": 4, "few_characters": 4}
+    assert reasons["coffee.stackexchange.com"] == {"low_question_score": 24, "no_question": 2}
+    assert reasons["notes"] == {"not_json": 1, "empty_text": 1, "refused_licence": 2}
+    assert reasons["papers"] == {"boilerplate_lines": 5}
+
+
+def segments(out: Path) -> dict[str, tuple[int, int, Segment]]:
+    """Of each source a segment of the packed set: (row, first token there, segment)."""
+    packed, found = open_packed(out / "packed"), {}
+    for row in range(len(packed)):
+        first = 0
+        for segment in packed.segments(row):
+            found.setdefault(segment.source, (row, first, segment))
+            first += segment.length
+    return found
+
+
+def test_every_source_is_in_the_packed_set_with_the_tokens_of_its_documents(out: Path) -> None:
+    packed = open_packed(out / "packed")
+    texts = {document["doc_id"]: document["text"] for document in lines(out / "dedup/deduped.jsonl.zst")}
+    encoder = load_encoder(VOCABULARY_SHA256)
+
+    found = segments(out)
+
+    assert found.keys() == SOURCES
+    for row, first, segment in found.values():
+        whole = np.array([*encoder.encode([texts[segment.doc_id]]).ids, packed.meta.eod_id])
+        assert np.array_equal(
+            packed[row][first : first + segment.length], whole[segment.start : segment.start + segment.length]
+        )
+
+
+def test_a_token_of_each_source_traces_to_its_source_row(out: Path, corpusmill: Corpusmill) -> None:
+    texts = {document["doc_id"]: document["text"] for document in lines(out / "dedup/deduped.jsonl.zst")}
+
+    for source, (_, _, segment) in segments(out).items():
+        result = corpusmill("trace", out / CORPUS, "--doc-id", segment.doc_id, "--json")
+
+        assert result.returncode == 0, result.stderr
+        row = json.loads(result.stdout)["source"]
+        assert texts[segment.doc_id].split()[:7] == words_at(out, source, row)[:7]
+
+
+def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
+    """The words of a source row, read without this project's readers."""
+    number = row["row"]
+    match source:
+        case "python_help":
+            path = out / "hub" / "datasets" / row["dataset"] / row["path"]
+            text = pq.read_table(path)["text"][number].as_py()
+        case "papers":
+            text = pq.read_table(out / "sources/papers" / Path(row["path"]).name)["body"][number]["text"].as_py()
+        case "wikipedia_en":
+            page = bz2.decompress((out / "sources/wikipedia/AA" / Path(row["path"]).name).read_bytes())[number:]
+            text = page.decode().split("\n\n", 1)[1]
+        case "notes":
+            line = (out / "sources/notes/notes.jsonl").read_bytes()[number:].split(b"\n", 1)[0]
+            text = json.loads(line)["text"]
+        case _:
+            posts = (out / "sources" / source / "Posts.xml").read_text().splitlines()
+            line = [line for line in posts if line.lstrip().startswith("<row ")][number]
+            text = line.split('Title="', 1)[1].split('"', 1)[0]
+    return str(text).split()
+
+
+def test_the_summary_names_every_step_path_and_next_command(smoked: tuple[Path, Typed], corpusmill: Corpusmill) -> None:
+    out, result = smoked
+
+    said = result.stdout.splitlines()
+    steps = ["normalized", "filtered", "deduplicated", "decontaminated", "packed"]
+    assert [line.split()[0] for line in said[:5]] == steps
+    assert [
+        name for name in ("out/normalized", *(f"out/{name}" for name in ASKED[:5])) if name not in result.stdout
+    ] == []
+    commands = [line.split()[1:] for line in said if line.startswith("  corpusmill ")]
+    assert [words[0] for words in commands] == ["verify", "trace", "stage-a", "ui"]
+    for words in commands[:3]:
+        again = corpusmill(*words, cwd=out.parent)
+        assert again.returncode == 0, again.stderr
+
+
+def test_the_ui_shows_all_partitions_materialized(out: Path) -> None:
+    with dg.DagsterInstance.from_config(str(instance_home(out))) as instance:
+        keys = {name: dg.AssetKey(["stage_a", name]) for name in ("raw", "normalized", "filtered", "packed", "report")}
+
+        assert set(instance.get_dynamic_partitions("stage_a_source")) == SOURCES
+        for name in ("raw", "normalized", "filtered"):
+            assert instance.get_materialized_partitions(keys[name]) == SOURCES
+        assert instance.get_latest_materialization_event(keys["packed"]) is not None
+        assert instance.get_latest_materialization_event(keys["report"]) is not None
+
+
+def test_a_second_run_builds_nothing_and_leaves_equal_bytes(out: Path, corpusmill: Corpusmill) -> None:
+    before, sealed = bytes_of(out), digests(out)
+
+    again = corpusmill("smoke", "--out-dir", out)
+
+    assert again.returncode == 0, again.stderr
+    assert "nothing built" in again.stdout
+    assert (bytes_of(out), digests(out)) == (before, sealed)
+
+
+def test_worker_processes_change_no_byte(out: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    other = corpusmill("smoke", "--out-dir", tmp_path / "other", "--workers", 2)
+
+    assert other.returncode == 0, other.stderr
+    assert digests(tmp_path / "other") == digests(out)
+    assert bytes_of(tmp_path / "other") == bytes_of(out)
+
+
+@pytest.mark.parametrize("until", ["hub", "stage_a/stage_a_v1/filtered/notes/manifest.json"])
+def test_killed_it_goes_on_to_equal_digests(
+    until: str, out: Path, started: Callable[..., subprocess.Popen[str]], corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    process, there = started("smoke", "--out-dir", tmp_path / "killed"), tmp_path / "killed" / until
+    while not there.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+    again = corpusmill("smoke", "--out-dir", tmp_path / "killed")
+
+    assert again.returncode == 0, again.stderr
+    assert digests(tmp_path / "killed") == digests(out)
+    assert bytes_of(tmp_path / "killed") == bytes_of(out)
+
+
+def test_what_was_removed_or_damaged_under_an_asked_name_is_put_back(out: Path, corpusmill: Corpusmill) -> None:
+    before = bytes_of(out)
+    (out / "report.json").unlink()
+    (out / "dedup" / "deduped.jsonl.zst").write_bytes(b"cut off")
+    (out / "normalized" / "notes" / "left.tmp").write_bytes(b"half")
+
+    again = corpusmill("smoke", "--out-dir", out)
+
+    assert again.returncode == 0, again.stderr
+    assert bytes_of(out) == before
+
+
+def test_a_file_in_its_place_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+
+    result = corpusmill("smoke", cwd=tmp_path)
+
+    assert (result.returncode, only_line(result)) == (2, "out: this is a file; give a folder with --out-dir")
+
+
+def test_a_folder_of_something_else_is_refused_and_left_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("mine")
+
+    result = corpusmill("smoke", cwd=tmp_path)
+
+    said = "out: it holds thesis.tex, which no smoke run made; give an empty or a new folder with --out-dir"
+    assert (result.returncode, only_line(result)) == (2, said)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
