@@ -73,7 +73,7 @@ def run_demo(root: Path, workers: int, recipes: Path, systems: Collection[System
     if "stage_a" in systems:
         write_stage_a_inputs(root, root / HUB_FOLDER)
     with LoopbackHub(root / HUB_FOLDER) as hub:
-        os.environ["HF_ENDPOINT"] = hub.endpoint
+        os.environ.update(hub.variables())
         commits = hub.commits()
         for dataset, commit in commits.items():
             typer.echo(f"hub on loopback: {dataset} at {commit}")

@@ -11,6 +11,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.demo_sources import HELP_DATASET
 from pipeline_assets.demo_stage_a import build_stage_a, write_stage_a_inputs, write_stage_a_recipe
 
@@ -57,14 +58,14 @@ def run_smoke(root: Path, workers: int) -> Smoke:
     from resources.loopback_hub import LoopbackHub
 
     _take(root)
-    hub_folder = root / "hub"
+    hub_folder = root / HUB_FOLDER
     write_stage_a_inputs(root, hub_folder)
     path = write_stage_a_recipe(root, LoopbackHub(hub_folder).commits()[HELP_DATASET])
     recipe = StageARecipe.read(path)
     built = checks = 0
     if any(target.state(root)[0] != "current" for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
-            os.environ["HF_ENDPOINT"] = hub.endpoint
+            os.environ.update(hub.variables())
             for outcome in build_stage_a(recipe, path, root, workers):
                 built += not outcome.was_current
                 checks += len(outcome.checks)

@@ -39,9 +39,8 @@ def serve_ui(root: Path, port: int, project: Path) -> None:
         "DAGSTER_HOME": str(instance_home(root)),
         "PYTHONWARNINGS": "ignore",
     }
-    with _hub_of(root) as endpoint:
-        if endpoint is not None:
-            environment["HF_ENDPOINT"] = endpoint
+    with _hub_of(root) as variables:
+        environment |= variables
         workspace = str(project / "workspace.yaml")
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {root.absolute()}; Ctrl-C stops it)")
@@ -65,12 +64,14 @@ def _default_signals() -> None:
 
 
 @contextlib.contextmanager
-def _hub_of(root: Path) -> Iterator[str | None]:
-    """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs."""
+def _hub_of(root: Path) -> Iterator[dict[str, str]]:
+    """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs, which finds it
+    by these variables.
+    """
     if not (root / HUB_FOLDER).is_dir():
-        yield None
+        yield {}
         return
     from resources.loopback_hub import LoopbackHub
 
     with LoopbackHub(root / HUB_FOLDER) as hub:
-        yield hub.endpoint
+        yield hub.variables()

@@ -84,6 +84,10 @@ class LoopbackHub:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
+    def variables(self) -> dict[str, str]:
+        """The environment in which clients find it: with no proxy in between, and where they are told to be offline."""
+        return {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1,localhost"}
+
     def commits(self) -> dict[str, str]:
         """Commit by repo: "owner/name" for a dataset, "models/owner/name" for a model; sorted."""
         found = {}

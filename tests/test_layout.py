@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "demo_sources": {"demo_corpus", "demo_pages", "demo_sentences", "spine"},
     "demo_stage_a": {"demo_sources", "corpus", "spine"},
     "demo": {"demo_corpus", "demo_sources", "demo_stage_a", "corpus", "spine"},
-    "smoke": {"demo_sources", "demo_stage_a", "corpus", "spine"},
+    "smoke": {"demo", "demo_sources", "demo_stage_a", "corpus", "spine"},
     "ui": {"demo", "launch", "corpus", "spine"},
     "commands": {"commands", "corpus", "spine"},
     "cli": {"commands", "corpus", "spine"},

@@ -40,9 +40,10 @@ CORPUS = "stage_a/stage_a_v1/decontaminated/stage_a_v1"
 
 @pytest.fixture(scope="module")
 def smoked(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Typed]:
-    """A folder as `corpusmill smoke` leaves it, and what it said. Tests only read it."""
+    """A folder as `corpusmill smoke` leaves it where there is no network, and what it said. Tests only read it."""
     folder = tmp_path_factory.mktemp("smoke")
-    result = corpusmill("smoke", cwd=folder)
+    nowhere = {"HF_HUB_OFFLINE": "1", "HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "http://127.0.0.1:9"}
+    result = corpusmill("smoke", cwd=folder, env=nowhere)
     assert result.returncode == 0, result.stderr
     return folder / "out", result
 
@@ -234,6 +235,7 @@ def test_worker_processes_change_no_byte(out: Path, corpusmill: Corpusmill, tmp_
     assert bytes_of(tmp_path / "other") == bytes_of(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", ["hub", "stage_a/stage_a_v1/filtered/notes/manifest.json"])
 def test_killed_it_goes_on_to_equal_digests(
     until: str, out: Path, started: Callable[..., subprocess.Popen[str]], corpusmill: Corpusmill, tmp_path: Path
