@@ -2,80 +2,23 @@
 
 from random import Random
 
-_ADJECTIVES = [
-    "old",
-    "new",
-    "quiet",
-    "narrow",
-    "broad",
-    "distant",
-    "early",
-    "late",
-    "common",
-    "rare",
-    "bright",
-    "dark",
-    "heavy",
-    "light",
-    "northern",
-    "southern",
-    "wooden",
-    "stone",
-    "shallow",
-    "deep",
-    "gentle",
-    "steep",
-    "busy",
-    "empty",
-]
-_NOUNS = [
-    "harbour",
-    "valley",
-    "market",
-    "bridge",
-    "orchard",
-    "mill",
-    "library",
-    "garden",
-    "river",
-    "forest",
-    "workshop",
-    "station",
-    "tower",
-    "school",
-    "museum",
-    "lighthouse",
-    "quarry",
-    "canal",
-    "chapel",
-    "meadow",
-    "theatre",
-    "railway",
-    "brewery",
-    "courtyard",
-]
-_VERBS = [
-    "supplied",
-    "joined",
-    "served",
-    "crossed",
-    "sheltered",
-    "replaced",
-    "resembled",
-    "followed",
-    "surrounded",
-    "outlived",
-    "inspired",
-    "faced",
-    "divided",
-    "fed",
-    "overlooked",
-    "financed",
-    "rebuilt",
-    "repaired",
-    "welcomed",
-    "attracted",
-]
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_ADJECTIVES = _words(
+    "old new quiet narrow broad distant early late common rare bright dark heavy light northern southern wooden "
+    "stone shallow deep gentle steep busy empty"
+)
+_NOUNS = _words(
+    "harbour valley market bridge orchard mill library garden river forest workshop station tower school museum "
+    "lighthouse quarry canal chapel meadow theatre railway brewery courtyard"
+)
+_VERBS = _words(
+    "supplied joined served crossed sheltered replaced resembled followed surrounded outlived inspired faced "
+    "divided fed overlooked financed rebuilt repaired welcomed attracted"
+)
 _ENDINGS = (
     "after the second winter",
     "for nearly forty years",
