@@ -35,7 +35,7 @@ ASKED = (
     "report.json",
     *(f"normalized/{source}/rejects.jsonl.zst" for source in sorted(SOURCES)),
 )
-CORPUS = "stage_a/stage_a_v1/decontaminated/stage_a_v1"
+CORPUS, PACKED = (f"stage_a/stage_a_v1/{step}/stage_a_v1" for step in ("decontaminated", "packed"))
 
 
 @pytest.fixture(scope="module")
@@ -160,11 +160,14 @@ def test_every_source_is_in_the_packed_set_with_the_tokens_of_its_documents(out:
 def test_a_token_of_each_source_traces_to_its_source_row(out: Path, corpusmill: Corpusmill) -> None:
     texts = {document["doc_id"]: document["text"] for document in lines(out / "dedup/deduped.jsonl.zst")}
 
-    for source, (_, _, segment) in segments(out).items():
-        result = corpusmill("trace", out / CORPUS, "--doc-id", segment.doc_id, "--json")
+    for source, (row_of_set, first, segment) in segments(out).items():
+        position = row_of_set * open_packed(out / "packed").meta.seq_len + first
+        result = corpusmill("trace", out / PACKED, "--token", position, "--json")
 
         assert result.returncode == 0, result.stderr
-        row = json.loads(result.stdout)["source"]
+        [found] = json.loads(result.stdout)
+        assert (found["token"]["position"], found["document"]["doc_id"]) == (position, segment.doc_id)
+        row = found["document"]["source"]
         assert texts[segment.doc_id].split()[:7] == words_at(out, source, row)[:7]
 
 
@@ -200,8 +203,8 @@ def test_the_summary_names_every_step_path_and_next_command(smoked: tuple[Path, 
         name for name in ("out/normalized", *(f"out/{name}" for name in ASKED[:5])) if name not in result.stdout
     ] == []
     commands = [line.split()[1:] for line in said if line.startswith("  corpusmill ")]
-    assert [words[0] for words in commands] == ["verify", "trace", "stage-a", "ui"]
-    for words in commands[:3]:
+    assert [words[0] for words in commands] == ["verify", "trace", "peek", "stage-a", "ui"]
+    for words in commands[:-1]:
         again = corpusmill(*words, cwd=out.parent)
         assert again.returncode == 0, again.stderr
 

@@ -53,8 +53,8 @@ def _bytes(path: Path) -> int:
 def _what_next(done: "Smoke") -> Iterator[str]:
     from pipeline_assets.corpus.formats.memmap import open_packed
 
-    packed, corpus = done.recipe.packed(), done.recipe.decontaminated()
-    assert packed is not None and corpus is not None
+    packed = done.recipe.packed()
+    assert packed is not None
     folder, root = done.root / packed.folder, done.root
     first = open_packed(folder).segments(0)[0].doc_id
     built = (
@@ -63,7 +63,8 @@ def _what_next(done: "Smoke") -> Iterator[str]:
     yield f"{built}; to look closer:"
     for words in (
         ["verify", folder, "--upstream"],
-        ["trace", root / corpus.folder, "--doc-id", first],
+        ["trace", folder, "--token", 0],
+        ["peek", folder, "--row", 0],
         ["stage-a", "why", first, "--data", root],
         ["ui", "--data", root],
     ):
