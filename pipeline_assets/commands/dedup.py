@@ -201,7 +201,7 @@ def _group_lines(root: Path, group: "Group", doc_id: str, every: bool) -> Iterat
         yield f"  similarity {one.similarity:.4f}, {one.containment:.1%} of its shingles are in the one that stays"
         if one.copy_of is not None and one.copy_of != group.kept_id:
             yield f"  the same words as {one.copy_of}"
-        yield _beginning(text) if kept is None else "  " + "".join(word_diff(kept, text)).translate(VISIBLE)
+        yield _beginning(text) if kept is None else "  " + " ".join(word_diff(kept, text)).translate(VISIBLE)
     if len(shown) < len(asked_first):
         yield f"and {len(asked_first) - len(shown):,} more (--all)"
 

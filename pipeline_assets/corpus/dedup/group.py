@@ -14,7 +14,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import locate, sealed_manifests
 from pipeline_assets.corpus.trace.snapshot_rows import read_document
 
-_pieces = re.compile(r"\w+|[^\w\s]+|\s+")
+_word = re.compile(r"\w+")
 
 
 class Member(NamedTuple):
@@ -88,23 +88,41 @@ def document_of(root: Path, member: Member) -> Document:
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
-    """What makes two texts differ, in pieces: `[-gone-]`, `{+new+}`, what is alike; of that the middle of more than two
-    times `context` words is left out.
+    """What makes two texts differ by their normalised words, in stretches as they were written: `[-gone-]`, `{+new+}`,
+    `[-gone-]{+new+}`; of equal ones, written as in the new text, `context` words beside what differs.
     """
-    before, after = _pieces.findall(old), _pieces.findall(new)
-    for kind, a, a_stop, b, b_stop in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    before, after = (list(_word.finditer(text)) for text in (old, new))
+    keys = ([_normalized(word[0]) for word in words] for words in (before, after))
+    opcodes = difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes()
+    for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
-            yield _shortened(before[a:a_stop], context)
-            continue
-        if a < a_stop:
-            yield f"[-{''.join(before[a:a_stop])}-]"
-        if b < b_stop:
-            yield f"{{+{''.join(after[b:b_stop])}+}}"
+            head, tail = context * (b > 0 or a > 0), context * (b_stop < len(after) or a_stop < len(before))
+            yield from _shortened(new, after, b, b_stop, head, tail)
+        else:
+            gone, added = _written(old, before, a, a_stop), _written(new, after, b, b_stop)
+            yield f"[-{gone}-]" * bool(gone) + f"{{+{added}+}}" * bool(added)
 
 
-def _shortened(pieces: Sequence[str], context: int) -> str:
-    words = [place for place, piece in enumerate(pieces) if piece[0].isalnum()]
-    if len(words) <= 2 * context + 1:
-        return "".join(pieces)
-    head, tail = "".join(pieces[: words[context]]), "".join(pieces[words[-context - 1] + 1 :])
-    return f"{head}… {len(words) - 2 * context:,} words alike …{tail}"
+def _normalized(word: str) -> str:
+    """As `words.normalize` has it."""
+    return "".join(character.lower()[0] for character in word)
+
+
+def _shortened(
+    text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int
+) -> Iterator[str]:
+    """Equal words, of which those between the first `head` and the last `tail` are counted if they are several."""
+    left_out = stop - start - head - tail
+    if left_out <= 1:
+        yield _written(text, words, start, stop)
+        return
+    pieces = (_written(text, words, start, start + head), f"… {left_out:,} equal words …")
+    yield from filter(None, (*pieces, _written(text, words, stop - tail, stop)))
+
+
+def _written(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:
+    """Words with what stands between them and behind the last, as far as the next one."""
+    if start == stop:
+        return ""
+    end = words[stop].start() if stop < len(words) else len(text)
+    return text[words[start].start() : end].rstrip()
