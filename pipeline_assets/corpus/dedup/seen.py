@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,6 @@ from pipeline_assets.corpus.formats.arrow import mask, numbers
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.target import changed_keys
 
 DOCUMENTS_FILE, HASHES_FILE = "documents.parquet", "hashes.parquet"
 BANDS_FILE, BITS_FILE = "bands.parquet", "sketches.parquet"
@@ -104,14 +103,23 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
     if stage != SIGNATURES_STAGE:
         what = f"its signatures are of version {stage.version}, this program's of {SIGNATURES_STAGE.version}"
         raise UsageError(what, store.folder, again)
-    has, needs = store.manifest.identity.recipe["signatures"], recipe.signatures()
+    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
     if recipe.near is None:
-        has = {"scope": has["scope"]}
+        has = {"scope": has["scope"], "proposer": None}
     if has != needs:
-        what = f"its signatures are of other parameters ({', '.join(changed_keys(has, needs))})"
-        raise UsageError(
-            what, store.folder, f"deduplicate with those of the store, or {again}, deduplicated with these"
-        )
+        differing = [key for key in has if key in needs and has[key] != needs[key]]
+        whose = (", ".join(f"{key} {one[key] or 'none'}" for key in differing) for one in (has, needs))
+        what = "its signatures can't be compared with this run's: the store has {}; this run {}".format(*whose)
+        fix = "run with those of the store, or deduplicate its corpus with these and sign it again (stage-a signatures)"
+        raise UsageError(what, store.folder, fix)
+
+
+def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
+    """Scope and proposer, and what the proposer was told; those of two stores that differ in nothing else differ in a
+    key that both have.
+    """
+    proposer = next((name for name in signatures if name != "scope"), None)
+    return {"scope": signatures["scope"], "proposer": proposer, **signatures.get(proposer, {})}
 
 
 def with_seen(own: pa.Table, seen: Sequence[SeenRun], low: int, high: int) -> pa.Table:

@@ -130,5 +130,5 @@ def test_a_store_of_bands_is_no_store_of_sketches(tmp_path: Path) -> None:
     sources = write_corpus(tmp_path / "corpus", [PlainDocument("d0", numbered(0, 30))], 10)
     store = sign(tmp_path, deduplicate(tmp_path, sources, recipe()), recipe())
 
-    with pytest.raises(UsageError, match="its signatures are of other parameters"):
+    with pytest.raises(UsageError, match="the store has proposer minhash; this run proposer faiss"):
         deduplicate(tmp_path / "next", sources, by_faiss(), INLINE, past=store)

@@ -192,10 +192,10 @@ def test_a_store_has_the_shingles_of_every_document_and_lists_them_in_order(past
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"bands": 28, "rows": 4}, "minhash.bands: 14 → 28, minhash.rows: 8 → 4"),
-        ({"shingle_words": 4}, "minhash.shingle_words: 5 → 4"),
-        ({"seed": 2}, "minhash.seed: 1 → 2"),
-        ({"scope": "per-source"}, "scope: global → per-source"),
+        ({"bands": 28, "rows": 4}, "the store has bands 14, rows 8; this run bands 28, rows 4"),
+        ({"shingle_words": 4}, "the store has shingle_words 5; this run shingle_words 4"),
+        ({"seed": 2}, "the store has seed 1; this run seed 2"),
+        ({"scope": "per-source"}, "the store has scope global; this run scope per-source"),
     ],
 )
 def test_a_store_of_other_parameters_is_refused_with_their_names(
@@ -204,7 +204,7 @@ def test_a_store_of_other_parameters_is_refused_with_their_names(
     with pytest.raises(UsageError) as refused:
         again(tmp_path, NEXT, past, recipe(**changes))
 
-    assert refused.value.what == f"its signatures are of other parameters ({what})"
+    assert refused.value.what == f"its signatures can't be compared with this run's: {what}"
     assert refused.value.where == str(past.folder)
 
 
@@ -232,7 +232,7 @@ def test_exact_copies_and_another_threshold_need_no_other_store(tmp_path: Path, 
 def test_a_store_of_exact_hashes_alone_is_refused_for_near_duplicates(tmp_path: Path) -> None:
     store, _ = store_of(tmp_path / "past", month("past", ["a b c"], "web"), recipe(mode="exact"))
 
-    with pytest.raises(UsageError, match="its signatures are of other parameters"):
+    with pytest.raises(UsageError, match="the store has proposer none; this run proposer minhash"):
         again(tmp_path, NEXT, store, recipe())
 
 
