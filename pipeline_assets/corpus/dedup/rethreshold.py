@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.steps import ExactCopies, settle
 from pipeline_assets.corpus.dedup.verify import EDGE_SCHEMA
-from pipeline_assets.corpus.formats.arrow import mask, numbers
+from pipeline_assets.corpus.formats.arrow import mask, no_rows, numbers
 from pipeline_assets.corpus.spine.artifact import Artifact, refuse_edited
 from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -159,7 +159,7 @@ def _at(published: pa.Table, threshold: Fraction) -> pa.Table:
 
 def _whole_documents(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same edges, all those of a later document in one table."""
-    pending = EDGE_SCHEMA.empty_table()
+    pending = no_rows(EDGE_SCHEMA)
     for table in tables:
         pending = pa.concat_tables([pending, table])
         later = numbers(pending["later"])

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.order import document_numbers
 from pipeline_assets.corpus.dedup.pairs_of_keys import sorted_pairs
 from pipeline_assets.corpus.dedup.shingle_sets import Fetched, SetsFile, ShingleSets
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import no_rows, numbers
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
@@ -73,7 +73,7 @@ def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Recei
         capped = int((ranks == shard.max_compared).sum())
         later, earlier = later[ranks < shard.max_compared], earlier[ranks < shard.max_compared]
     threshold = Fraction(shard.threshold)
-    parts = [EDGE_SCHEMA.empty_table()]
+    parts = [no_rows(EDGE_SCHEMA)]
     sets = ShingleSets(shard.sets)
     try:
         for start, stop in _blocks(later, earlier, sets, shard.fetched_shingles):

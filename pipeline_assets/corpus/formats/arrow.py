@@ -42,6 +42,11 @@ def strings(values: Sequence[str]) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows."""
+    return pa.Table.from_batches([], schema)
+
+
 def repeated(text: str, rows: int) -> pa.StringArray:
     """A column of one text."""
     value = text.encode()

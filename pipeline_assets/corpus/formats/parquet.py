@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import numbers, truths
+from pipeline_assets.corpus.formats.arrow import no_rows, numbers, truths
 from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 
@@ -106,7 +106,7 @@ class ParquetOutput:
 
 def in_row_groups(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
     """The same rows in tables of so many, however they were cut before: so that a file's bytes don't tell."""
-    pending = pa.Table.from_batches([], schema)  # `empty_table` has pyarrow import pandas
+    pending = no_rows(schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])
         while pending.num_rows >= rows:

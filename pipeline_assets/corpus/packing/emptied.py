@@ -1,0 +1,44 @@
+"""Sources of which nothing is left to pack, and what became of their documents: said before a text is encoded."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+
+LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
+_KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
+
+
+def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]) -> None:
+    """
+    Args:
+        corpora: by their names, each of one source or of several.
+        deduplicated: what they were made from, if that was deduplicated.
+        weighed: names of the sources that are asked for.
+    Raises:
+        UsageError: a source is asked for that has no document left.
+    """
+    for name, corpus in corpora.items():
+        counts = corpus.manifest.identity.counts
+        left = {source: one["out"] for source, one in counts.get("by_source", {}).items()} or {
+            name: counts["documents"]
+        }
+        for source in sorted(source for source in weighed if left.get(source) == 0):
+            fates = [fate for one in (deduplicated, corpus) if one is not None for fate in _fates(one, source)]
+            duplicates = deduplicated is not None and bool(
+                deduplicated.manifest.identity.counts["by_source"][source]["in"]
+            )
+            what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
+            raise UsageError(what, "weights", f"{LEAVE_OUT}; {_KEEP}" if duplicates else LEAVE_OUT)
+
+
+def _fates(corpus: Artifact, source: str) -> Iterator[str]:
+    """How many documents of a source came to a step, and how many went there."""
+    counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
+    gone = {
+        "went as duplicates": counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),
+        "were contaminated": counts.get("dropped", 0),
+    }
+    for how, documents in gone.items():
+        if documents:
+            yield f"of {counts['in']:,} documents {documents:,} {how}"
