@@ -14,7 +14,7 @@ from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
+from pipeline_assets.corpus.recipes.stage_a_packing import NOT_DEDUPLICATED, PACKED, is_deduplicated
 from pipeline_assets.corpus.recipes.stage_a_sources import Source
 from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
@@ -182,13 +182,12 @@ def packed(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
 
     Waits until all that it is drawn from is there.
     """
-    recipe = store.recipe(StageARecipe)
-    target = recipe.packed()
+    target = store.recipe(StageARecipe).packed()
     if target is None:
         context.log.info("the recipe has no section `pack`")
     elif not _is_waiting(context, target, store):
-        if recipe.dedup is None:
-            context.log.warning("its sources are not deduplicated: a text may be in it more often than its epochs say")
+        if not is_deduplicated(target, store.root):
+            context.log.warning(NOT_DEDUPLICATED)
         yield store.build(context, target, preview_packed)
 
 

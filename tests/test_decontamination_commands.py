@@ -157,27 +157,49 @@ QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
     [
         (("--evaluation", "quiz=nowhere"), 2, "nowhere: no file matches"),
         (("--evaluation", "evaluation/quiz"), 2, "--evaluation: it is 'evaluation/quiz'; give NAME=PATH"),
-        (("--evaluation", "Quiz=evaluation/quiz"), 2, "`evaluation.0.name` is 'Quiz': a name has lower-case letters"),
+        (("--evaluation", "Quiz=evaluation/quiz"), 2, "--evaluation: it is 'Quiz': a name has lower-case letters"),
         ((*QUIZ, *QUIZ), 2, "two evaluation sets are called quiz: give each a name of its own"),
         (
             (*QUIZ[:2], "--text-column", "query"),
             2,
-            "there is no column `query`; its first row has id, question, choices",
+            "set quiz has no column `query`; its first row has id, question, choices; set --text-column to one that",
         ),
         ((*QUIZ, "--min-item-overlap", "2"), 2, "an overlap of 2: it is above 0, and 1 at most"),
+        ((*QUIZ, "--min-item-overlap", "abc"), 2, "--min-item-overlap: it is 'abc': write it as a decimal number"),
+        ((*QUIZ, "--min-item-words", "20"), 2, "--min-item-words is 20, and --ngram-words 13"),
+        ((*QUIZ, "--item", "cell"), 2, "--item: it is 'cell': Input should be 'row' or 'column'"),
+        ((*QUIZ, "--id-column", "id", "--id-column", "question"), 2, "--id-column: it is given 2 times for one set"),
         ((*QUIZ, "--input", "out/stage_a/report/mixed"), 2, "this is a stage_a/report; give normalised or filtered"),
         (("--evaluation", "quiz=evaluation/none.jsonl"), 1, "evaluation set quiz: it has no items"),
         (
             ("--evaluation", "quiz=evaluation/short.jsonl", *QUIZ[2:]),
             1,
-            "all 1 items have fewer words than min_item_words 8 (the longest has 2)",
+            "all 1 items have fewer words than --min-item-words 8 (the longest has 2); lower --min-item-words, or",
         ),
         (("--evaluation", "quiz=evaluation/bad.jsonl", *QUIZ[2:]), 1, "evaluation/bad.jsonl: row 0 can't be read"),
     ],
 )
 def test_wrong_options_and_bad_sets_exit_with_one_line(
-    wrong: Callable[..., tuple[int, str]], options: tuple[str, ...], status: int, line: str
+    wrong: Callable[..., tuple[int, str]], work: Path, options: tuple[str, ...], status: int, line: str
 ) -> None:
     found, said = wrong(*options)
 
     assert (found, line in said) == (status, True), said
+    assert list((work / "out" / "stage_a" / "decontaminated").glob("wrong*")) == []
+
+
+def test_sets_of_other_columns_have_options_of_their_own(corpusmill: Corpusmill, work: Path) -> None:
+    (work / "evaluation" / "facts.jsonl").write_text(json.dumps({"fact": words(7000, 20)}) + "\n")
+    (work / "evaluation" / "poems.txt").write_text(f"{words(300, 20)}\n\n{words(400, 20)}\n")
+    sets = ("quiz=evaluation/quiz", "facts=evaluation/facts.jsonl", "poems=evaluation/poems.txt")
+    columns = ("--text-column", "question", "--text-column", "facts=fact", "--text-unit", "poems=paragraph")
+    options = [option for one in sets for option in ("--evaluation", one)]
+    out = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/three")
+
+    result = corpusmill("stage-a", "decontaminate", *out, *options, *columns, "--cpu-threads", "0", cwd=work)
+
+    assert result.stdout.splitlines()[2:5] == [
+        "  facts  1 items: 1 documents = 1 dropped + 0 cut",
+        "  poems  2 items: 2 documents = 2 dropped + 0 cut",
+        "  quiz   2 items, 1 of them too short: 1 documents = 1 dropped + 0 cut",
+    ]

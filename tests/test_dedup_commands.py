@@ -11,6 +11,7 @@ import pytest
 from stage_a_build import build, local_source, recipe_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "dedup.md"
+STORE = "out/stage_a/signatures/all"
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 
@@ -169,7 +170,8 @@ def test_too_many_removals_exit_with_1_and_say_of_which_source_and_what_to_do(
         "removals within the cap: NO",
         "  pages: 9 of 10 documents went (90.0%, MORE THAN 50.0%)",
         "    to look at the first: corpusmill dedup show copy-0 --data out",
-        "raise --max-removed if that is how it is",
+        "out/stage_a/deduplicated/all is built and stays, with more of pages gone than --max-removed allows: "
+        "raise --max-removed if that is how it is, or change other options and add --replace",
     ]
     assert corpusmill("dedup", "show", "copy-0", "--data", "out", cwd=work).returncode == 0
 
@@ -211,10 +213,12 @@ def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: obje
         (("--max-removed", "half"), "--max-removed: it is 'half': write it as a decimal number, such as 0.3"),
         (("--input", "out/stage_a/normalized/notes"), "it is the second of them that is called notes"),
         (("--input", "nothing/here"), "nothing/here: no sealed source matches"),
+        (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: it is given twice; give it once"),
+        (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: it is given twice; give it once"),
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(
-    wrong: Callable[..., tuple[int, str]], options: tuple[str, ...], line: str
+    wrong: Callable[..., tuple[int, str]], typed: object, options: tuple[str, ...], line: str
 ) -> None:
     status, said = wrong(*options)
 

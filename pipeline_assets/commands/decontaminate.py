@@ -1,6 +1,6 @@
 """stage-a decontaminate: what holds items of evaluation sets is dropped, or cut."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +14,14 @@ from pipeline_assets.commands.stage_a_settings import (
     SealedInputs,
     Threads,
     Verbose,
+    place_for,
     prepare,
     sealed_folders,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.commands.wrong_use import naming_options
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.spine.artifact import Artifact
@@ -36,11 +39,17 @@ def decontaminate(
     input: SealedInputs,
     out_dir: Annotated[Path, typer.Option(help="Folder of what is made.")],
     evaluation: Annotated[list[str], typer.Option(help="NAME=PATH of a set: file, folder, pattern; repeatable.")],
-    text_column: Annotated[list[str] | None, typer.Option(help="Column of an item; repeatable. Default: text.")] = None,
-    id_column: Annotated[str | None, typer.Option(help="Default: items are named by file and row.")] = None,
-    item: Annotated[str, typer.Option(help="What is an item: all columns of a row, or each column.")] = "row",
+    text_column: Annotated[
+        list[str] | None, typer.Option(help="Column of an item, NAME=COLUMN for one set; repeatable. Default: text.")
+    ] = None,
+    id_column: Annotated[
+        list[str] | None, typer.Option(help="Likewise, one a set. Default: items are named by file and row.")
+    ] = None,
+    item: Annotated[
+        list[str] | None, typer.Option(help="What is an item: row (all its columns), column. Likewise. Default: row.")
+    ] = None,
     text_unit: Annotated[
-        str | None, typer.Option(help="The sets are .txt; of one an item is a: file, paragraph.")
+        list[str] | None, typer.Option(help="The set is .txt, an item of it a: file, paragraph. Likewise.")
     ] = None,
     ngram_words: Annotated[int, typer.Option(help="Words in an n-gram.")] = 13,
     min_item_words: Annotated[
@@ -59,13 +68,14 @@ def decontaminate(
     """Drop documents that hold items of evaluation sets, or cut these out."""
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-    from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target
+    from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target, evaluation_folder
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.lineage import root_of
 
     prepare(log_every, verbose)
-    columns = {"text": text_column or ["text"], "item": item, "id": id_column} if text_unit is None else None
+    sets = [_name_and_path(text) for text in evaluation]
+    names, per_set = {name for name, _ in sets}, (text_column, id_column, item, text_unit)
     content: dict[str, Any] = {
         "ngram_words": ngram_words,
         "min_item_words": min(_LEAST_ITEM_WORDS, ngram_words) if min_item_words is None else min_item_words,
@@ -73,32 +83,62 @@ def decontaminate(
         "max_items_per_ngram": max_items_per_ngram,
         "action": action,
         "cut": {"margin_words": margin_words, "min_kept_words": min_kept_words} if action == "cut" else None,
-        "evaluation": [_evaluation(text) | {"columns": columns, "text_unit": text_unit} for text in evaluation],
+        "evaluation": [
+            _evaluation(name, path, *(_said_of(name, names, given or ()) for given in per_set)) for name, path in sets
+        ],
     }
-    section = DecontaminationSection.of(content, "stage-a decontaminate")
-    out = out_dir.absolute()
+    with naming_options():
+        section = DecontaminationSection.of(content, "stage-a decontaminate")
+    out = place_for(out_dir)
     root = root_of(out) or out.parent
-    target = decontaminated_target(sealed_folders(input), out.relative_to(root), section)
+    with naming_options():
+        target = decontaminated_target(sealed_folders(input), out.relative_to(root), section)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     is_new = target.state(root)[0] == "missing"  # then no corpus loses what its evaluation sets were
-    with going_on(as_typed()):
+    with going_on(as_typed()), naming_options():
         for listed in target.upstream:
             if not listed.is_given:
                 KINDS[listed.kind].build(listed, root, replace or is_new, settings)
-        corpus = KINDS[target.kind].build(target, root, replace, settings)
+        try:
+            corpus = KINDS[target.kind].build(target, root, replace, settings)
+        except InputError as error:
+            if is_new and not isinstance(error, Obstacle):
+                durable.remove(evaluation_folder(out))
+            raise
     for line in _lines(corpus):
         typer.echo(line)
 
 
-def _evaluation(text: str) -> dict[str, Any]:
-    """Name, folder and patterns of a set that is given as NAME=PATH."""
-    from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
-
+def _name_and_path(text: str) -> tuple[str, str]:
     name, separator, path = text.partition("=")
     if not separator or not path:
         raise UsageError(f"it is {text!r}", "--evaluation", "give NAME=PATH, mmlu=evaluation/mmlu")
+    return name, path
+
+
+def _said_of(name: str, names: Collection[str], given: Sequence[str]) -> list[str]:
+    """What an option says of a set: what is given as NAME=VALUE with its name, else what is given for all."""
+    parted = [text.partition("=") for text in given]
+    own = [value for whose, separator, value in parted if separator and whose == name]
+    return own or ["".join(parts) for parts in parted if not (parts[1] and parts[0] in names)]
+
+
+def _evaluation(
+    name: str, path: str, texts: Sequence[str], ids: Sequence[str], items: Sequence[str], units: Sequence[str]
+) -> dict[str, Any]:
+    from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
+
     folder, patterns = folder_and_patterns([path], "**/*")
-    return {"name": name, "path": str(folder), "files": patterns}
+    unit, item, id_column = _only("--text-unit", units), _only("--item", items) or "row", _only("--id-column", ids)
+    columns = {"text": texts or ["text"], "item": item, "id": id_column} if unit is None else None
+    return {"name": name, "path": str(folder), "files": patterns, "columns": columns, "text_unit": unit}
+
+
+def _only(option: str, values: Sequence[str]) -> str | None:
+    if len(values) > 1:
+        what = f"it is given {len(values)} times for one set: {', '.join(values)}"
+        raise UsageError(what, option, "give it once, or once a set as NAME=VALUE")
+    return values[0] if values else None
 
 
 def _lines(corpus: "Artifact") -> Iterator[str]:

@@ -27,6 +27,7 @@ from pipeline_assets.commands.stage_a_settings import (
     Replace,
     Threads,
     Verbose,
+    place_for,
     prepare,
 )
 from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root, as_typed, existing_root, going_on
@@ -154,15 +155,16 @@ def rethreshold(
         raise UsageError(f"this is a {corpus.manifest.kind}", folder, "give a folder that stage-a dedup made")
     recipe = raised(DedupRecipe.from_content(corpus.manifest.identity.recipe["dedup"]), threshold, folder)
     root = root_of(folder) or folder.parent
-    sources, seen = (
-        {name: locate(root, digest) for name, digest in found.items()} for found in compared_inputs(corpus)
-    )
-    folders, stores = ([artifact.folder for artifact in found.values()] for found in (sources, seen))
-    target = dedup_target(folders, out_dir.name, recipe, stores)
+    with naming_options():
+        sources, seen = (
+            {name: locate(root, digest) for name, digest in found.items()} for found in compared_inputs(corpus)
+        )
+        folders, stores = ([artifact.folder for artifact in found.values()] for found in (sources, seen))
+        target = dedup_target(folders, out_dir.name, recipe, stores)
     settings = DedupSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     with going_on(as_typed()), naming_options():
         made = target.build(
-            out_dir.absolute().parent,
+            place_for(out_dir).parent,
             lambda building: from_edges(building, corpus, sources, recipe, settings, seen),
             replace,
             {"workers": cpu_threads},

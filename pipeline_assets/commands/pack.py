@@ -1,5 +1,6 @@
 """stage-a pack: Documents of several sources become rows of tokens."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +15,13 @@ from pipeline_assets.commands.stage_a_settings import (
     SealedInputs,
     Threads,
     Verbose,
+    place_for,
     prepare,
     sealed_folders,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.commands.wrong_use import IN_A_ROOT
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.spine.artifact import Artifact
@@ -44,27 +47,42 @@ def pack(
     """Pack sources by weight into rows of tokens of one length, of which each token can be traced."""
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import packed_target
-    from pipeline_assets.corpus.recipes.stage_a_kinds import DECONTAMINATED, DEDUPLICATED
-    from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
+    from pipeline_assets.corpus.recipes.stage_a_packing import NOT_DEDUPLICATED, PackSection, is_deduplicated
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.lineage import root_of
 
     prepare(log_every, verbose)
-    section = PackSection.of(_content(manifest, num_seqs), manifest)
+    with _naming_manifest(manifest, num_seqs):
+        section = PackSection.of(_content(manifest, num_seqs), manifest)
     if section.tokenizer_path is not None:
         path = (manifest.absolute().parent / section.tokenizer_path).resolve()
         section = section.model_copy(update={"tokenizer_path": str(path)})
-    out = out_dir.absolute()
+    out = place_for(out_dir)
     root = root_of(out) or out.parent
-    target = packed_target(sealed_folders(input), out.relative_to(root), section)
-    if target.upstream[0].kind not in (DEDUPLICATED.name, DECONTAMINATED.name):
-        typer.echo("not deduplicated: a text may be in it more often than its epochs say", err=True)
+    with _naming_manifest(manifest, num_seqs):
+        target = packed_target(sealed_folders(input), out.relative_to(root), section)
+    if not is_deduplicated(target, root):
+        typer.echo(NOT_DEDUPLICATED, err=True)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
-    with going_on(as_typed()):
+    with going_on(as_typed()), _naming_manifest(manifest, num_seqs):
         packed = KINDS[target.kind].build(target, root, replace, settings)
     for line in _lines(packed):
         typer.echo(line)
+
+
+@contextlib.contextmanager
+def _naming_manifest(manifest: Path, num_seqs: int | None) -> Iterator[None]:
+    """Errors of the block name the manifest, or the option, that has what they speak of: there is no recipe."""
+    try:
+        yield
+    except InputError as error:
+        error.fix = error.fix.replace("correct the recipe", "correct the manifest").replace(*IN_A_ROOT)
+        error.fix = error.fix.replace("`name` in the recipe", "--out-dir")
+        if error.where.partition(".")[0] in ("weights", "num_seqs", "tokenizer"):
+            is_option = error.where == "num_seqs" and num_seqs is not None
+            error.where = "--num-seqs" if is_option else f"{manifest}: {error.where}"
+        raise
 
 
 def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:

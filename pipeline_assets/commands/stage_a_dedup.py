@@ -28,6 +28,7 @@ from pipeline_assets.commands.stage_a_settings import (
     SealedInputs,
     Threads,
     Verbose,
+    place_for,
     prepare,
     sealed_folders,
 )
@@ -67,7 +68,10 @@ def dedup(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the permutations.")] = 1,
     max_removed: Annotated[
-        str | None, typer.Option(help="Fraction of a source that may go; more exits with 1.")
+        str | None,
+        typer.Option(
+            help="Fraction of a source that may go. If more does, the corpus is kept and the exit status is 1."
+        ),
     ] = None,
     seen: Annotated[
         list[str] | None, typer.Option(help="A signature store of what was seen before; repeatable.")
@@ -103,11 +107,11 @@ def dedup(
     with naming_options():
         recipe = DedupRecipe.of(content, "stage-a dedup")
         caps = None if max_removed is None else RemovalCaps.of({"every_source": max_removed}, "--max-removed")
-    target = dedup_target(sealed_folders(input), out_dir.name, recipe, sealed_folders(seen or ()))
+        target = dedup_target(sealed_folders(input), out_dir.name, recipe, sealed_folders(seen or ()))
     engine = EngineSettings(cpu_threads, log_every_s=log_every)
     settings = RunSettings(engine, memory_bytes=memory_mib << 20, faiss_gpu=faiss_gpu)
     with going_on(as_typed()), naming_options():
-        corpus = KINDS[target.kind].build(target, out_dir.absolute().parent, replace, settings)
+        corpus = KINDS[target.kind].build(target, place_for(out_dir).parent, replace, settings)
     for line in result_lines(corpus):
         typer.echo(line)
     if caps is not None:
@@ -140,8 +144,8 @@ def signatures(
     prepare(log_every, verbose)
     target = signatures_target(input, out_dir.name)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every), memory_bytes=memory_mib << 20)
-    with going_on(as_typed()):
-        store = KINDS[target.kind].build(target, out_dir.absolute().parent, replace, settings)
+    with going_on(as_typed()), naming_options():
+        store = KINDS[target.kind].build(target, place_for(out_dir).parent, replace, settings)
     typer.echo(
         f"{store.folder}\n  {store.manifest.digest}\n  {store.manifest.identity.counts['documents']:,} documents"
     )
@@ -170,13 +174,16 @@ def _above(corpus: "Artifact", caps: "RemovalCaps", out_dir: Path) -> Iterator[s
     from pipeline_assets.corpus.spine.lineage import root_of
 
     yield "removals within the cap: NO"
+    above = []
     at = ["--data", str(root)] if (root := root_of(out_dir)) else []
     for source, counts in corpus.manifest.identity.counts["by_source"].items():
         gone, documents, cap = counts["exact_duplicate"] + counts["near_duplicate"], counts["in"], caps.cap(source)
         if gone > cap * documents:
+            above.append(source)
             decisions = read_decisions(corpus)
             first = next(one.doc_id for one in decisions if one.source == source and one.duplicate_of is not None)
             share = f"{gone / documents:.1%}, MORE THAN {float(cap):.1%}"
             yield f"  {source}: {gone:,} of {documents:,} documents went ({share})"
             yield f"    to look at the first: {shlex.join(['corpusmill', 'dedup', 'show', first, *at])}"
-    yield "raise --max-removed if that is how it is"
+    fix = "raise --max-removed if that is how it is, or change other options and add --replace"
+    yield f"{out_dir} is built and stays, with more of {', '.join(above)} gone than --max-removed allows: {fix}"

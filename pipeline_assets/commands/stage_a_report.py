@@ -50,9 +50,9 @@ def report(
     from pipeline_assets.corpus.spine.engine import EngineSettings
 
     prepare(log_every, verbose)
-    target = report_target(sealed_folders(input), out.name)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     with naming_options(folder="--out"):
+        target = report_target(sealed_folders(input), out.name)
         artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
     counts = artifact.manifest.identity.counts
     sources = sum(one.partition is not None for one in target.upstream)

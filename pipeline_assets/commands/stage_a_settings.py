@@ -36,18 +36,36 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
 
     Raises:
-        UsageError: a pattern matches none.
+        UsageError: a pattern matches none, or none that those before it don't.
     """
     from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
-    folders: dict[Path, None] = {}
+    folders: dict[Path, Path] = {}
     for pattern in patterns:
         matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
         found = [match for match in matches if (match / FILE_NAME).is_file()]
         if not found:
             raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
-        folders |= dict.fromkeys(found)
-    return list(folders)
+        new = {match.resolve(): match for match in found if match.resolve() not in folders}
+        if not new:
+            raise UsageError("it is given twice", pattern, "give it once")
+        folders |= new
+    return list(folders.values())
+
+
+def place_for(out_dir: Path) -> Path:
+    """The folder of what is made, absolute.
+
+    Raises:
+        UsageError: it would lie within an artifact, which is sealed.
+    """
+    from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+    place = out_dir.absolute()
+    around = next((folder for folder in place.resolve().parents if (folder / FILE_NAME).is_file()), None)
+    if around is not None:
+        raise UsageError(f"it lies within {around}, which is sealed", out_dir, "give --out-dir another folder")
+    return place
 
 
 def normalize_sources(

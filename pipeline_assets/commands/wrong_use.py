@@ -26,6 +26,7 @@ _OPTION_OF = {
     "columns.id": "--id-column",
     "columns.created_at": "--created-at-column",
     "columns.license": "--license-column",
+    "columns.item": "--item",
     "text_unit": "--text-unit",
     "min_question_score": "--min-question-score",
     "min_answer_score": "--min-answer-score",
@@ -41,9 +42,25 @@ _OPTION_OF = {
     "shingle_words": "--shingle-words",
     "permutations": "--permutations",
     "bands": "--bands",
+    "bits": "--bits",
+    "max_distance": "--max-distance",
+    "near.faiss": "--proposer",
     "every_source": "--max-removed",
+    "ngram_words": "--ngram-words",
+    "min_item_words": "--min-item-words",
+    "min_item_overlap": "--min-item-overlap",
+    "max_items_per_ngram": "--max-items-per-ngram",
+    "action": "--action",
+    "margin_words": "--margin-words",
+    "min_kept_words": "--min-kept-words",
+    "evaluation": "--evaluation",
 }
 _CHANGED_KEY = re.compile(r"(?<=[( ])[\w.]+(?=: )")  # as `changed_keys` writes them
+IN_A_ROOT = (
+    "give the data root that has it with --data",
+    "move what is given below stage_a/ of the data root that has it",
+)
+_BARE_KEY = re.compile(rf"(?<![`\w.-])({'|'.join(key for key in _OPTION_OF if '_' in key)})(?![`\w.])")
 
 
 @contextlib.contextmanager
@@ -56,12 +73,16 @@ def naming_options(folder: str = "--out-dir") -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        error.fix = error.fix.replace("correct the recipe", "correct the options")
+        error.fix = error.fix.replace("correct the recipe", "correct the options").replace(*IN_A_ROOT)
         if error.key == "name":
             error.what = _CHANGED_KEY.sub(lambda key: _option_of(key[0]) or key[0], error.what)
             error.fix = error.fix.replace("`name` in the recipe", folder)
-        elif (option := _option_of(error.key or error.where)) is not None:
-            _name(option, error)
+        else:
+            if (option := _option_of(error.key or error.where)) is not None:
+                _name(option, error)
+            error.what, error.fix = (
+                _BARE_KEY.sub(lambda key: _OPTION_OF[key[0]], text) for text in (error.what, error.fix)
+            )
         raise
 
 
@@ -73,6 +94,7 @@ def _name(option: str, error: InputError) -> None:
     key = f"`{error.key}`"
     if error.key is None or error.what.startswith(f"{key} is "):
         error.where, error.what = option, error.what.replace(key, "it", 1)
+    error.what = error.what.removeprefix(f"{key}: ")
     error.fix = error.fix.replace(f"{key} in the recipe", option).replace(key, option)
     error.fix = error.fix.replace("or to null", "or leave it out")
 

@@ -75,10 +75,9 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
         yield from _items(row, number, file, columns)
     for name in names if first_row else []:
         if name in missing:
-            what = f"there is no column `{name}`; its first row has {', '.join(first_row)}"
-            key, rest = ("text", "") if name in columns.text else ("id", ", or to null")
-            fix = f"set `columns.{key}` in the recipe, or --{key}-column, to one that is there{rest}"
-            raise UsageError(what, file.path, fix)
+            what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
+            key, rest = ("columns.text", "") if name in columns.text else ("columns.id", ", or to null")
+            raise UsageError(what, file.path, f"set `{key}` in the recipe to one that is there{rest}", key)
 
 
 def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[dict[str, Any] | Fault]:
@@ -118,7 +117,7 @@ def _text(row: dict[str, Any], name: str, number: int, file: SourceFile) -> str 
     for text in texts:
         if text is not None and not isinstance(text, str):
             what = f"`{name}` of row {number} holds {type(text).__name__}, not text"
-            raise UsageError(what, file.path, "set `columns.text` in the recipe, or --text-column, to columns of text")
+            raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text", "columns.text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
 

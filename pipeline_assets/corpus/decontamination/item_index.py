@@ -139,7 +139,7 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
             gathered.name_sets.append(number)
             gathered.name_ids.append(item.id.encode())
     if not counts["items"]:
-        raise InputError("it has no items", f"evaluation set {evaluation.name}", "correct its `files` or `columns`")
+        raise InputError("it has no items", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
         what = f"all {counts['items']:,} items have fewer words than min_item_words {recipe.min_item_words}"
         fix = "lower min_item_words, or leave the set out"

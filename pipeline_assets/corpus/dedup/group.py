@@ -92,8 +92,8 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
     `[-gone-]{+new+}`; of equal ones, written as in the new text, `context` words beside what differs.
     """
     before, after = (list(_word.finditer(text)) for text in (old, new))
-    keys = ([_normalized(word[0]) for word in words] for words in (before, after))
-    opcodes = difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes()
+    old_keys, new_keys = ([_normalized(word[0]) for word in words] for words in (before, after))
+    opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
     for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
             head, tail = context * (b > 0 or a > 0), context * (b_stop < len(after) or a_stop < len(before))
@@ -108,9 +108,7 @@ def _normalized(word: str) -> str:
     return "".join(character.lower()[0] for character in word)
 
 
-def _shortened(
-    text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int
-) -> Iterator[str]:
+def _shortened(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
     """Equal words, of which those between the first `head` and the last `tail` are counted if they are several."""
     left_out = stop - start - head - tail
     if left_out <= 1:

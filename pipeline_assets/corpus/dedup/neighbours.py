@@ -194,7 +194,7 @@ def load_faiss() -> ModuleType:
     try:
         import faiss
     except ImportError:
-        fix = "install it (pip install 'corpusmill[faiss]'), or let `near.minhash` propose"
+        fix = "install it (pip install 'corpusmill[faiss]'), or let minhash propose"
         raise UsageError("faiss isn't installed", "near.faiss", fix) from None
     module: ModuleType = faiss
     return module

@@ -105,7 +105,7 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, again)
     has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
     if recipe.near is None:
-        has = {"scope": has["scope"], "proposer": None}
+        has = _exact(has["scope"])
     if has != needs:
         differing = [key for key in has if key in needs and has[key] != needs[key]]
         whose = (", ".join(f"{key} {one[key] or 'none'}" for key in differing) for one in (has, needs))
@@ -114,12 +114,16 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, fix)
 
 
+def _exact(scope: str) -> dict[str, Any]:
+    return {"scope": scope, "proposer": None}
+
+
 def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
     """Scope and proposer, and what the proposer was told; those of two stores that differ in nothing else differ in a
     key that both have.
     """
-    proposer = next((name for name in signatures if name != "scope"), None)
-    return {"scope": signatures["scope"], "proposer": proposer, **signatures.get(proposer, {})}
+    scope, sections = signatures["scope"], [name for name in signatures if name != "scope"]
+    return {"scope": scope, "proposer": sections[0], **signatures[sections[0]]} if sections else _exact(scope)
 
 
 def with_seen(own: pa.Table, seen: Sequence[SeenRun], low: int, high: int) -> pa.Table:

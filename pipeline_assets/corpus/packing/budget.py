@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline_assets.corpus.packing.best_fit import count_pieces, rows_needed
+from pipeline_assets.corpus.packing.emptied import LEAVE_OUT
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, largest
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -19,7 +20,7 @@ def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
     """
     for source in mixture.sources:
         if not source.tokens:
-            raise UsageError(f"the source {source.name} holds no document", "weights", "leave it out")
+            raise UsageError(f"no document of {source.name} can be encoded", "weights", LEAVE_OUT)
     room, there = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
     if recipe.strategy == "sequential":
         if room <= there:

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.spine.errors import UsageError
 
 
 def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """The shards by their sources' names; those of a source as they were given.
+    """The shards by their sources' names; those of a source as they were given. One that holds nothing needs no weight.
 
     Raises:
         UsageError: a source without a weight, or a weight without a source.
@@ -20,6 +20,8 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
             nearest = difflib.get_close_matches(source, given, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(given)) or 'none'}"
             raise UsageError(f"there is no source {source}", "weights", hint)
-    if without := sorted(given - recipe.weights.keys()):
-        raise UsageError(f"the source {without[0]} has no weight", "weights", "give it one, or leave the source out")
-    return sorted(shards, key=lambda shard: shard.source)
+    if without := sorted({shard.source for shard in shards if shard.rows} - recipe.weights.keys()):
+        raise UsageError(
+            f"the source {without[0]} has no weight", "weights", "give it one, or pack a corpus without it"
+        )
+    return sorted((shard for shard in shards if shard.source in recipe.weights), key=lambda shard: shard.source)

@@ -92,8 +92,13 @@ def decontaminated_target(folders: Sequence[Path], place: Path, section: Deconta
     corpora = _given_corpora(folders, (stage_a_kinds.DEDUPLICATED,))
     is_one_of_several = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_one_of_several else [str(source.partition) for source in corpora]
-    evaluation = section.evaluation_targets(place.name, place.with_name(f"{place.name}.evaluation"))
+    evaluation = section.evaluation_targets(place.name, evaluation_folder(place))
     return section.decontaminated_target(place.name, place, names, corpora, evaluation)
+
+
+def evaluation_folder(place: Path) -> Path:
+    """The folder of what lists the evaluation files of a corpus, beside it."""
+    return place.with_name(f"{place.name}.evaluation")
 
 
 def packed_target(folders: Sequence[Path], place: Path, section: PackSection) -> Target:
@@ -117,11 +122,16 @@ def _given_corpora(folders: Sequence[Path], of_several: Sequence[Kind]) -> tuple
             raise UsageError(f"this is a {kind.name}, and it is not the only corpus given", folder, fix)
         if kind is not None:
             return (_as_sealed(folder.absolute(), kind, (), None),)
-    return _given_sources(folders)
+    return _given_sources(folders, [kind.name.partition("/")[2] for kind in of_several])
 
 
-def _given_sources(folders: Sequence[Path]) -> tuple[Target, ...]:
-    sources = [_given(folder.absolute()) for folder in folders]
+def _given_sources(folders: Sequence[Path], of_several: Sequence[str] = ()) -> tuple[Target, ...]:
+    """
+    Args:
+        of_several: what a corpus of several sources might have been instead.
+    """
+    fix = f"give normalised or filtered sources{', or a corpus that is ' * bool(of_several)}{' or '.join(of_several)}"
+    sources = [_given(folder.absolute(), fix) for folder in folders]
     _refuse_one_name(sources, folders)
     for folder, source in zip(folders, sources, strict=True):
         made_from = [upstream.folder for upstream in source.upstream if upstream.folder in {s.folder for s in sources}]
@@ -137,15 +147,15 @@ def _refuse_one_name(targets: Sequence[Target], folders: Sequence[Path]) -> None
             raise UsageError(f"it is the second of them that is called {name}", folders[number], "give one of them")
 
 
-def _given(folder: Path) -> Target:
+def _given(folder: Path, fix: str) -> Target:
     manifest = open_artifact(folder).manifest
     kinds = {kind.name: kind for kind in (stage_a_kinds.NORMALIZED, stage_a_kinds.FILTERED)}
     if manifest.kind not in kinds:
-        raise UsageError(f"this is a {manifest.kind}", folder, "give normalised or filtered sources")
+        raise UsageError(f"this is a {manifest.kind}", folder, fix)
     upstream: tuple[Target, ...] = ()
     if manifest.kind == stage_a_kinds.FILTERED.name:
         [made_from] = manifest.identity.upstream
-        upstream = (_given(locate(root_of(folder) or folder.parent, made_from["digest"]).folder.absolute()),)
+        upstream = (_given(locate(root_of(folder) or folder.parent, made_from["digest"]).folder.absolute(), fix),)
     return _as_sealed(folder, kinds[manifest.kind], upstream, folder.name)
 
 

@@ -5,13 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipeline_assets.corpus.packing.emptied import refuse_emptied
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
-from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import locate
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import Content, Target
 
+NOT_DEDUPLICATED = "not deduplicated: a text may be in it more often than its epochs say"
+_DEDUPLICATED = "stage_a/deduplicated"
 _TOKENIZER_FILE = "tokenizer_file"
 
 
@@ -53,6 +58,26 @@ class PackSection(PackRecipe):
         )
 
 
+def is_deduplicated(target: Target, root: Path) -> bool:
+    """Whether what a packed set is drawn from, which is sealed, was deduplicated at any step."""
+    manifest = open_artifact(root / target.upstream[0].folder).manifest
+    return _DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream))
+
+
+def _deduplicated(target: Target, root: Path) -> Artifact | None:
+    """The deduplicated corpus that a packed set is drawn from, or that its corpus was made from; None if there is none
+    here.
+    """
+    corpus = open_artifact(root / target.upstream[0].folder)
+    if corpus.manifest.kind == _DEDUPLICATED:
+        return corpus
+    digests = [one["digest"] for one in corpus.manifest.identity.upstream if one["name"] == _DEDUPLICATED]
+    try:
+        return locate(root, digests[0]) if digests else None
+    except InputError:
+        return None
+
+
 def _make_packed(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
@@ -60,6 +85,7 @@ def _make_packed(building: Building, target: Target, root: Path, settings: RunSe
 
     corpora = {one.partition or one.name: open_artifact(root / one.folder) for one in target.upstream}
     recipe = PackRecipe.from_content({**target.recipe["pack"], "tokenizer": target.tokenizer})
+    refuse_emptied(corpora, _deduplicated(target, root), recipe.weights)
     path = target.outside.path if isinstance(target.outside, TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
     own = PackSettings(settings.engine, now, file, settings.zstd_level)

@@ -151,6 +151,11 @@ class Building(BuildFolder):
         """The building folder is gone: another builder has sealed the artifact."""
         durable.remove(self.folder)
 
+    def discard_unstarted(self) -> None:
+        """The building folder is gone if no shard of it is finished: nobody could go on from it."""
+        if not any((self.folder / RECEIPTS).rglob("*.json")):
+            self.discard()
+
 
 @contextmanager
 def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:

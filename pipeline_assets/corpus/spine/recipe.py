@@ -113,7 +113,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
     if values is None:
-        raise UsageError("the file is empty", path, "write one: manifests/recipes and docs/filters.md have examples")
+        raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
     if not isinstance(values, dict):
         raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
     return values

@@ -140,7 +140,11 @@ class Target:
                 building.discard()
                 return open_artifact(folder)
             self.refuse_to_overwrite(root, replace)
-            content = make(building)
+            try:
+                content = make(building)
+            except InputError:
+                building.discard_unstarted()
+                raise
             if self.inputs(root) != inputs:
                 raise Obstacle("what it is made from was replaced meanwhile", folder, "run the same command again")
             identity = self._identity(content, inputs)

@@ -33,7 +33,7 @@ class TokenizerFile:
             UsageError: none is given, and none ships.
         """
         if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
-            fix = "give its path: only that of o200k_harmony ships with this program"
+            fix = "set `tokenizer_path` to it: only that of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not given", "tokenizer", fix)
         return self.file or VOCABULARY
 

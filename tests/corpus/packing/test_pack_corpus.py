@@ -213,7 +213,7 @@ def test_a_text_that_gives_the_end_of_a_document_is_rejected_and_counted(folder:
             {"weights": {"a": "0.5", "bb": "0.5"}},
             "weights: there is no source bb; did you mean b?",
         ),
-        ({"weights": {"a": "1"}}, "weights: the source b has no weight; give it one, or leave the source out"),
+        ({"weights": {"a": "1"}}, "weights: the source b has no weight; give it one, or pack a corpus without it"),
     ],
 )
 def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:
@@ -245,7 +245,7 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
     tokenizer = write_tokenizer(folder)
     documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
 
-    with pytest.raises(UsageError, match="weights: the source b holds no document; leave it out"):
+    with pytest.raises(UsageError, match="weights: no document of b can be encoded; leave it out"):
         pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer), tokenizer)
 
 

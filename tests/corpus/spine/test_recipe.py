@@ -232,7 +232,7 @@ def test_an_empty_file_is_no_recipe(path: Path, text: str) -> None:
 
     assert (error.what, error.fix) == (
         "the file is empty",
-        "write one: manifests/recipes and docs/filters.md have examples",
+        "write one: manifests/recipes and docs have examples",
     )
 
 

@@ -9,7 +9,7 @@ from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
-from pipeline_assets.corpus.spine.building import Building, open_building
+from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import building_folders
@@ -172,7 +172,7 @@ def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: 
     build_words(tmp_path, "english")
 
     def fail(building: Building) -> Content:
-        one_file(building)
+        building.commit("write", "00000", Receipt(one_file(building).files, {}))
         raise InputError("the disk is full", building.folder, "free some")
 
     with pytest.raises(InputError, match="the disk is full"):
@@ -259,3 +259,14 @@ def test_changed_keys_are_dotted_names_with_both_values(
     old: dict[str, object], new: dict[str, object], changed: list[str]
 ) -> None:
     assert changed_keys(old, new) == changed
+
+
+def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: Path) -> None:
+    def fail(building: Building) -> Content:
+        building.path("half").write_text("a")
+        raise UsageError("its language is unknown", "language", "take another")
+
+    with pytest.raises(UsageError, match="its language is unknown"):
+        build(ENGLISH_WORDS, tmp_path, fail)
+
+    assert building_folders(tmp_path / "words") == []

@@ -174,7 +174,9 @@ def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
     assert (shipped.end_of_document, shipped.padding, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
     assert ids_of(shipped, "Hello world") == [[13225, 2375]]
     recipe = SentencePieceRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
-    with pytest.raises(UsageError, match="tokenizer: the tokenizer file of sentencepiece is not given; give its path"):
+    with pytest.raises(
+        UsageError, match="tokenizer: the tokenizer file of sentencepiece is not given; set `tokenizer_path` to"
+    ):
         load_tokenizer(TokenizerFile(recipe))
 
 
