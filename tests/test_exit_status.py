@@ -23,6 +23,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("here")
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
+    (folder / "blank.yaml").write_text("")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
     return folder
 
@@ -62,6 +63,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, NO_FOLDER),
+        ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
+        ("stage-a pack --manifest empty --input empty --out-dir out", 2, "this is a folder"),
+        ("stage-a pack --manifest cut.jsonl --input empty --out-dir out", 2, "this is not YAML"),
+        ("stage-a pack --manifest blank.yaml --input empty --out-dir out", 2, "the file is empty"),
         ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
         ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "there is no column `text`"),
         ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "its last line"),

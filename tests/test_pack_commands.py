@@ -136,17 +136,26 @@ def test_the_section_of_a_recipe_is_a_manifest_too(
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1"),
+        ({"weights": {"notes": "0.75", "pages": "0.35"}}, "the weights sum to 1.10, not to 1; correct the manifest"),
         ({"weights": {"notes": "1.5", "pages": "-0.5"}}, "the weight of pages is '-0.5'"),
         ({"weights": {"notes": "1", "pages": "0"}}, "the weight of pages is '0'"),
         ({"weights": {"notes": "1"}}, "the source pages has no weight"),
         ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "there is no source pagse; did you mean pages?"),
         ({"seq_len": 1}, "a row of one token has no next one to predict"),
         ({"seq_len": 4096, "num_seqs": 1}, "num_seqs: 1 row"),
-        ({"num_seqs": 1000}, "and its cap is 1; ask for "),
+        ({"num_seqs": 1000}, "pack.yaml: num_seqs: 1,000 rows take 24,000 tokens of notes"),
         ({"strategy": "bestfit"}, "`strategy` is 'bestfit'"),
+        ({"num_seqs": 0}, "pack.yaml: `num_seqs` is 0"),
+        (
+            {"weights": {"notes": 0.75, "pages": 0.25}},
+            "`weights.notes` is 0.75: Input should be a valid string; put it in",
+        ),
+        ({"pack": 3}, "pack.yaml: its `pack` is no section"),
         ({"seqlen": 8}, "unknown key `seqlen`; did you mean `seq_len`?"),
-        ({"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}}, "is not given"),
+        (
+            {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
+            "set `tokenizer_path` to it",
+        ),
     ],
 )
 def test_a_wrong_manifest_exits_with_2_and_one_line(
@@ -155,6 +164,70 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(
     status, line = wrong(**changes)
 
     assert (status, what in line) == (2, True), line
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--num-seqs", "1000"), "--num-seqs: 1,000 rows take 24,000 tokens of notes"),
+        (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
+        (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
+        (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
+        (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
+    ],
+)
+def test_wrong_options_exit_with_2_and_one_line(
+    wrong: Callable[..., tuple[int, str]], typed: object, options: tuple[str, ...], what: str
+) -> None:
+    status, line = wrong(*options, seed=2)
+
+    assert (status, what in line) == (2, True), line
+
+
+def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(
+    corpusmill: Corpusmill, work: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": text(number), "key": f"copy-{number}"} for number in range(10)]
+    more = [{"text": text(number), "key": f"more-{number}"} for number in range(20, 30)]
+    sources = [local_source(tmp_path, name, one) for name, one in (("a", rows), ("b", [*rows, *more]))]
+    for source in sources:
+        source["columns"] = {**source["columns"], "id": None}
+    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), tmp_path / "out")
+    inputs = ("--input", "out/stage_a/filtered/b", "--input", "out/stage_a/filtered/a")
+    corpusmill("stage-a", "dedup", *inputs, "--out-dir", "out/stage_a/deduplicated/all", cwd=tmp_path)
+
+    def pack(**weights: str) -> Typed:
+        (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | {"weights": weights}))
+        given = ("--manifest", "pack.yaml", "--input", "out/stage_a/deduplicated/all")
+        return corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
+
+    asked, left_out = pack(a="0.5", b="0.5"), pack(b="1")
+
+    assert asked.returncode == 2
+    assert (
+        "pack.yaml: weights: nothing is left of a: of 10 documents 10 went as duplicates; "
+        "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`; "
+        "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
+    ) in asked.stderr
+    assert left_out.returncode == 0, left_out.stderr
+
+
+def test_what_was_decontaminated_but_never_deduplicated_is_told(
+    corpusmill: Corpusmill, work: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "quiz.jsonl").write_text('{"text": "a b c d e f g h i j k l m n o p q r s t"}\n')
+    for name, given in (("few", "filtered/*"), ("all", "deduplicated/all")):
+        out = ("--input", f"out/stage_a/{given}", "--out-dir", f"out/stage_a/decontaminated/{name}")
+        corpusmill("stage-a", "decontaminate", *out, "--evaluation", f"quiz={tmp_path}/quiz.jsonl", cwd=work)
+
+    def pack(name: str) -> Typed:
+        given = ("--manifest", "pack.yaml", "--input", f"out/stage_a/decontaminated/{name}")
+        return corpusmill("stage-a", "pack", *given, "--out-dir", f"out/stage_a/packed/of_{name}", cwd=work)
+
+    few, deduplicated = pack("few"), pack("all")
+
+    assert "not deduplicated: a text may be in it more often" in few.stderr
+    assert deduplicated.returncode == 0 and "not deduplicated" not in deduplicated.stderr
 
 
 def test_a_tokenizer_file_that_is_none_is_named(wrong: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.sketches import FATAL, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.steps import ExactCopies, settle
 from pipeline_assets.corpus.dedup.verify import EDGE_SCHEMA
-from pipeline_assets.corpus.formats.arrow import mask, no_rows, numbers
+from pipeline_assets.corpus.formats.arrow import column_of, mask, no_rows, numbers, strings
 from pipeline_assets.corpus.spine.artifact import Artifact, refuse_edited
 from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -91,7 +91,7 @@ def _sketches(dedup: DedupRun, deduplicated: Artifact, sources: Mapping[str, Art
     for place, shard in enumerate(dedup.shards):
         own = [next(decisions) for _ in range(shard.rows)]
         orders = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-        table = pa.table({"order": orders, "doc_id": pa.array([one.doc_id for one in own], pa.string())})
+        table = pa.table({"order": column_of(orders), "doc_id": strings([one.doc_id for one in own])})
         name = f"{IDS}/{shard.name}.parquet"
         is_first = place == 0 or dedup.shards[place - 1].source != shard.source
         text_bytes = sources[shard.source].manifest.identity.counts["text_bytes"] if is_first else 0
@@ -109,9 +109,9 @@ def _exact(dedup: DedupRun, deduplicated: Artifact) -> ExactCopies:
     number_of = _numbers_of({first for _, first in copies}, dedup, deduplicated)
     table = pa.table(
         {
-            "number": np.array([number for number, _ in copies], np.uint64),
-            "first": np.array([number_of[first] for _, first in copies], np.uint64),
-            "first_id": pa.array([first.doc_id for _, first in copies], pa.string()),
+            "number": column_of(np.array([number for number, _ in copies], np.uint64)),
+            "first": column_of(np.array([number_of[first] for _, first in copies], np.uint64)),
+            "first_id": strings([first.doc_id for _, first in copies]),
         }
     )
     run = dedup.building.path(f"{_EXACT}/copies.parquet")

@@ -6,6 +6,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 
 LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
+_DUPLICATES = "went as duplicates"
 _KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
 
 
@@ -13,7 +14,7 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
     """
     Args:
         corpora: by their names, each of one source or of several.
-        deduplicated: what they were made from, if that was deduplicated.
+        deduplicated: what they were made from, if that is a deduplicated corpus.
         weighed: names of the sources that are asked for.
     Raises:
         UsageError: a source is asked for that has no document left.
@@ -24,19 +25,18 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
             name: counts["documents"]
         }
         for source in sorted(source for source in weighed if left.get(source) == 0):
-            fates = [fate for one in (deduplicated, corpus) if one is not None for fate in _fates(one, source)]
-            duplicates = deduplicated is not None and bool(
-                deduplicated.manifest.identity.counts["by_source"][source]["in"]
-            )
+            steps = [corpus] if deduplicated is None else [deduplicated, corpus]
+            fates = [fate for step in steps for fate in _fates(step, source)]
             what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
-            raise UsageError(what, "weights", f"{LEAVE_OUT}; {_KEEP}" if duplicates else LEAVE_OUT)
+            is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
+            raise UsageError(what, "weights", f"{LEAVE_OUT}; {_KEEP}" if is_repeated else LEAVE_OUT)
 
 
 def _fates(corpus: Artifact, source: str) -> Iterator[str]:
     """How many documents of a source came to a step, and how many went there."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
     gone = {
-        "went as duplicates": counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),
+        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),
         "were contaminated": counts.get("dropped", 0),
     }
     for how, documents in gone.items():

@@ -65,13 +65,9 @@ def is_deduplicated(target: Target, root: Path) -> bool:
 
 
 def _deduplicated(target: Target, root: Path) -> Artifact | None:
-    """The deduplicated corpus that a packed set is drawn from, or that its corpus was made from; None if there is none
-    here.
-    """
-    corpus = open_artifact(root / target.upstream[0].folder)
-    if corpus.manifest.kind == _DEDUPLICATED:
-        return corpus
-    digests = [one["digest"] for one in corpus.manifest.identity.upstream if one["name"] == _DEDUPLICATED]
+    """The deduplicated corpus that what a packed set is drawn from was made from; None if there is none here."""
+    manifest = open_artifact(root / target.upstream[0].folder).manifest
+    digests = [one["digest"] for one in manifest.identity.upstream if one["name"] == _DEDUPLICATED]
     try:
         return locate(root, digests[0]) if digests else None
     except InputError:
