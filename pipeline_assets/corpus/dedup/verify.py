@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.order import document_numbers
 from pipeline_assets.corpus.dedup.pairs_of_keys import sorted_pairs
 from pipeline_assets.corpus.dedup.shingle_sets import Fetched, SetsFile, ShingleSets
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
-from pipeline_assets.corpus.formats.arrow import no_rows, numbers
+from pipeline_assets.corpus.formats.arrow import column_of, no_rows, numbers, strings
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
@@ -136,17 +136,17 @@ def _table(
     fetched: Fetched,
     rows: NDArray[np.int64],
 ) -> pa.Table:
-    ids, sizes = pa.array(fetched.doc_ids, pa.string()), np.diff(fetched.offsets)
+    ids, sizes = strings(fetched.doc_ids), np.diff(fetched.offsets)
     columns = [
-        later[rows],
-        earlier[rows],
-        ids.take(pa.array(left[rows])),
-        ids.take(pa.array(right[rows])),
-        shared[rows],
-        sizes[left[rows]],
-        sizes[right[rows]],
+        column_of(later[rows]),
+        column_of(earlier[rows]),
+        ids.take(column_of(left[rows])),
+        ids.take(column_of(right[rows])),
+        column_of(shared[rows]),
+        column_of(sizes[left[rows]]),
+        column_of(sizes[right[rows]]),
     ]
-    return pa.table([pa.array(column) for column in columns], schema=EDGE_SCHEMA)
+    return pa.Table.from_arrays(columns, schema=EDGE_SCHEMA)
 
 
 @compiled
