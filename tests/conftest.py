@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import hypothesis
 import pytest
 import yaml
 
@@ -13,6 +14,9 @@ from pipeline_assets import demo
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of demo_variants, forged
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # compiling takes seconds, once
+hypothesis.settings.load_profile("untimed")
 
 PROJECT = Path(__file__).parents[1]
 Typed = subprocess.CompletedProcess[str]

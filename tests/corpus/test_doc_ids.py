@@ -66,7 +66,7 @@ def test_ids_that_differ_only_in_unicode_form_are_two(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part_ids", [1, 3, 1000])
 @given(shards=st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_repeats_are_those_that_a_dictionary_finds_however_many_parts_the_merge_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_ids: int, shards: list[list[str]]
 ) -> None:

@@ -59,7 +59,7 @@ def test_documents_characters_bytes_tokens_and_lengths_are_counted_by_group(tmp_
 texts = st.lists(st.tuples(st.sampled_from([WEB, WIKI]), st.text(st.characters(exclude_categories=["Cs"]))), max_size=8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(texts, st.integers(0, 8))
 def test_parts_add_up_to_the_whole(
     tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[Group, str]], cut: int

@@ -77,7 +77,7 @@ def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDAr
 
 @inner
 def _finalized(shingle: np.uint64) -> np.uint32:
-    """The lower half of a shingle's hash by MurmurHash3's 32-bit finalizer."""
+    """The lower half of a number, a shingle's hash, by MurmurHash3's 32-bit finalizer."""
     key = np.uint32(shingle)
     key = np.uint32((key ^ (key >> _16)) * _FIRST)
     key = np.uint32((key ^ (key >> _13)) * _SECOND)
@@ -135,5 +135,17 @@ def _hash_bands(signed: NDArray[np.uint32], salt: np.uint64, keys: NDArray[np.ui
 
 
 def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """The lowest bit of each number of signatures, shape (documents, permutations / 8)."""
-    return np.packbits((signed & np.uint32(1)).astype(bool), axis=1)
+    """A bit of each number of signatures, shape (documents, permutations / 8): the lowest one, once it is mixed.
+
+    Permutations are affine modulo 2**32: of the lowest bits themselves all say the same, whether a hash is odd.
+    """
+    bits = np.empty(signed.shape, np.bool_)
+    _mix_to_bits(signed, bits)
+    return np.packbits(bits, axis=1)
+
+
+@compiled
+def _mix_to_bits(signed: NDArray[np.uint32], bits: NDArray[np.bool_]) -> None:
+    for document in range(signed.shape[0]):
+        for number in range(signed.shape[1]):
+            bits[document, number] = _finalized(np.uint64(signed[document, number])) & np.uint32(1)

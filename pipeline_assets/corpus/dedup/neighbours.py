@@ -1,6 +1,6 @@
 """The stage `propose` by faiss: documents whose binary sketches differ in few bits → pairs to be compared.
 
-A bit of a sketch is the lowest of one number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König
+A bit of a sketch is one of a mixed number of a MinHash signature (b-bit minwise hashing with b = 1; Li and König
 2010, arXiv 0910.3349): of two documents it is equal with a probability of (1 + s) / 2, where s is their Jaccard
 similarity. The search is exhaustive, so what is proposed depends on the sketches alone, whatever device searches.
 """

@@ -28,7 +28,7 @@ def numbered(first: int, count: int) -> str:
     return " ".join(f"w{number}" for number in range(first, first + count))
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(
     texts_of_a_month,
     texts_of_a_month,

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 WORDS = [f"w{number}" for number in range(12)]
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=16),
     st.sampled_from(["0.5", "0.6", "0.9", "1"]),

@@ -44,7 +44,7 @@ def store_of(
     return sign(folder, result, rules), [document for document in documents if document.doc_id in kept]
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(
     texts_of_a_month,
     texts_of_a_month,
@@ -86,7 +86,7 @@ def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
         assert group.kept.seen_in == (None if name == "new" else name)
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(texts_of_a_month, texts_of_a_month, st.sampled_from(["exact", "near", "both"]))
 def test_what_is_left_is_what_would_be_left_of_both_months_together(past: list[str], new: list[str], mode: str) -> None:
     rules = thorough(mode=mode, threshold="0.5", shingle_words=2)

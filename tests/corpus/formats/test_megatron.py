@@ -103,7 +103,7 @@ def test_pointers_pass_the_range_of_32_bits() -> None:
 
 
 @given(documents=st.lists(st.lists(IDS, max_size=5), max_size=8))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_what_is_read(tmp_path: Path, documents: list[list[int]]) -> None:
     prefix = write_pair(tmp_path / "tokens", documents)
 

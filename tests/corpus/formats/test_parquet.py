@@ -29,7 +29,7 @@ WORDS = pa.table(
         "meta": pa.array([{"n": 1, "w": "x"}, None, {"n": None, "w": "y"}, {"n": 3, "w": None}, {"n": 5, "w": ""}]),
     }
 )
-reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ LEFT_OVER = Case(
 )
 
 
-@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @example(LEFT_OVER)
 @given(cases())
 def test_rows_documents_and_counts_are_those_of_the_plain_packer(case: Case) -> None:
@@ -190,7 +190,7 @@ def test_rows_documents_and_counts_are_those_of_the_plain_packer(case: Case) -> 
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_rows_documents_and_counts_are_those_of_the_plain_packer_on_many_corpora(case: Case) -> None:
     check_against_the_plain_packer(case)

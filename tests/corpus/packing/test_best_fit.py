@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_packing import Draw, best_fit_rows
 
@@ -14,7 +14,6 @@ from pipeline_assets.corpus.spine.errors import UsageError
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(2, 33))
 def test_each_piece_is_where_looking_at_every_row_would_place_it(lengths: list[int], seq_len: int) -> None:
     whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)
@@ -29,7 +28,6 @@ def test_each_piece_is_where_looking_at_every_row_would_place_it(lengths: list[i
     assert whole_rows(documents, seq_len).tolist() == [row[0].draw.document for row in whole]
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(2, 33))
 def test_the_rows_that_pieces_take_are_counted_without_placing_them(lengths: list[int], seq_len: int) -> None:
     whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)

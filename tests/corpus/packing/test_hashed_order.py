@@ -1,13 +1,12 @@
 """Seeded orders: every number once, by SplitMix64, the same on every machine."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_packing import PlainCorpus, split_mix
 
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
 
-@settings(deadline=None)
 @given(st.integers(0, 300), st.integers(0, 2**70), st.text(max_size=5))
 def test_numbers_are_ordered_by_the_upper_halves_of_their_hashes(things: int, seed: int, subject: str) -> None:
     order = hashed_order(things, seed, "epoch", subject).tolist()

@@ -212,7 +212,7 @@ def spans_of(folder: Path, content: bytes, cuts: list[int]) -> list[Span]:
     start=st.integers(0, 110),
     size=st.one_of(st.none(), st.integers(0, 110)),
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_spans_that_touch_read_as_one_file(tmp_path: Path, cuts: list[int], start: int, size: int | None) -> None:
     content = bytes(range(100))
 

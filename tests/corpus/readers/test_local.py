@@ -121,7 +121,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".zst": zstandard.compress,
     ".xz": lzma.compress,
 }
-reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @reuse_folder

@@ -218,7 +218,7 @@ def test_a_bad_line_among_good_ones_is_rejected(source: Source, row: str, fault:
 
 words = st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=30)
 titles = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1, max_size=8)
-reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @reuse_folder

@@ -81,7 +81,7 @@ def write_doc_ids(path: Path, rows: Sequence[dict[str, object]]) -> None:
     write_parquet(path, pa.Table.from_pylist(list(rows), pa.schema({"doc_id": pa.string()})))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sealed=SEVERAL, rebuilt=SEVERAL)
 @pytest.mark.parametrize(
     ("name", "write", "unit", "row"),
@@ -198,7 +198,7 @@ def test_an_index_that_does_not_fit_its_tokens_is_compared_byte_for_byte(
     assert found.because is not None and "lengths and pointers don't fit the tokens" in found.because
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sealed=st.binary(max_size=40), rebuilt=st.binary(max_size=40))
 def test_bytes_of_other_files_are_counted(sealed: bytes, rebuilt: bytes, sides: Callable[..., RowDifferences]) -> None:
     found = sides("input_ids.mmap", write_bytes, sealed, rebuilt)

@@ -49,7 +49,7 @@ def test_a_known_sentence_has_known_ids(encoder: Encoder) -> None:
 
 
 @given(texts=st.lists(ANY_TEXT, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_unicode_text_has_the_ids_of_tiktoken_and_decodes_to_itself(
     encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], texts: list[str]
 ) -> None:
@@ -65,7 +65,7 @@ AWKWARD = st.lists(st.sampled_from([*BLANKS, *WORDS, "<|endoftext|>"])).map("".j
 
 
 @given(text=AWKWARD)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_blanks_marks_contractions_and_digits_in_any_order_have_the_ids_of_tiktoken(
     encoder: Encoder, tiktoken_ids: Callable[[str], list[int]], text: str
 ) -> None:

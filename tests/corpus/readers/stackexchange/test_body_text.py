@@ -167,7 +167,7 @@ _blocks = st.recursive(
 
 
 @given(st.lists(_blocks, max_size=5).map("\n\n".join))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example("<ul><li><h2><blockquote>a</blockquote></h2></li><li>b</li></ul>")
 @example("<p>a<sup>1<code>b</code></sup></p>")
 @example("<ol><li>a<hr>b</li><li>c</li></ol>")
@@ -192,7 +192,7 @@ def test_a_character_means_the_same_wherever_it_lies(piece: str) -> None:
 
 
 @given(st.text())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_text_comes_back_from_a_code_block(text: str) -> None:
     text = text.replace("\r", "").replace("\0", "")
     code = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
