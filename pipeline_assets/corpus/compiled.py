@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import config
+from numba.core import config, entrypoints
 
 F = TypeVar("F", bound=Callable[..., object])
 _CACHE = "__pycache__"
+# At its first call numba loads what other libraries add to its types. No kernel is typed by them, and awkward, which
+# comes with gigatoken, takes a tenth of a second of every process.
+vars(entrypoints)["_already_initialized"] = True
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 
 
