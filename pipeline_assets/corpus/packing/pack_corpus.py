@@ -25,11 +25,10 @@ from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, 
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.packing.row_ranges import RowRange, row_ranges
 from pipeline_assets.corpus.packing.source_order import in_order
-from pipeline_assets.corpus.spine.artifact import file_sha256
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
-from pipeline_assets.corpus.spine.shared_file import reserve
+from pipeline_assets.corpus.spine.shared_file import SharedFileHash, reserve
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, OracleDisagrees
@@ -113,12 +112,15 @@ def _pack(
         [plan] = run("plan", [PlannedCorpus(encoded)], building)
         files = PlanFiles.below(building)
         ranges = row_ranges(encoded, files, recipe.seq_len)
-        reserve(building.path(INPUT_IDS), recipe.num_seqs * recipe.seq_len * DTYPE.itemsize)
-        written = list(run("rows", ranges, building))
-    index = [receipt.files[1] for receipt in written]
+        row_bytes = recipe.seq_len * DTYPE.itemsize
+        reserve(building.path(INPUT_IDS), recipe.num_seqs * row_bytes)
+        tokens, index = SharedFileHash(building.path(INPUT_IDS)), []
+        for rows, receipt in zip(ranges, run("rows", ranges, building), strict=True):
+            tokens.read_to(rows.stop * row_bytes)
+            index.append(receipt.files[1])
     documents = DrawnDocuments(drawn_of(plan, files), encoded, files, recipe.seq_len)
     outputs = [
-        _tokens(building, recipe),
+        OutputFile(INPUT_IDS, recipe.num_seqs, tokens.bytes_read, tokens.sha256, tokens.sha256),
         gather_frames(building, index, INDEX),
         write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(building, files) if recipe.boundaries else []),
@@ -166,12 +168,6 @@ def _encoded(
         )
         for shard, receipt in zip(shards, encodings, strict=True)
     )
-
-
-def _tokens(building: Building, recipe: PackRecipe) -> OutputFile:
-    path = building.path(INPUT_IDS)
-    sha256 = file_sha256(path)
-    return OutputFile(INPUT_IDS, recipe.num_seqs, path.stat().st_size, sha256, sha256)
 
 
 def _label(building: Building, meta: Meta) -> OutputFile:

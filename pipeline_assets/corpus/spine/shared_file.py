@@ -4,10 +4,13 @@ Its receipts are those of the ranges. Each names the whole file: while that is t
 receipt is as it was written.
 """
 
+import hashlib
 import os
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
+
+_BLOCK_BYTES = 1 << 20
 
 
 def reserve(path: Path, size: int) -> None:
@@ -33,3 +36,36 @@ def write_range(path: Path, offset: int, data: memoryview) -> None:
             left = left[file.write(left) or 0 :]
         durable.step("fsync", path)
         os.fsync(file.fileno())
+
+
+class SharedFileHash:
+    """The sha256 of a file that is written in ranges, taken in as they are finished from its beginning on: nobody waits
+    for it in the end.
+
+    Attributes:
+        bytes_read: so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hash = hashlib.sha256()
+        self._block = memoryview(bytearray(_BLOCK_BYTES))
+        self.bytes_read = 0
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what was read so far."""
+        return self._hash.hexdigest()
+
+    def read_to(self, stop: int) -> None:
+        """Takes in what was written before `stop`. The system needn't keep it in memory any longer: there is better use
+        for that, what other ranges are made of.
+        """
+        start = self.bytes_read
+        with open(self._path, "rb", buffering=0) as file:
+            file.seek(start)
+            while self.bytes_read < stop and (count := file.readinto(self._block[: stop - self.bytes_read])):
+                self._hash.update(self._block[:count])
+                self.bytes_read += count
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), start, self.bytes_read - start, os.POSIX_FADV_DONTNEED)

@@ -1,12 +1,13 @@
 """A file that many write: reserved whole, each range durable where it belongs."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from crash_points import steps_of
 
-from pipeline_assets.corpus.spine.shared_file import reserve, write_range
+from pipeline_assets.corpus.spine.shared_file import SharedFileHash, reserve, write_range
 
 
 @pytest.fixture
@@ -42,3 +43,15 @@ def test_what_was_written_stays_when_the_file_is_reserved_again(path: Path) -> N
 def test_both_are_synced(path: Path) -> None:
     assert [kind for kind, _ in steps_of(lambda: reserve(path, 4))] == ["create", "fsync", "rename", "fsync"]
     assert [kind for kind, _ in steps_of(lambda: write_range(path, 0, memoryview(b"four")))] == ["append", "fsync"]
+
+
+def test_its_hash_is_taken_while_it_is_written(path: Path) -> None:
+    data = np.random.default_rng(1).bytes(3 << 20)
+    reserve(path, len(data))
+    digest = SharedFileHash(path)
+
+    for start, stop in [(0, 7), (7, 2 << 20), (2 << 20, len(data))]:
+        write_range(path, start, memoryview(data)[start:stop])
+        digest.read_to(stop)
+
+    assert (digest.bytes_read, digest.sha256) == (len(data), hashlib.sha256(data).hexdigest())
