@@ -36,6 +36,7 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
+_GROWTH_BYTES = 64 << 20  # a tokenizer's cache of words only grows, and is full again within a shard
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def _pack(
     tokenizer: TokenizerFile,
 ) -> Content:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
-    with run_stages(work, settings.engine, functools.partial(_load_kernels, tokenizer)) as run:
+    engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
+    with run_stages(work, engine, functools.partial(_load_kernels, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
         encoded = _encoded(building, shards, encodings)
         [plan] = run("plan", [PlannedCorpus(encoded)], building)

@@ -41,12 +41,15 @@ class EngineSettings:
         workers: worker processes; 0 runs in this process, where a row that kills its worker kills the build.
         start_method: how workers start, see `StartMethod`.
         log_every_s: seconds between progress lines.
+        growth_bytes: a forked worker that holds so much more memory than at its start makes room for a fresh one. A
+            fork costs milliseconds, and shares what its forerunner had a copy of.
         subject: what is built, named in progress lines; empty where there is one thing only.
     """
 
     workers: int = 0
     start_method: StartMethod = field(default_factory=default_start_method)
     log_every_s: float = 10.0
+    growth_bytes: int = 192 << 20
     subject: str = ""
 
     def title(self, stage: str) -> str:
@@ -94,7 +97,7 @@ def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_war
         warm_up_once = functools.cache(warm_up)
         yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
         return
-    with starter(settings.start_method, work, warm_up) as start:
+    with starter(settings.start_method, work, warm_up, settings.growth_bytes) as start:
         yield functools.partial(
             _run, settings=settings, run_missing=functools.partial(_run_in_workers, start, settings)
         )

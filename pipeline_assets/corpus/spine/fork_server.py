@@ -24,7 +24,6 @@ from pipeline_assets.corpus.spine.worker import Failure, Started, how_it_died, s
 
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
-_GROWTH_BYTES = 192 << 20  # a fork costs milliseconds, and shares what its forerunner had a copy of
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class _WaitFor:
 class ForkServer:
     """The process that workers are forked from, as its parent sees it. It starts with the first worker."""
 
-    def __init__(self, work: Work[Any], warm_up: WarmUp) -> None:
-        self._work, self._warm_up = work, warm_up
+    def __init__(self, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> None:
+        self._work, self._warm_up, self._growth_bytes = work, warm_up, growth_bytes
         self._server: Started | None = None
 
     def start(self) -> Started:
@@ -90,7 +89,7 @@ class ForkServer:
 
     def _fork(self) -> Started:
         if self._server is None:
-            self._server = start_process("spawn", _serve_forks, self._work, self._warm_up)
+            self._server = start_process("spawn", _serve_forks, self._work, self._warm_up, self._growth_bytes)
             failure = self._server.connection.recv()
             if isinstance(failure, Failure):
                 if not isinstance(failure.error, InputError):
@@ -137,7 +136,7 @@ class _Forked:
         return True
 
 
-def _serve_forks(control: Connection, work: Work[Any], warm_up: WarmUp) -> None:
+def _serve_forks(control: Connection, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> None:
     """The server's life: loads, then forks and reaps as asked, until the pipe closes or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -157,12 +156,12 @@ def _serve_forks(control: Connection, work: Work[Any], warm_up: WarmUp) -> None:
             return
         match request:
             case _Fork():
-                control.send(_fork(control, work))
+                control.send(_fork(control, work, growth_bytes))
             case _WaitFor(pid, timeout_s):
                 control.send(_exit_status(pid, timeout_s))
 
 
-def _fork(control: Connection, work: Work[Any]) -> int:
+def _fork(control: Connection, work: Work[Any], growth_bytes: int) -> int:
     handle = reduction.recv_handle(control)
     pid = os.fork()
     if pid:
@@ -171,7 +170,7 @@ def _fork(control: Connection, work: Work[Any]) -> int:
     status = 1
     try:
         control.close()
-        serve(Connection(handle), work, _GROWTH_BYTES)
+        serve(Connection(handle), work, growth_bytes)
         status = 0
     except BaseException:
         traceback.print_exc()

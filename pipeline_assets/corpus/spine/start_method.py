@@ -25,12 +25,16 @@ def default_start_method() -> StartMethod:
 
 
 @contextlib.contextmanager
-def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp) -> Iterator[Starter]:
-    """A function that starts a worker of a stage; what it needs to do so ends with the block."""
+def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Iterator[Starter]:
+    """A function that starts a worker of a stage; what it needs to do so ends with the block.
+
+    Args:
+        growth_bytes: see `EngineSettings`.
+    """
     if method != "forkserver":
         yield lambda: start_process(method, serve, work)
         return
-    server = ForkServer(work, warm_up)
+    server = ForkServer(work, warm_up, growth_bytes)
     try:
         yield server.start
     finally:
