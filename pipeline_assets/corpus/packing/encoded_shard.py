@@ -110,7 +110,7 @@ def encode_to_run(
     return Receipt(files, counts, {"driver": library.driver})
 
 
-def load_encoder(tokenizer: TokenizerFile) -> None:
+def load_tables(tokenizer: TokenizerFile) -> None:
     """Loads what `encode_to_run` keeps for the life of its process: the tokenizer, its tables, its oracle."""
     library = load_tokenizer(tokenizer)
     library.encode(["the first text builds the tables"])

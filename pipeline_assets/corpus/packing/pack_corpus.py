@@ -19,7 +19,7 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.documents import SCHEMA, DrawnDocuments
-from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_encoder
+from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
 from pipeline_assets.corpus.packing.figures import describe, manifest_counts
 from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, drawn_of
 from pipeline_assets.corpus.packing.recipe import PackRecipe
@@ -146,7 +146,7 @@ def _pack(
 def _load_kernels(tokenizer: TokenizerFile) -> None:
     from pipeline_assets.corpus.packing.rows import load_kernels
 
-    load_encoder(tokenizer)
+    load_tables(tokenizer)
     load_kernels()
 
 
