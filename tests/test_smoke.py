@@ -230,6 +230,7 @@ def test_a_second_run_builds_nothing_and_leaves_equal_bytes(out: Path, corpusmil
     assert (bytes_of(out), digests(out)) == (before, sealed)
 
 
+@pytest.mark.slow
 def test_worker_processes_change_no_byte(out: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     other = corpusmill("smoke", "--out-dir", tmp_path / "other", "--workers", 2)
 

@@ -76,7 +76,7 @@ def drawn_lines(found: "DrawnDocument") -> list[str]:
 def draw_words(draw: "DrawnLine") -> str:
     """Where a packed set has a document that it drew."""
     cut = "" if draw.packed_tokens == draw.tokens else f" of {draw.tokens:,}"
-    where = f"in row {draw.first_row:,}" if draw.is_whole else f"from row {draw.first_row:,} on"
+    where = f"in row {draw.first_row:,}" if draw.is_whole else f"of which the first is in row {draw.first_row:,}"
     return f"drawn in epoch {draw.epoch}: {draw.packed_tokens:,}{cut} tokens {where}"
 
 

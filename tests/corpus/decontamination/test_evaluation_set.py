@@ -104,12 +104,12 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
     )
 
     assert refusal(of_text) == (
-        f"UsageError: {tmp_path}/quiz.jsonl: there is no column `options`; its first row has id, question, answer; "
-        "set `columns.text` in the recipe, or --text-column, to one that is there"
+        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; its first row has id, question, answer; "
+        "set `columns.text` in the recipe to one that is there"
     )
     assert refusal(of_id) == (
-        f"UsageError: {tmp_path}/exam.jsonl: there is no column `key`; its first row has id, question, answer; "
-        "set `columns.id` in the recipe, or --id-column, to one that is there, or to null"
+        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; its first row has id, question, answer; "
+        "set `columns.id` in the recipe to one that is there, or to null"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
 def test_a_column_that_holds_no_text_is_named_with_its_row(tmp_path: Path) -> None:
     assert refusal(rows_set(tmp_path, "quiz", [{"id": "a", "text": "x"}, {"id": "b", "text": 7}])) == (
         f"UsageError: {tmp_path}/quiz.jsonl: `text` of row 1 holds int, not text; "
-        "set `columns.text` in the recipe, or --text-column, to columns of text"
+        "set `columns.text` in the recipe to columns of text"
     )
 
 
@@ -140,7 +140,7 @@ def test_a_row_that_cannot_be_read_stops_the_build_since_no_item_may_be_missing(
 
 def test_a_set_without_items_is_refused(tmp_path: Path) -> None:
     assert refusal(rows_set(tmp_path, "quiz", [])) == (
-        "InputError: evaluation set quiz: it has no items; correct its `files` or `columns`"
+        "InputError: evaluation set quiz: it has no items; correct its files or columns"
     )
 
 
