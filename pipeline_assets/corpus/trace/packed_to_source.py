@@ -1,11 +1,11 @@
 """From a token, a row or a document of a packed set to the rows of the files that it came from."""
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packed
 from pipeline_assets.corpus.packing.drawn_lines import DrawnLine, drawn_lines
@@ -82,6 +82,7 @@ class PackedLineage:
             InputError: a file is damaged.
         """
         self.artifact, self.packed, self._root = artifact, open_packed(artifact.folder), root
+        self._corpora: dict[str, Artifact] = {}
 
     def trace_token(self, position: int) -> SegmentTrace:
         """Where one token of input_ids.mmap came from. It is held against the document's text, encoded again.
@@ -93,34 +94,23 @@ class PackedLineage:
         seq_len = self.packed.meta.seq_len
         check_range("token", position, self.packed.input_ids.size, self.artifact.folder)
         row, column = divmod(position, seq_len)
-        first = 0
-        for segment in self.packed.segments(row):
-            if column < first + segment.length:
-                [line] = self._lines([segment])
-                token = self._token(segment, line, row, first, column)
-                return SegmentTrace(
-                    self.artifact.folder, row, first, segment.start, segment.length, self._document(line), token
-                )
-            first += segment.length
-        what = f"token {position:,} is padding: row {row:,} has {first:,} tokens of documents"
-        raise UsageError(what, self.artifact.folder, f"give {row * seq_len:,} to {row * seq_len + first - 1:,}")
+        segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
+        tokens = sum(segment.length for segment in segments)
+        if column >= tokens:
+            what = f"token {position:,} is padding: row {row:,} has {tokens:,} tokens of documents"
+            raise UsageError(what, self.artifact.folder, f"give {row * seq_len:,} to {row * seq_len + tokens - 1:,}")
+        number = bisect.bisect(firsts, column) - 1
+        [line] = self._lines([segments[number]])
+        token = self._token(segments[number], line, row, firsts[number], column)
+        return self._segment(row, firsts[number], segments[number], line, token)
 
     def trace_row(self, row: int) -> list[SegmentTrace]:
         """Where the segments of a row came from, in their order. Errors as `trace_token`."""
         check_range("row", row, len(self.packed), self.artifact.folder)
-        segments = self.packed.segments(row)
-        ends = np.cumsum([segment.length for segment in segments]).tolist()
+        segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
         return [
-            SegmentTrace(
-                self.artifact.folder,
-                row,
-                end - segment.length,
-                segment.start,
-                segment.length,
-                self._document(line),
-                None,
-            )
-            for segment, line, end in zip(segments, self._lines(segments), ends, strict=True)
+            self._segment(row, first, segment, line, None)
+            for first, segment, line in zip(firsts, segments, self._lines(segments), strict=True)
         ]
 
     def trace_document(self, doc_id: str) -> list[DrawnDocument]:
@@ -148,14 +138,24 @@ class PackedLineage:
             what = f"documents.parquet has no line for {error}, which the index has"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it") from None
 
+    def _segment(
+        self, row: int, first: int, segment: Segment, line: DrawnLine, token: PackedToken | None
+    ) -> SegmentTrace:
+        document = self._document(line)
+        return SegmentTrace(self.artifact.folder, row, first, segment.start, segment.length, document, token)
+
     def _corpus(self, source: str) -> Artifact:
-        return locate(self._root, came_by(self.artifact.manifest, source)["digest"])
+        """Found once: to find it, every manifest below the data root is read."""
+        digest = came_by(self.artifact.manifest, source)["digest"]
+        if digest not in self._corpora:
+            self._corpora[digest] = locate(self._root, digest)
+        return self._corpora[digest]
 
     def _document(self, line: DrawnLine) -> DocumentTrace:
         return trace_line(self._corpus(line.source), self._root, line.shard, line.row)
 
     def _token(self, segment: Segment, line: DrawnLine, row: int, first: int, column: int) -> PackedToken:
-        corpus, tokenizer = self._corpus(line.source), tokenizer_of(self.artifact, self.packed)
+        corpus, tokenizer = self._corpus(line.source), tokenizer_of_set(self.artifact, self.packed)
         text = read_document(corpus.path(line.shard), line.row).text
         ids = np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))
         own = self.packed[row][first : first + segment.length]
@@ -174,7 +174,7 @@ class PackedLineage:
         )
 
 
-def tokenizer_of(artifact: Artifact, packed: PackedSet) -> Tokenizer:
+def tokenizer_of_set(artifact: Artifact, packed: PackedSet) -> Tokenizer:
     """The tokenizer that a packed set was made with.
 
     Raises:
@@ -184,15 +184,3 @@ def tokenizer_of(artifact: Artifact, packed: PackedSet) -> Tokenizer:
     recipe = PackRecipe.from_content({**identity.recipe["pack"], "tokenizer": identity.tokenizer}).tokenizer
     ships = isinstance(recipe, TokenizerRecipe)
     return load_tokenizer(TokenizerFile(recipe, None if ships else Path(packed.meta.tokenizer_path)))
-
-
-def segment_texts(artifact: Artifact, packed: PackedSet, row: int) -> list[tuple[Segment, str]]:
-    """The segments of a row, each with its text, decoded from its ids."""
-    tokenizer, tokens = tokenizer_of(artifact, packed), packed[row]
-    segments: list[tuple[Segment, str]] = []
-    first = 0
-    for segment in packed.segments(row):
-        ids: NDArray[np.int32] = tokens[first : first + segment.length]
-        segments.append((segment, tokenizer.decode(ids)))
-        first += segment.length
-    return segments

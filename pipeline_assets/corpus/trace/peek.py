@@ -8,7 +8,7 @@ from pipeline_assets.corpus.document_shards.publish import holds_documents
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trace.packed_to_source import segment_texts
+from pipeline_assets.corpus.trace.packed_to_source import tokenizer_of_set
 from pipeline_assets.corpus.trace.snapshot_rows import check_range, line_of_row, read_document
 from pipeline_assets.corpus.trace.split_sequences import (
     decode_ids,
@@ -102,9 +102,16 @@ def peek_packed(folder: Path, row: int | None = None, token: int | None = None) 
         row = token // packed.meta.seq_len
     row = row or 0
     check_range("row", row, len(packed), folder)
+    tokenizer = tokenizer_of_set(artifact, packed)
     segments = [
-        PeekedSegment(segment.source, segment.doc_id, segment.start, segment.length, text)
-        for segment, text in segment_texts(artifact, packed, row)
+        PeekedSegment(
+            segment.source,
+            segment.doc_id,
+            segment.start,
+            segment.length,
+            tokenizer.decode(packed[row][first : first + segment.length]),
+        )
+        for segment, first in zip(packed.segments(row), packed.boundaries(row)[:, 0], strict=True)
     ]
     return PeekedRow(folder, row, segments, packed.meta.seq_len - sum(segment.tokens for segment in segments))
 
