@@ -56,8 +56,7 @@ def document_lines(found: "DocumentTrace") -> list[str]:
 def segment_lines(found: "SegmentTrace") -> list[str]:
     """A segment of a packed row, or a token of it."""
     document, token = document_lines(found.document), found.token
-    last = found.start + found.tokens - 1
-    segment = f"segment   row {found.row:,} from column {found.column:,} on: tokens {found.start:,} to {last:,} of it"
+    segment = f"segment   row {found.row:,} from column {found.column:,} on: {_numbers(found.start, found.tokens)}"
     if token is None:
         return [segment, *document]
     place = (
@@ -70,14 +69,28 @@ def segment_lines(found: "SegmentTrace") -> list[str]:
 
 def drawn_lines(found: "DrawnDocument") -> list[str]:
     """A document of a packed set."""
-    return [*document_lines(found.document), *(f"packed    {draw_words(draw)}" for draw in found.draws)]
+    draws = [f"drawn     in epoch {draw.epoch}: {_tokens_of(draw)}" for draw in found.draws]
+    pieces = [
+        f"packed    row {piece.row:,} from column {piece.column:,} on: {_numbers(piece.start, piece.tokens)}"
+        for piece in found.pieces
+    ]
+    return [*document_lines(found.document), *draws, *pieces]
 
 
 def draw_words(draw: "DrawnLine") -> str:
     """Where a packed set has a document that it drew."""
-    cut = "" if draw.packed_tokens == draw.tokens else f" of {draw.tokens:,}"
     where = f"in row {draw.first_row:,}" if draw.is_whole else f"of which the first is in row {draw.first_row:,}"
-    return f"drawn in epoch {draw.epoch}: {draw.packed_tokens:,}{cut} tokens {where}"
+    return f"drawn in epoch {draw.epoch}: {_tokens_of(draw)} {where}"
+
+
+def _tokens_of(draw: "DrawnLine") -> str:
+    cut = "" if draw.packed_tokens == draw.tokens else f" of {draw.tokens:,}"
+    return f"{draw.packed_tokens:,}{cut} tokens"
+
+
+def _numbers(start: int, tokens: int) -> str:
+    """Which tokens of a document."""
+    return f"tokens {start:,} to {start + tokens - 1:,} of it" if tokens > 1 else f"token {start:,} of it"
 
 
 def fate_lines(fate: "RowFate | CorpusFate") -> list[str]:
@@ -108,5 +121,5 @@ def _split_words(fate: "SplitFate") -> str:
 
 def _filter_words(fate: "FilterFate") -> str:
     if fate.outcome == "kept":
-        return f"kept, {fate.shard} row {fate.shard_row:,}"
+        return f"kept, {fate.shard} row {fate.shard_row:,}; `corpusmill stage-a why` tells what came then"
     return f"{fate.outcome}: {fate.detail}".translate(IN_ONE_LINE)

@@ -6,12 +6,13 @@ index.jsonl.zst       a line a row: its segments, `[{"doc_id", "source", "start"
                       from the row's first token on; `start` is the first token in the document, whose end is its
                       last token; what is behind the last segment is padding
 documents.parquet     a line for each drawn document: see `packing.documents`
-boundaries.npy        where asked for: int32 (segments, 2), first token in the row and tokens of each segment
+boundaries.npy        where the recipe asks: int32 (segments, 2), first token in the row and tokens of each segment
 boundary_offsets.npy  int64 (n_seqs + 1,): the first segment of each row
 """
 
 import functools
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -98,13 +99,21 @@ class PackedSet:
             InputError: the index is damaged, or has no such row.
         """
         row = range(len(self))[row]
-        frames = self.meta.index_frames
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
-        stop = frames[number + 1].offset if number + 1 < len(frames) else None
-        lines = _lines(self.folder / INDEX, frames[number].offset, stop)
-        if row - frames[number].row >= len(lines):
+        lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
+        if place >= len(lines):
             raise InputError(f"it has no line for row {row:,}", self.folder / INDEX, _FIX)
-        return _segments_decoder.decode(lines[row - frames[number].row])
+        return _segments_decoder.decode(lines[place])
+
+    def rows_with(self, doc_id: str) -> Iterator[int]:
+        """The rows that have a segment of a document with this id, ascending; reads the whole index, a frame at a time.
+
+        Raises:
+            InputError: the index is damaged.
+        """
+        wanted = b'"doc_id":' + msgspec.json.encode(doc_id)
+        for number, frame in enumerate(self.meta.index_frames):
+            yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if wanted in line)
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
         """First token in the row and length of each segment, shape (segments, 2); from the arrays where they are."""
@@ -124,6 +133,11 @@ class PackedSet:
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         return numbers
 
+    def _frame_lines(self, number: int) -> list[bytes]:
+        frames = self.meta.index_frames
+        stop = frames[number + 1].offset if number + 1 < len(frames) else None
+        return _lines(self.folder / INDEX, frames[number].offset, stop)
+
     @cached_property
     def _frame_rows(self) -> NDArray[np.int64]:
         return np.array([frame.row for frame in self.meta.index_frames], np.int64)
@@ -136,12 +150,13 @@ class PackedSet:
         return boundaries, np.load(self.folder / BOUNDARY_OFFSETS, mmap_mode="r")
 
 
-def open_packed(folder: Path) -> PackedSet:
+def open_packed(folder: Path | str) -> PackedSet:
     """The packed set in a folder; sizes are checked, and with the manifest those of all files.
 
     Raises:
         InputError: a file is missing or has another size, or meta.json says nothing of the kind.
     """
+    folder = Path(folder)
     if (folder / FILE_NAME).exists():
         open_artifact(folder)
     try:

@@ -3,9 +3,11 @@
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packed
 from pipeline_assets.corpus.packing.drawn_lines import DrawnLine, drawn_lines
@@ -63,16 +65,29 @@ class SegmentTrace:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """`tokens` tokens of a document from `start` on, which a row has from `column` on."""
+
+    row: int
+    column: int
+    start: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class DrawnDocument:
-    """A document of a packed set back to its source, and the times that it was drawn."""
+    """A document of a packed set back to its source, the times that it was drawn, and where it is, in order of rows."""
 
     packed: Path
     document: DocumentTrace
     draws: Sequence[DrawnLine]
+    pieces: Sequence[Piece]
 
 
 class PackedLineage:
-    """A packed set, opened, with the corpora that it was made from."""
+    """A packed set, opened, with the corpora that it was made from. What is traced is held against the text of its
+    document, encoded again.
+    """
 
     def __init__(self, artifact: Artifact, root: Path) -> None:
         """
@@ -85,7 +100,7 @@ class PackedLineage:
         self._corpora: dict[str, Artifact] = {}
 
     def trace_token(self, position: int) -> SegmentTrace:
-        """Where one token of input_ids.mmap came from. It is held against the document's text, encoded again.
+        """Where one token of input_ids.mmap came from.
 
         Raises:
             UsageError: out of range, or padding.
@@ -94,27 +109,29 @@ class PackedLineage:
         seq_len = self.packed.meta.seq_len
         check_range("token", position, self.packed.input_ids.size, self.artifact.folder)
         row, column = divmod(position, seq_len)
-        segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
+        segments, firsts = self._segments(row)
         tokens = sum(segment.length for segment in segments)
         if column >= tokens:
             what = f"token {position:,} is padding: row {row:,} has {tokens:,} tokens of documents"
             raise UsageError(what, self.artifact.folder, f"give {row * seq_len:,} to {row * seq_len + tokens - 1:,}")
         number = bisect.bisect(firsts, column) - 1
-        [line] = self._lines([segments[number]])
-        token = self._token(segments[number], line, row, firsts[number], column)
-        return self._segment(row, firsts[number], segments[number], line, token)
+        first, segment = firsts[number], segments[number]
+        [line] = self._lines([segment])
+        ids = self._encoded(line)
+        token = self._token(ids, segment.start + column - first, position)
+        return self._segment(row, first, segment, line, ids, token)
 
     def trace_row(self, row: int) -> list[SegmentTrace]:
         """Where the segments of a row came from, in their order. Errors as `trace_token`."""
         check_range("row", row, len(self.packed), self.artifact.folder)
-        segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
+        segments, firsts = self._segments(row)
         return [
-            self._segment(row, first, segment, line, None)
+            self._segment(row, first, segment, line, self._encoded(line), None)
             for first, segment, line in zip(firsts, segments, self._lines(segments), strict=True)
         ]
 
     def trace_document(self, doc_id: str) -> list[DrawnDocument]:
-        """Where a document came from, and where in the set it is; several where sources have one id.
+        """Where a document came from, and where in the set it is; several where sources have one id. Reads the index.
 
         Raises:
             UsageError: it was never drawn.
@@ -126,7 +143,21 @@ class PackedLineage:
         if not draws:
             what = f"no document with doc_id {doc_id!r} was drawn"
             raise UsageError(what, self.artifact.folder, "`corpusmill stage-a why` tells what became of it")
-        return [DrawnDocument(self.artifact.folder, self._document(lines[0]), lines) for lines in draws.values()]
+        ids = {source: self._encoded(lines[0]) for source, lines in draws.items()}
+        pieces: dict[str, list[Piece]] = {source: [] for source in draws}
+        for row in self.packed.rows_with(doc_id):
+            for segment, first in zip(*self._segments(row), strict=True):
+                if segment.doc_id == doc_id and segment.source in draws:
+                    self._check(row, first, segment, ids[segment.source])
+                    pieces[segment.source].append(Piece(row, first, segment.start, segment.length))
+        return [
+            DrawnDocument(self.artifact.folder, self._document(lines[0]), lines, pieces[source])
+            for source, lines in draws.items()
+        ]
+
+    def _segments(self, row: int) -> tuple[list[Segment], list[int]]:
+        """The segments of a row, and their first tokens in it."""
+        return self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
 
     def _lines(self, segments: Sequence[Segment]) -> list[DrawnLine]:
         """A line of documents.parquet of each segment's document."""
@@ -139,10 +170,23 @@ class PackedLineage:
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it") from None
 
     def _segment(
-        self, row: int, first: int, segment: Segment, line: DrawnLine, token: PackedToken | None
+        self,
+        row: int,
+        first: int,
+        segment: Segment,
+        line: DrawnLine,
+        ids: NDArray[np.int32],
+        token: PackedToken | None,
     ) -> SegmentTrace:
+        self._check(row, first, segment, ids)
         document = self._document(line)
         return SegmentTrace(self.artifact.folder, row, first, segment.start, segment.length, document, token)
+
+    def _check(self, row: int, first: int, segment: Segment, ids: NDArray[np.int32]) -> None:
+        own = self.packed[row][first : first + segment.length]
+        if not np.array_equal(own, ids[segment.start : segment.start + segment.length]):
+            what = f"row {row:,} doesn't hold the tokens of document {segment.doc_id!r} from column {first:,} on"
+            raise InputError(what, self.artifact.folder, "run `corpusmill verify --upstream` on it")
 
     def _corpus(self, source: str) -> Artifact:
         """Found once: to find it, every manifest below the data root is read."""
@@ -154,23 +198,26 @@ class PackedLineage:
     def _document(self, line: DrawnLine) -> DocumentTrace:
         return trace_line(self._corpus(line.source), self._root, line.shard, line.row)
 
-    def _token(self, segment: Segment, line: DrawnLine, row: int, first: int, column: int) -> PackedToken:
-        corpus, tokenizer = self._corpus(line.source), tokenizer_of_set(self.artifact, self.packed)
-        text = read_document(corpus.path(line.shard), line.row).text
-        ids = np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))
-        own = self.packed[row][first : first + segment.length]
-        if not np.array_equal(own, ids[segment.start : segment.start + segment.length]):
-            what = f"row {row:,} doesn't hold the tokens of document {segment.doc_id!r} from token {column:,} on"
-            raise InputError(what, self.artifact.folder, "run `corpusmill verify --upstream` on it")
-        number = segment.start + column - first
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return tokenizer_of_set(self.artifact, self.packed)
+
+    def _encoded(self, line: DrawnLine) -> NDArray[np.int32]:
+        """A document's tokens, with its end."""
+        text = read_document(self._corpus(line.source).path(line.shard), line.row).text
+        return np.append(self._tokenizer.encode([text]).ids, np.int32(self._tokenizer.end_of_document))
+
+    def _token(self, ids: NDArray[np.int32], number: int, position: int) -> PackedToken:
+        """The token of a document with this number, which the set has at this position."""
+        decode = self._tokenizer.decode
         return PackedToken(
-            position=row * self.packed.meta.seq_len + column,
+            position=position,
             number=number,
             id=int(ids[number]),
-            text=tokenizer.decode(ids[number : number + 1]),
+            text=decode(ids[number : number + 1]),
             is_end_of_document=number == len(ids) - 1,
-            before=tokenizer.decode(ids[max(0, number - _TOKENS_AROUND) : number]),
-            after=tokenizer.decode(ids[number + 1 : number + 1 + _TOKENS_AROUND]),
+            before=decode(ids[max(0, number - _TOKENS_AROUND) : number]),
+            after=decode(ids[number + 1 : number + 1 + _TOKENS_AROUND]),
         )
 
 

@@ -87,13 +87,24 @@ def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(t
             assert shown.text.removesuffix("<|endoftext|>") in line_at(one.document.source)["text"]
 
 
-def test_a_document_is_shown_with_each_epoch_that_it_is_in(tmp_path: Path) -> None:
-    [found] = lineage_of(pack(tmp_path), tmp_path).trace_document("p-2")
+@pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
+def test_a_document_is_shown_with_each_epoch_that_it_is_in_and_every_row_that_has_some_of_it(
+    tmp_path: Path, strategy: str
+) -> None:
+    lineage = lineage_of(pack(tmp_path, strategy=strategy, num_seqs=40, seq_len=8, boundaries=False), tmp_path)
+    shown = []
 
-    assert isinstance(found.document.source, FileRow)
-    assert line_at(found.document.source)["key"] == "p-2"
-    assert [draw.epoch for draw in found.draws] == list(range(len(found.draws)))
-    assert len(found.draws) > 1
+    for page in PAGES:
+        [found] = lineage.trace_document(page["key"])
+        assert isinstance(found.document.source, FileRow)
+        assert line_at(found.document.source)["key"] == page["key"]
+        assert [draw.epoch for draw in found.draws] == list(range(len(found.draws)))
+        assert sum(draw.packed_tokens for draw in found.draws) == sum(piece.tokens for piece in found.pieces)
+        shown += [(one.row, one.column, page["key"], one.start, one.tokens) for one in found.pieces]
+    traced = [(row, one) for row in range(40) for one in lineage.trace_row(row)]
+    expected = [(row, one.column, one.document.doc_id, one.start, one.tokens) for row, one in traced]
+    assert sorted(shown) == [one for one in expected if one[2].startswith("p-")]
+    assert len({one[0] for one in shown if one[2] == "p-2"}) > 2
 
 
 def test_what_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:
@@ -115,8 +126,15 @@ def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(tmp_path: Path
     path.chmod(0o644)
     path.write_bytes(tokens)
 
-    with pytest.raises(InputError, match=r"row 0 doesn't hold the tokens of document"):
-        lineage_of(packed, tmp_path).trace_token(0)
+    lineage = lineage_of(packed, tmp_path)
+    document = lineage.packed.segments(0)[0].doc_id
+    for trace in (
+        lambda: lineage.trace_token(0),
+        lambda: lineage.trace_row(0),
+        lambda: lineage.trace_document(document),
+    ):
+        with pytest.raises(InputError, match=rf"row 0 doesn't hold the tokens of document '{document}'"):
+            trace()
 
 
 def test_why_says_of_each_document_where_it_is_packed_or_why_not(tmp_path: Path) -> None:
