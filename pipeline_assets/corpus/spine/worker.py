@@ -169,21 +169,24 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
     while True:
         try:
             job = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
         try:
             receipt = work(job.shard, job.window, job.folder)
             if job.stage is not None:
                 job.folder.commit(job.stage, job.shard.name, receipt)
-            is_last = growth_bytes is not None and _has_grown(at_start, growth_bytes)
-            connection.send(Answer(receipt, is_last))
-            if is_last:
-                return
+            answer: Answer | Failure = Answer(receipt, growth_bytes is not None and _has_grown(at_start, growth_bytes))
         except OSError as error:
             explained = explain(error, Path(error.filename or job.folder.folder))
-            connection.send(Failure.of(explained or error))
+            answer = Failure.of(explained or error)
         except Exception as error:
-            connection.send(Failure.of(error))
+            answer = Failure.of(error)
+        try:
+            connection.send(answer)
+        except (BrokenPipeError, ConnectionResetError):  # the parent was killed: what is committed stays
+            return
+        if isinstance(answer, Answer) and answer.is_last:
+            return
 
 
 def _has_grown(at_start: int | None, growth_bytes: int) -> bool:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import word_artifact
-from word_artifact import write_words
+from word_artifact import ENGLISH, Words, write_words
 from word_stage import MANY, TWO, children, in_workers
 
-from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.worker import Job, serve
 
 
 @in_workers
@@ -49,6 +51,25 @@ def test_workers_leave_ctrl_c_to_the_parent(building: Building, caplog: pytest.L
 
     assert len(list(receipts)) == 99
     assert caplog.messages == []
+
+
+def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
+    building: Building, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = multiprocessing.Pipe()
+
+    def write_as_the_parent_dies(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+        ours.close()
+        return write_words(shard, window, folder)
+
+    ours.send(Job(ENGLISH[0], WHOLE, BuildFolder(building.folder), "write"))
+    worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
+    worker.start()
+    ours.close()
+    worker.join()
+
+    assert (worker.exitcode, capfd.readouterr().err) == (0, "")
+    assert building.receipt("write", "a") is not None
 
 
 @pytest.mark.parametrize(
