@@ -90,6 +90,20 @@ class TestStatus:
         assert "\nstage_a_v1  " in result.stdout
         assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
 
+    def test_a_build_that_no_recipe_asks_for_is_shown_and_how_it_is_removed(
+        self, corpusmill: Corpusmill, root: Path
+    ) -> None:
+        building = root / "stage_a" / "packed" / "mine.building.1"
+        (building / ".receipts" / "encode").mkdir(parents=True)
+        (building / ".receipts" / "encode" / "00000.json").write_text("{}")
+
+        result, told = (corpusmill("status", "--data", root, *option) for option in ((), ("--json",)))
+
+        assert "no recipe asks for these, which were begun\n  interrupted  stage_a/packed/mine\n" in result.stdout
+        assert "finished: 1 shards of encode; the command that began it goes on" in result.stdout
+        assert f"if it isn't wanted: rm -r {building}" in result.stdout
+        assert json.loads(told.stdout)["unasked_builds"][0]["unfinished"]["finished_shards"] == {"encode": 1}
+
     def test_stage_a_is_current_until_its_source_changes(self, corpusmill: Corpusmill, notes_root: Path) -> None:
         before = corpusmill("status", "--data", notes_root)
         path = notes_root / "sources" / "notes" / "1.jsonl"

@@ -16,7 +16,7 @@ from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root, exi
 from pipeline_assets.corpus.spine.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.spine.inventory import Holding, Unasked, Unfinished
+    from pipeline_assets.corpus.spine.inventory import Holding, Unasked, UnaskedBuild, Unfinished
     from pipeline_assets.corpus.spine.target import Target
 
 app = typer.Typer()
@@ -43,13 +43,14 @@ def status(
 ) -> None:
     """Tell what lies under the data root, and what needs work."""
     from pipeline_assets.corpus.rebuild.scratch import leftovers
-    from pipeline_assets.corpus.spine.inventory import holdings, unasked
+    from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
     from pipeline_assets.corpus.spine.lineage import AREAS
 
     found = _known_recipes(recipe, existing_root(data))
     held = {one.path: holdings(data, one.targets) for one in found}
     asked = [target for one in found for target in one.targets]
     others = unasked(data, AREAS, asked) if recipe is None else []
+    builds = unasked_builds(data, AREAS, asked) if recipe is None else []
     rebuilds = leftovers(data) if recipe is None else []
     known = [one for one in found if recipe is not None or _is_of_interest(one, held[one.path], data)]
     untouched = [one.name for one in found if one not in known]
@@ -69,11 +70,14 @@ def status(
             "recipes": recipes,
             "untouched": untouched,
             "unasked": [_unasked_json(other, now) for other in others],
+            "unasked_builds": [{"folder": str(build.folder), **_unfinished_json(build.unfinished)} for build in builds],
             "rebuilds": [rebuild_json(rebuild, now) for rebuild in rebuilds],
         }
         typer.echo(json.dumps(report, indent=1))
     else:
         for line in _status_lines(known, held, others, data, now):
+            typer.echo(line)
+        for line in _build_lines(builds, data, now):
             typer.echo(line)
         for line in rebuild_lines(rebuilds, now):
             typer.echo(line)
@@ -158,6 +162,20 @@ def _status_lines(
             yield f"{_GAP * 2}{other.damage or f'{other.name} {other.digest}'}"
 
 
+def _build_lines(builds: Sequence["UnaskedBuild"], root: Path, now: datetime.datetime) -> Iterator[str]:
+    if builds:
+        yield "no recipe asks for these, which were begun"
+    for build in builds:
+        unfinished = build.unfinished
+        yield f"{_GAP}{'building' if unfinished.builder else 'interrupted'}{_GAP}{build.folder.relative_to(root)}"
+        if unfinished.builder is not None:
+            yield f"{_GAP * 2}{_builder_words(unfinished, now)}; {_finished(unfinished)}"
+            continue
+        litter = shlex.join(["rm", "-r", *map(str, unfinished.folders)])
+        left = f"left {age(unfinished.last_write, now)} ago; {_finished(unfinished)}"
+        yield f"{_GAP * 2}{left}; the command that began it goes on; if it isn't wanted: {litter}"
+
+
 def _cells(
     state: str, folder: str, size: Any, sealed_at: datetime.datetime | None, now: datetime.datetime
 ) -> tuple[str, ...]:
@@ -191,8 +209,7 @@ def _reason(holding: "Holding", known: _Known, root: Path, now: datetime.datetim
         litter = ", ".join(folder.name for folder in unfinished.folders)
         left = f"a crash left {litter} beside it, which nothing needs: remove it"
         return f"{reason}; {left}" if reason else left
-    done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
-    finished = f"finished: {done}" if done else "no shard is finished"
+    finished = _finished(unfinished)
     beside = "" if holding.sealed == "missing" else f"; what is sealed meanwhile: {holding.sealed}"
     beside += f" ({reason})" if beside and reason else ""
     if unfinished.builder is not None:
@@ -201,6 +218,11 @@ def _reason(holding: "Holding", known: _Known, root: Path, now: datetime.datetim
     if not unfinished.is_sealing and not unfinished.is_as_asked:
         left += ", for another recipe or other inputs: it will start again"
     return f"left {age(unfinished.last_write, now)} ago; {left}{beside}; to go on: {_going_on(holding, known, root)}"
+
+
+def _finished(unfinished: "Unfinished") -> str:
+    done = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
+    return f"finished: {done}" if done else "no shard is finished"
 
 
 def _builder_words(unfinished: "Unfinished", now: datetime.datetime) -> str:
@@ -226,8 +248,7 @@ def _mending(holding: "Holding", known: _Known, root: Path) -> str:
 
 
 def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.datetime) -> dict[str, Any]:
-    unfinished = holding.unfinished
-    builder = unfinished.builder if unfinished else None
+    unfinished = None if holding.unfinished is None else _unfinished_json(holding.unfinished)
     return {
         "artifact": holding.target.kind,
         "partition": holding.target.partition,
@@ -239,20 +260,27 @@ def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.d
         "digest": holding.manifest.digest if holding.manifest else None,
         **asdict(holding.size),
         **_sealed_json(holding.sealed_at, now),
+        "builder": None,
+        "unfinished": None,
+        **(unfinished or {}),
+        "go_on": _going_on(holding, known, root) if holding.condition == "interrupted" else None,
+        "mend": _mending(holding, known, root) if holding.condition == "damaged" else None,
+    }
+
+
+def _unfinished_json(unfinished: "Unfinished") -> dict[str, Any]:
+    builder = unfinished.builder
+    return {
         "builder": None
         if builder is None
         else {"pid": builder.pid, "host": builder.host, "since": _utc(builder.since)},
-        "unfinished": None
-        if unfinished is None
-        else {
+        "unfinished": {
             "folders": [str(folder) for folder in unfinished.folders],
             "finished_shards": dict(unfinished.finished_shards),
             "last_write_utc": _utc(unfinished.last_write),
             "is_as_asked": unfinished.is_as_asked,
             "is_sealing": unfinished.is_sealing,
         },
-        "go_on": _going_on(holding, known, root) if holding.condition == "interrupted" else None,
-        "mend": _mending(holding, known, root) if holding.condition == "damaged" else None,
     }
 
 

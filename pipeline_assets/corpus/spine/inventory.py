@@ -7,7 +7,7 @@ is let go at once, and only where a building folder lies; files are held against
 import contextlib
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +86,18 @@ class Unasked:
     damage: str | None
 
 
+@dataclass(frozen=True)
+class UnaskedBuild:
+    """A build, or what is left of one, of an artifact that no recipe asks for.
+
+    Attributes:
+        folder: the artifact's, were it finished.
+    """
+
+    folder: Path
+    unfinished: Unfinished
+
+
 def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
     """The state of each artifact of a recipe, in the order of `targets`: upstream first.
 
@@ -108,12 +120,21 @@ def unasked(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list
         targets: of every known recipe.
     """
     asked = {target.folder for target in targets}
-    sealed = [folder for area in areas for folder in _sealed_folders(root / area)]
+    sealed = [folder for area in areas for folder in _folders(root / area) if not _is_numbered(folder.name)]
     return [_unasked(folder) for folder in sorted(sealed) if folder.relative_to(root) not in asked]
 
 
+def unasked_builds(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list[UnaskedBuild]:
+    """Builds of artifacts that no target names, by folder. Arguments as of `unasked`."""
+    asked = {target.folder for target in targets}
+    found = [folder for area in areas for folder in _folders(root / area) if _is_numbered(folder.name)]
+    places = {folder.with_name(folder.name.rsplit(".", 2)[0]) for folder in found}
+    builds = [(place, _unfinished(place)) for place in sorted(places) if place.relative_to(root) not in asked]
+    return [UnaskedBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
+
+
 def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holding:
-    unfinished = _unfinished(root, target)
+    unfinished = _unfinished(root / target.folder, lambda plan: _is_asked(plan, root, target))
     sealed, words = target.state(root)
     is_there, reason = sealed == "current", None if sealed == "current" else words
     if is_there:
@@ -141,11 +162,13 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holdi
     )
 
 
-def _unfinished(root: Path, target: Target) -> Unfinished | None:
+def _unfinished(place: Path, is_asked: Callable[[Any], bool] = lambda _: False) -> Unfinished | None:
     """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
     ended in between is no interrupted one.
+
+    Args:
+        is_asked: whether a plan is what is asked for now.
     """
-    place = root / target.folder
     if not _unsettled(place):
         return None
     builder = owner_of(place)
@@ -157,7 +180,7 @@ def _unfinished(root: Path, target: Target) -> Unfinished | None:
     for receipt in sorted((newest / RECEIPTS).glob("*/*.json")):
         shards[receipt.parent.name] = shards.get(receipt.parent.name, 0) + 1
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    return Unfinished(folders, shards, _last_write(newest), _is_planned(newest, root, target), is_sealing, builder)
+    return Unfinished(folders, shards, _last_write(newest), _is_as_asked(newest, is_asked), is_sealing, builder)
 
 
 def _unsettled(place: Path) -> list[Path]:
@@ -165,13 +188,16 @@ def _unsettled(place: Path) -> list[Path]:
     return building_folders(place) or numbered(place, "old")
 
 
-def _is_planned(folder: Path, root: Path, target: Target) -> bool:
-    """Whether the plan of a building folder is what the target asks for now."""
+def _is_as_asked(folder: Path, is_asked: Callable[[Any], bool]) -> bool:
+    """Whether the next build adopts what a building folder holds."""
     try:
-        plan: Any = json.loads((folder / PLAN).read_bytes())
-        inputs: Any = target.inputs(root)
+        return is_asked(json.loads((folder / PLAN).read_bytes()))
     except (FileNotFoundError, ValueError, InputError):
         return False
+
+
+def _is_asked(plan: Any, root: Path, target: Target) -> bool:
+    inputs: Any = target.inputs(root)
     asked = {"recipe": target.recipe, "stage": vars(target.stage), "inputs": inputs, "tokenizer": target.tokenizer}
     return bool(plan == {"kind": target.kind, **asked})
 
@@ -184,8 +210,8 @@ def _last_write(folder: Path) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(max(times), datetime.UTC)
 
 
-def _sealed_folders(folder: Path) -> Iterator[Path]:
-    """Sealed folders below one, members too; what a build or a seal left beside them is passed over."""
+def _folders(folder: Path) -> Iterator[Path]:
+    """Sealed folders below one, members too, and what a build or a seal left beside them."""
     if (folder / FILE_NAME).is_file():
         yield folder
         members = _members(folder)
@@ -193,8 +219,8 @@ def _sealed_folders(folder: Path) -> Iterator[Path]:
     else:
         below = list(folder.iterdir()) if folder.is_dir() else []
     for path in below:
-        if path.is_dir() and not path.is_symlink() and not _is_numbered(path.name):
-            yield from _sealed_folders(path)
+        if path.is_dir() and not path.is_symlink():
+            yield from [path] if _is_numbered(path.name) else _folders(path)
 
 
 def _members(folder: Path) -> set[str]:
