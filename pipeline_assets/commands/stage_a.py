@@ -12,6 +12,7 @@ from pipeline_assets.commands.stage_a_settings import (
     THREADS,
     Inputs,
     LogEvery,
+    MaxRejects,
     OutDir,
     Replace,
     Seed,
@@ -96,6 +97,7 @@ def hf_stream(
     revision: Annotated[str, typer.Option(help="Branch, tag or commit; its commit is written down.")] = "main",
     max_documents: Annotated[int, typer.Option(min=1, help="Rows to read, drawn over all files.")] = 100_000,
     rule: Annotated[list[str] | None, typer.Option(help="A row must pass 'int_score >= 3'; repeatable.")] = None,
+    max_reject_fraction: MaxRejects = None,
     cpu_threads: Threads = THREADS,
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
@@ -120,7 +122,7 @@ def hf_stream(
         return sections
 
     name = name_of("-".join([*(one.rpartition("/")[2] for one in source), *([config_name] if config_name else [])]))
-    normalize_sources(out_dir, name, sources, cpu_threads, log_every, verbose, replace)
+    normalize_sources(out_dir, name, sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
 
 
 @stage_a_app.command(
@@ -160,6 +162,7 @@ def ingest_wikipedia(
     language: Annotated[str | None, typer.Option(help="Where urls don't say it, such as en.")] = None,
     source: Annotated[str, typer.Option(help="Name of the source.")] = "wikipedia",
     domain: Domain = "encyclopedia",
+    max_reject_fraction: MaxRejects = None,
     cpu_threads: Threads = THREADS,
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
@@ -178,7 +181,7 @@ def ingest_wikipedia(
         section = {"kind": "wikipedia", "source": source, "path": str(folder), "files": patterns, "domain": domain}
         return [section | {"language": language, "dump_date": dump_date, "license_tag": license}]
 
-    normalize_sources(out_dir, name_of(source), sources, cpu_threads, log_every, verbose, replace)
+    normalize_sources(out_dir, name_of(source), sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
 
 
 @stage_a_app.command(
@@ -192,6 +195,7 @@ def ingest_stackexchange(
     min_answer_score: Annotated[int | None, typer.Option(help="Answers below are left out.")] = None,
     min_answers: Annotated[int, typer.Option(min=0, help="Threads with fewer are left out.")] = 0,
     domain: Domain = "questions",
+    max_reject_fraction: MaxRejects = None,
     cpu_threads: Threads = THREADS,
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
@@ -220,7 +224,7 @@ def ingest_stackexchange(
             for file in list_files(folder, patterns)
         ]
 
-    normalize_sources(out_dir, "stackexchange", sources, cpu_threads, log_every, verbose, replace)
+    normalize_sources(out_dir, "stackexchange", sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
 
 
 @stage_a_app.command(
@@ -238,6 +242,7 @@ def normalize(
     created_at_column: Annotated[str | None, typer.Option(help="Date of a row.")] = None,
     license_column: Annotated[str | None, typer.Option(help="Licence of a row.")] = None,
     text_unit: Annotated[str, typer.Option(help="Of .txt files a document is a: file, paragraph.")] = "file",
+    max_reject_fraction: MaxRejects = None,
     cpu_threads: Threads = THREADS,
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
@@ -255,7 +260,7 @@ def normalize(
         tag = licence_table().tag_named(license, "--license")
         return [section | {"columns": columns, "text_unit": text_unit, "license_tag": tag}]
 
-    normalize_sources(out_dir, name_of(source), sources, cpu_threads, log_every, verbose, replace)
+    normalize_sources(out_dir, name_of(source), sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
 
 
 @stage_a_app.command("filter", epilog="Example: corpusmill stage-a filter --filters web.yaml --out-dir out")

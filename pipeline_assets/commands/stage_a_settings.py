@@ -22,6 +22,9 @@ Threads = Annotated[
 LogEvery = Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Log more.")]
 Seed = Annotated[str, typer.Option("--seed", help="Of a sample's draw; nothing else is random.")]
+MaxRejects = Annotated[
+    str | None, typer.Option("--max-reject-fraction", help="More bad rows than this stop it. Default: 0.001.")
+]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")]
 THREADS = min(16, os.cpu_count() or 1)
 LOG_EVERY_S = 300
@@ -57,11 +60,13 @@ def place_for(out_dir: Path) -> Path:
     """The folder of what is made, absolute.
 
     Raises:
-        UsageError: it would lie within an artifact, which is sealed.
+        UsageError: it is a file, or would lie within an artifact, which is sealed.
     """
     from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
     place = out_dir.absolute()
+    if place.is_file():
+        raise UsageError("a file lies where a folder belongs", place, "give another folder, or move the file away")
     around = next((folder for folder in place.resolve().parents if (folder / FILE_NAME).is_file()), None)
     if around is not None:
         raise UsageError(f"it lies within {around}, which is sealed", out_dir, "give --out-dir another folder")
@@ -72,6 +77,7 @@ def normalize_sources(
     out_dir: Path,
     name: str,
     sources: Callable[[], Sequence[dict[str, Any]]],
+    max_rejects: str | None,
     threads: int,
     log_every: int,
     verbose: bool,
@@ -82,7 +88,10 @@ def normalize_sources(
 
     prepare(log_every, verbose)
     with going_on(as_typed()), naming_options():
-        recipe, path = write_recipe(out_dir, name, sources(), "normalized", replace=replace)
+        limit = {} if max_rejects is None else {"max_reject_fraction": max_rejects}
+        recipe, path = write_recipe(
+            out_dir, name, [section | limit for section in sources()], "normalized", replace=replace
+        )
         typer.echo(f"recipe {path}", err=True)
         build_normalized(recipe, path, out_dir, threads, replace)
 

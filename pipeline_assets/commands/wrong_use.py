@@ -28,6 +28,7 @@ _OPTION_OF = {
     "columns.license": "--license-column",
     "columns.item": "--item",
     "text_unit": "--text-unit",
+    "max_reject_fraction": "--max-reject-fraction",
     "min_question_score": "--min-question-score",
     "min_answer_score": "--min-answer-score",
     "min_answers": "--min-answers",
@@ -55,6 +56,7 @@ _OPTION_OF = {
     "min_kept_words": "--min-kept-words",
     "evaluation": "--evaluation",
 }
+_KEY_IN_RECIPE = re.compile(r"`([\w.]+)` in the recipe")
 _CHANGED_KEY = re.compile(r"(?<=[( ])[\w.]+(?=: )")  # as `changed_keys` writes them
 IN_A_ROOT = (
     "give the data root that has it with --data",
@@ -80,6 +82,7 @@ def naming_options(folder: str = "--out-dir") -> Iterator[None]:
         else:
             if (option := _option_of(error.key or error.where)) is not None:
                 _name(option, error)
+            error.fix = _KEY_IN_RECIPE.sub(lambda key: _option_of(key[1]) or key[0], error.fix)
             error.what, error.fix = (
                 _BARE_KEY.sub(lambda key: _OPTION_OF[key[0]], text) for text in (error.what, error.fix)
             )

@@ -39,6 +39,40 @@ def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -
     assert path.read_text(encoding="utf-8") == "system: stage_a\n"
 
 
+def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
+    common = ("normalize", "--input", "notes/*.jsonl", "--out-dir", "edited", "--domain", "d", "--source", "n")
+    columns = ("--text-column", "body.text")
+    assert corpusmill("stage-a", *common, *columns, cwd=work).returncode == 0
+    path = work / "edited" / "recipes" / "n.yaml"
+    edited = path.read_text().replace("shard_text_bytes: 67108864", "shard_text_bytes: 1000")
+    path.write_text(edited)
+
+    status, line = wrong(*common, *columns)
+
+    assert status == 2
+    assert line.startswith("edited/recipes/n.yaml: it was edited since it was written; run it with `corpusmill run ")
+    assert path.read_text() == edited
+
+
+def test_rows_that_are_rejected_may_be_more_with_an_option(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
+    (work / "half.jsonl").write_text('{"text": "a good row"}\n{"text": ""}\n')
+    common = ("normalize", "--input", "half.jsonl", "--out-dir", "half", "--domain", "d", "--source", "half")
+
+    status, line = wrong(*common)
+    accepted = corpusmill("stage-a", *common, "--max-reject-fraction", "0.5", cwd=work)
+    no_fraction = wrong(*common, "--max-reject-fraction", "most")
+
+    assert status == 1
+    assert "1 of 2 rows are rejected, above --max-reject-fraction 0.001" in line
+    assert line.endswith("look at those rows; raise --max-reject-fraction if that is how it is")
+    assert accepted.returncode == 0, accepted.stderr
+    assert "1 rejected (empty_text)" in accepted.stdout
+    assert no_fraction == (
+        2,
+        "--max-reject-fraction: it is 'most': write it as a decimal number, such as 0.3; correct the value",
+    )
+
+
 def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong, typed: dict[str, Typed]) -> None:
     status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
 

@@ -2,6 +2,7 @@
 
 import fnmatch
 import glob
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 NORMALIZED_DIR = "stage_a/normalized"
 SHARD_TEXT_BYTES = 1 << 26
-_WRITTEN = "# Written by corpusmill stage-a.\n"
+_WRITTEN = "# Written by corpusmill stage-a, and not again once it was edited: "
 _MAGIC = frozenset("*?[")
 
 
@@ -155,7 +156,7 @@ def write_recipe(
     for target in recipe.targets():
         if target.outside is None:
             target.refuse_to_overwrite(root, replace)
-    text = _WRITTEN + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    text = _marked(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120))
     if path.exists():
         if path.read_text(encoding="utf-8") == text:
             return recipe, path
@@ -165,16 +166,25 @@ def write_recipe(
     return recipe, path
 
 
+def _marked(content: str) -> str:
+    """A recipe as it is written: its first line tells whether it was edited since."""
+    return f"{_WRITTEN}{hashlib.sha256(content.encode()).hexdigest()[:16]}\n{content}"
+
+
 def _refuse_to_lose(path: Path, recipe: StageARecipe, root: Path, replace: bool) -> None:
     """
     Raises:
-        UsageError: the recipe in the file was written by hand, or made artifacts that the new one doesn't speak of.
+        UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one doesn't
+            speak of.
     """
     if replace:
         return
     fix = "rename that file, or run with --replace"
-    if not path.read_text(encoding="utf-8").startswith(_WRITTEN):
+    there = path.read_text(encoding="utf-8")
+    if not there.startswith(_WRITTEN):
         raise UsageError("another recipe is there", path, fix)
+    if there != _marked(there.partition("\n")[2]):
+        raise UsageError("it was edited since it was written", path, f"run it with `corpusmill run {path}`; or {fix}")
     asked = {target.folder for target in recipe.targets()}
     for target in StageARecipe.read(path).targets():
         if target.folder not in asked and target.state(root)[0] == "current":

@@ -46,5 +46,5 @@ def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Re
             f"{rejects:,} of {rows:,} rows are rejected, above max_reject_fraction {max_fraction} (the first: {shown})"
         )
         raise InputError(
-            what, where, "look at those rows; raise max_reject_fraction in the recipe if that is how it is"
+            what, where, "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"
         )
