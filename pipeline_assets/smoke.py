@@ -88,7 +88,7 @@ def _take(root: Path) -> None:
         raise UsageError("this is a file", root, "give a folder with --out-dir")
     above = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if above.is_dir() and not os.access(above, os.W_OK):
-        raise Obstacle("writing is not allowed", above, "give write permission, or another folder with --out-dir")
+        raise Obstacle("writing is not allowed", above, "give write permission, or another folder")
     card = root / _CARD
     if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
         return

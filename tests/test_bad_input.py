@@ -315,7 +315,7 @@ class TestBadInput:
         result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": hub.endpoint})
 
         assert result.returncode == 1
-        assert "writing is not allowed; give write permission or set CORPUSMILL_DATA elsewhere" in only_line(result)
+        assert "writing is not allowed; give write permission, or another folder" in only_line(result)
         assert list(read_only_folder.iterdir()) == []
 
     def test_a_smoke_run_where_nothing_may_be_written(self, corpusmill: Corpusmill, read_only_folder: Path) -> None:
@@ -323,7 +323,7 @@ class TestBadInput:
 
         assert result.returncode == 1
         assert only_line(result) == (
-            f"{read_only_folder}: writing is not allowed; give write permission, or another folder with --out-dir"
+            f"{read_only_folder}: writing is not allowed; give write permission, or another folder"
         )
         assert list(read_only_folder.iterdir()) == []
 

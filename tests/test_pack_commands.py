@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from stage_a_build import build, local_source, recipe_of
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -125,7 +127,7 @@ def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> 
 def test_the_section_of_a_recipe_is_a_manifest_too(
     typed: list[Typed], corpusmill: Corpusmill, work: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"name": "recipe", "pack": MANIFEST}))
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"system": "stage_a", "pack": MANIFEST}))
     arguments = ("--input", "out/stage_a/deduplicated/all", "--out-dir", "out/stage_a/packed/again")
 
     again = corpusmill("stage-a", "pack", "--manifest", str(tmp_path / "recipe.yaml"), *arguments, cwd=work)
@@ -151,6 +153,7 @@ def test_the_section_of_a_recipe_is_a_manifest_too(
             "`weights.notes` is 0.75: Input should be a valid string; put it in",
         ),
         ({"pack": 3}, "pack.yaml: its `pack` is no section"),
+        ({"pack": MANIFEST}, "pack.yaml: it has `boundaries` beside `pack`; move it into that section, or remove it"),
         ({"seqlen": 8}, "unknown key `seqlen`; did you mean `seq_len`?"),
         (
             {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
@@ -173,6 +176,8 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
+        (("--out-dir", "pack.yaml"), "pack.yaml: a file lies where a folder belongs; give another folder, or move"),
+        (("--out-dir", "/proc/packed"), "/proc: nothing can be made there; give another folder"),
         (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
     ],
 )
@@ -182,6 +187,34 @@ def test_wrong_options_exit_with_2_and_one_line(
     status, line = wrong(*options, seed=2)
 
     assert (status, what in line) == (2, True), line
+
+
+def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    rows = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
+    bad = [{"text": f"{number} <end>", "key": f"bad-{number}"} for number in range(2)]
+    build(
+        recipe_of(local_source(tmp_path, "notes", [*rows, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),
+        tmp_path / "out",
+    )
+    path = write_tokenizer(tmp_path)
+    pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
+    changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": path.name}
+    (tmp_path / "pack.yaml").write_text(yaml.safe_dump(MANIFEST | changes))
+    given = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes")
+
+    packed = corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
+    report = ("--input", "out/stage_a/packed/all", "--out", "out/report")
+    reported = corpusmill("stage-a", "report", *report, cwd=tmp_path)
+
+    rejects = tmp_path / "out" / "stage_a" / "packed" / "all" / "rejects.jsonl.zst"
+    assert packed.returncode == 0, packed.stderr
+    assert packed.stdout.splitlines()[-1] == f"  texts that can't be encoded: 2 special_tokens; {rejects} has them"
+    assert rejects.is_file()
+    assert reported.returncode == 0, reported.stderr
+    assert json.loads((tmp_path / "out/report/report.json").read_text())["packed"]["rejected"] == {"special_tokens": 2}
+    assert "Texts that can't be encoded: 2 special_tokens" in (tmp_path / "out/report/report.html").read_text()
 
 
 def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(

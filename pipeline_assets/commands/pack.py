@@ -92,10 +92,15 @@ def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:
     section = content.get("pack", content)
     if not isinstance(section, dict):
         raise UsageError("its `pack` is no section", manifest, "write `key: value` lines below it")
+    beside = [] if "system" in content else sorted(content.keys() - {"pack"})
+    if "pack" in content and beside:
+        raise UsageError(f"it has `{beside[0]}` beside `pack`", manifest, "move it into that section, or remove it")
     return section if num_seqs is None else section | {"num_seqs": num_seqs}
 
 
 def _lines(packed: "Artifact") -> Iterator[str]:
+    from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+
     counts = packed.manifest.identity.counts
     yield f"{packed.folder}\n  {packed.manifest.digest}"
     padding = f"{counts['padding_tokens']:,} padding ({1 - float(counts['packing_efficiency']):.2%})"
@@ -104,3 +109,7 @@ def _lines(packed: "Artifact") -> Iterator[str]:
     for source, one in counts["by_source"].items():
         shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"
         yield f"  {source:{width}}  {shares}: {one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"
+    rejected = counts["ledger"]["rejected"]
+    if rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
+        yield f"  texts that can't be encoded: {reasons}; {packed.path(REJECTS_FILE)} has them"

@@ -135,4 +135,4 @@ def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
         if packed.reject is not None:
             yield f"  rejected  {packed.reject}"
         elif not packed.draws:
-            yield "  not drawn: the rows were full before its turn came"
+            yield "  not drawn: its source had given its share before its turn came"

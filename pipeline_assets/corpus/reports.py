@@ -295,8 +295,10 @@ def _packed(packed: PackedSummary) -> str:
         f"{packed.rows:,} rows of {packed.seq_len:,} tokens by {_text(packed.strategy.replace('_', ' '))}: "
         f"{100 * float(packed.packing_efficiency):.2f} % are tokens of documents, {packed.padding_tokens:,} are padding"
     )
+    reasons = ", ".join(f"{count:,} {_text(reason)}" for reason, count in packed.rejected.items())
+    rejected = f"<p>Texts that can't be encoded: {reasons}</p>" if reasons else ""
     return (
-        f"<h2>The packed set</h2><p>{shape}</p>{_table(head, sources)}"
+        f"<h2>The packed set</h2><p>{shape}</p>{_table(head, sources)}{rejected}"
         f"<h2>Its licences</h2>{_table(['licence', 'tokens', 'share'], licences)}"
     )
 

@@ -1,11 +1,11 @@
 """How many tokens fill the rows that a recipe asks for, within what there is of each source."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
 
 from pipeline_assets.corpus.packing.best_fit import count_pieces, rows_needed
-from pipeline_assets.corpus.packing.emptied import LEAVE_OUT
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, largest
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -18,9 +18,6 @@ def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
     Raises:
         UsageError: a source would have to be taken more often than its cap allows (says what would do).
     """
-    for source in mixture.sources:
-        if not source.tokens:
-            raise UsageError(f"no document of {source.name} can be encoded", "weights", LEAVE_OUT)
     room, there = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
     if recipe.strategy == "sequential":
         if room <= there:
@@ -60,13 +57,13 @@ def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int)
         possible: rows that there are tokens for.
     """
     source = min(mixture.sources, key=_most)
-    of_it = int(source.weight * asked)
+    of_it = math.ceil(source.weight * asked)
     epochs, cap = _decimal(Fraction(of_it, source.tokens), 3, up=True), _decimal(source.max_epochs, 3)
     what = (
         f"{recipe.num_seqs:,} rows take {of_it:,} tokens of {source.name}, which has {source.tokens:,}: "
         f"{epochs} epochs, and its cap is {cap}"
     )
-    weight = _decimal(source.max_epochs * source.tokens / asked, 6)
+    weight = _short(source.max_epochs * source.tokens / asked)
     if not possible:
         fix = f"make rows shorter: what there is doesn't fill one of {recipe.seq_len:,}; or raise its max_epochs"
     else:
@@ -77,6 +74,14 @@ def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int)
 def _most(source: SourceText) -> Fraction:
     """The largest budget that a source allows."""
     return source.max_epochs * source.tokens / source.weight
+
+
+def _short(value: Fraction) -> str:
+    """The value, above 0, as a decimal, rounded down, but not to 0."""
+    places = 6
+    while (short := _decimal(value, places)) == "0":
+        places += 3
+    return short
 
 
 def _decimal(value: Fraction, places: int, up: bool = False) -> str:

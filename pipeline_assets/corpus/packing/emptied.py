@@ -1,17 +1,21 @@
-"""Sources of which nothing is left to pack, and what became of their documents: said before a text is encoded."""
+"""Sources of which nothing is left to pack, and what became of their documents."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Receipt
 from pipeline_assets.corpus.spine.errors import UsageError
 
-LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
+_LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
 _DUPLICATES = "went as duplicates"
+_REJECTED = "rejected/"
 _KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
 
 
 def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]) -> None:
-    """
+    """Before a text is encoded.
+
     Args:
         corpora: by their names, each of one source or of several.
         deduplicated: what they were made from, if that is a deduplicated corpus.
@@ -29,7 +33,26 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
             fates = [fate for step in steps for fate in _fates(step, source)]
             what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
-            raise UsageError(what, "weights", f"{LEAVE_OUT}; {_KEEP}" if is_repeated else LEAVE_OUT)
+            raise UsageError(what, "weights", f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
+
+
+def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
+    """After all texts were encoded.
+
+    Args:
+        sources: of each shard.
+    Raises:
+        UsageError: of a source no document can be encoded.
+    """
+    encoded: dict[str, Counter[str]] = {}
+    for source, receipt in zip(sources, encodings, strict=True):
+        encoded.setdefault(source, Counter()).update(receipt.counts)
+    for source, counts in encoded.items():
+        if not counts["documents"]:
+            reasons = {key.removeprefix(_REJECTED): count for key, count in counts.items() if key.startswith(_REJECTED)}
+            words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+            fix = "give neither the source nor a weight of it, or another tokenizer"
+            raise UsageError(f"no document of {source} can be encoded: {words}", "weights", fix)
 
 
 def _fates(corpus: Artifact, source: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.documents import SCHEMA, DrawnDocuments
+from pipeline_assets.corpus.packing.emptied import refuse_unencodable
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
 from pipeline_assets.corpus.packing.figures import describe, manifest_counts
 from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, drawn_of
@@ -28,7 +29,7 @@ from pipeline_assets.corpus.packing.source_order import in_order
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
-from pipeline_assets.corpus.spine.shared_file import SharedFileHash, reserve
+from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, OracleDisagrees
@@ -67,6 +68,7 @@ def pack_corpus(
     Raises:
         UsageError: weights and sources don't match, there is not enough of a source, or a tokenizer lacks something.
         InputError: a damaged shard, or a tokenizer file that is none.
+        Obstacle: the disk has no room for the rows.
     """
     ordered = in_order(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, settings.tokenizer_file, settings.driver)
@@ -108,13 +110,15 @@ def _pack(
 ) -> Content:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
+    row_bytes = recipe.seq_len * DTYPE.itemsize
+    refuse_beyond_disk(building.path(INPUT_IDS), recipe.num_seqs * row_bytes)
     with run_stages(work, engine, functools.partial(_load_kernels, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
+        refuse_unencodable([shard.source for shard in shards], encodings)
         encoded = _encoded(building, shards, encodings)
         [plan] = run("plan", [PlannedCorpus(encoded)], building)
         files = PlanFiles.below(building)
         ranges = row_ranges(encoded, files, recipe.seq_len)
-        row_bytes = recipe.seq_len * DTYPE.itemsize
         reserve(building.path(INPUT_IDS), recipe.num_seqs * row_bytes)
         tokens, index = SharedFileHash(building.path(INPUT_IDS)), []
         for rows, receipt in zip(ranges, run("rows", ranges, building), strict=True):

@@ -16,6 +16,7 @@ class PackedSummary:
         packing_efficiency: the share of tokens that are no padding, as a decimal.
         by_source: of each source what its manifest counts: `asked_share`, `share`, `epochs`, `drawn`, `cut`, ….
         license_tokens: tokens of the set by licence, the most first.
+        rejected: texts that can't be encoded, by reason.
     """
 
     strategy: str
@@ -27,6 +28,7 @@ class PackedSummary:
     packing_efficiency: str
     by_source: Mapping[str, Mapping[str, Any]]
     license_tokens: Mapping[str, int]
+    rejected: Mapping[str, int]
 
 
 def summary_of(packed: Artifact) -> PackedSummary:
@@ -47,4 +49,5 @@ def summary_of(packed: Artifact) -> PackedSummary:
         packing_efficiency=counts["packing_efficiency"],
         by_source=counts["by_source"],
         license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
+        rejected=counts["ledger"]["rejected"],
     )

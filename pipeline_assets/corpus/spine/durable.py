@@ -5,6 +5,7 @@ of Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). Each ope
 failpoint, so that a test can count them and stop the process before any of them.
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -12,7 +13,7 @@ import hashlib
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, Self
@@ -42,11 +43,25 @@ def explain(error: OSError, path: Path) -> InputError | None:
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
             return Obstacle("reading is not allowed", path, "give read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return Obstacle("writing is not allowed", path, "give write permission or set CORPUSMILL_DATA elsewhere")
+            return Obstacle("writing is not allowed", path, "give write permission, or another folder")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
     return None
+
+
+@contextlib.contextmanager
+def refusing_strange_places(path: Path) -> Iterator[None]:
+    """
+    Raises:
+        UsageError: the block can't make `path` in a folder that is there: a file system without files of ours.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise
+        raise UsageError("nothing can be made there", path.parent, "give another folder") from None
 
 
 @functools.cache
@@ -198,7 +213,8 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     step("mkdir", folder)
-    folder.mkdir(exist_ok=True)
+    with refusing_strange_places(folder):
+        folder.mkdir(exist_ok=True)
     fsync_folder(folder.parent)
 
 

@@ -81,6 +81,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
         fence_above: the highest number seen outside the lock file, which may have been deleted.
     Raises:
         BuilderBusy: another builder holds it (says which process, where, since when).
+        UsageError: no file can be made where it lies.
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
@@ -127,7 +128,8 @@ def _flocked(path: Path, target: Path) -> int:
     deadline = time.monotonic() + _LAST_BREATH_S
     while True:
         durable.step("create", path)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with durable.refusing_strange_places(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

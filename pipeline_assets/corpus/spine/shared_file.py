@@ -6,11 +6,24 @@ receipt is as it was written.
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import Obstacle
 
 _BLOCK_BYTES = 1 << 20
+
+
+def refuse_beyond_disk(path: Path, size: int) -> None:
+    """
+    Raises:
+        Obstacle: the disk has no room for a file of so many bytes that isn't there yet.
+    """
+    free = shutil.disk_usage(path.parent).free
+    if not path.exists() and size > free:
+        what = f"it takes {size:,} bytes, and {free:,} are free"
+        raise Obstacle(what, path, "ask for less, or give a folder on a larger disk")
 
 
 def reserve(path: Path, size: int) -> None:

@@ -2,7 +2,6 @@
 
 import datetime
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,6 @@ from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
-END, FIRST_WORD = 1, 2
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _encoder = msgspec.json.Encoder()
 
@@ -50,31 +48,6 @@ def documents_of(source: str, lengths: Sequence[int]) -> list[Made]:
         Made(source, f"{source}-{number}", " ".join(f"w{(number * 7 + word) % 50}" for word in range(length - 1)))
         for number, length in enumerate(lengths)
     ]
-
-
-def ids_of(text: str) -> list[int]:
-    """What the tokenizer of words makes of a text, and the end."""
-    return [*(FIRST_WORD + int(word[1:]) for word in text.split()), END]
-
-
-def write_tokenizer(folder: Path) -> Path:
-    """A tokenizer.json whose tokens are the words w0 … w49."""
-    path = folder / "tokenizer.json"
-    vocabulary = {"<unk>": 0, "<end>": END, **{f"w{number}": FIRST_WORD + number for number in range(50)}}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": END, "content": "<end>", **flags}],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": None,
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
-    }
-    path.write_text(json.dumps(content))
-    return path
 
 
 def recipe(tokenizer: Path | None, **changes: Any) -> PackRecipe:

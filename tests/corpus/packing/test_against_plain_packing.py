@@ -15,15 +15,14 @@ from pack_build import (
     Made,
     check_tokens,
     documents_of,
-    ids_of,
     license_of,
     pack,
     recipe,
     scratch_folder,
     write_shards,
-    write_tokenizer,
 )
 from plain_packing import Piece, PlainCorpus, best_fit_rows
+from word_tokenizer import ids_of, write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.artifact import Artifact

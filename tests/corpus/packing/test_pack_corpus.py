@@ -14,14 +14,13 @@ from pack_build import (
     Made,
     check_tokens,
     documents_of,
-    ids_of,
     pack,
     recipe,
     write_shards,
-    write_tokenizer,
 )
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_pack
+from word_tokenizer import ids_of, write_tokenizer
 
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.document_fate import fates_of
@@ -30,7 +29,7 @@ from pipeline_assets.corpus.packing import row_ranges
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
@@ -245,8 +244,43 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
     tokenizer = write_tokenizer(folder)
     documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
 
-    with pytest.raises(UsageError, match="weights: no document of b can be encoded; leave it out"):
+    with pytest.raises(UsageError) as error:
         pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer), tokenizer)
+
+    assert str(error.value) == (
+        "weights: no document of b can be encoded: 1 special_tokens; "
+        "give neither the source nor a weight of it, or another tokenizer"
+    )
+
+
+def test_a_source_that_lacks_less_than_a_token_lacks_one(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", [*documents_of("a", [400]), *documents_of("b", [124])], 5)
+    rules = recipe(tokenizer, weights={"a": "0.8445", "b": "0.1555"}, num_seqs=100, seq_len=8, caps={"a": "5"})
+
+    with pytest.raises(UsageError, match=r"take 125 tokens of b, which has 124: 1.009 epochs, and its cap is 1;"):
+        pack(folder, shards, rules, tokenizer)
+
+
+def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", [*documents_of("a", [400]), *documents_of("b", [4])], 5)
+    rules = recipe(tokenizer, weights={"a": "0.1", "b": "0.9"}, num_seqs=4 * 10**6, seq_len=2)
+
+    with pytest.raises(UsageError, match=r"or give it a weight of 0.0000005 at most") as error:
+        pack(folder, shards, rules, tokenizer)
+
+    assert error.value.where == "num_seqs"
+
+
+def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    rules = recipe(tokenizer, num_seqs=(1 << 31) - 1, seq_len=1 << 20)
+
+    with pytest.raises(Obstacle, match=r"input_ids.mmap: it takes 9,007,199,250,546,688 bytes, and .* are free; ask"):
+        pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
+
+    assert list(folder.glob("packed*/.receipts/*")) == []
 
 
 def test_a_line_that_is_no_document_is_named(folder: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from crash_points import Victim, count_steps, killed_at
-from pack_build import documents_of, pack, recipe, scratch_folder, write_shards, write_tokenizer
+from pack_build import documents_of, pack, recipe, scratch_folder, write_shards
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.packing import row_ranges
 from pipeline_assets.corpus.spine.artifact import Damage, verify

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_build import documents_of, pack, recipe, write_shards, write_tokenizer
+from pack_build import documents_of, pack, recipe, write_shards
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 

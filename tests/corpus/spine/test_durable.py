@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
 def test_a_forbidden_folder_is_explained(path: Path, number: int) -> None:
     error = explain(OSError(number, "denied"), path)
 
-    assert str(error) == f"{path}: writing is not allowed; give write permission or set CORPUSMILL_DATA elsewhere"
+    assert str(error) == f"{path}: writing is not allowed; give write permission, or another folder"
 
 
 def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
