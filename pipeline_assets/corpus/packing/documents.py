@@ -74,7 +74,7 @@ class DrawnDocuments:
         first_rows, is_whole = mapped(self.plan.first_rows, np.uint32), mapped(self.plan.is_whole, np.bool_)
         sources = {source.name: source for source in self.drawn.sources}
         for shard, first in zip(self.encoded, first_documents(self.encoded).tolist(), strict=False):
-            source, table = sources[shard.source], DocumentTable(shard.document_file)
+            source, table = sources[shard.source], DocumentTable.of(shard)
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):
                 stop = min(start + step, shard.documents)

@@ -1,5 +1,6 @@
 """The stage `encode`: a Document shard → its tokens as one run, and where in it each document lies."""
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,12 @@ class DocumentTable:
         tokens: how many, shape (documents,).
     """
 
+    @classmethod
+    def of(cls, shard: EncodedShard) -> "DocumentTable":
+        """That of a shard; the last ones are kept open, since every range of rows asks for all of them."""
+        written = shard.document_file.stat()
+        return _kept_open(shard.document_file, written.st_ino, written.st_mtime_ns)
+
     def __init__(self, path: Path) -> None:
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
@@ -69,6 +76,11 @@ class DocumentTable:
     def license_tags(self, documents: NDArray[np.int64]) -> pa.ChunkedArray:
         """The licences of some documents, in this order."""
         return self._license_tags.take(column_of(documents))
+
+
+@functools.lru_cache(maxsize=128)
+def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
+    return DocumentTable(path)
 
 
 def encode_to_run(

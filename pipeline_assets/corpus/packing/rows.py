@@ -47,7 +47,7 @@ def write_rows(
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
     for shard, found, documents in _by_shard(rows, segments):
-        table = DocumentTable(shard.document_file)
+        table = DocumentTable.of(shard)
         starts = table.starts[documents] + segments.starts[found]
         run = np.memmap(shard.token_file, DTYPE, "r")
         _copy(run, starts, segments.lengths[found], segments.places[found], tokens)
