@@ -1,0 +1,77 @@
+"""Messages → text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline_assets.corpus.harmony.control_tokens import CALL, END, MESSAGE, RETURN, SPECIAL, START
+from pipeline_assets.corpus.harmony.message import Message, Role, header
+from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
+from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A text, and how many of the messages on the analysis channel are in it."""
+
+    text: str
+    analysis_given: int
+    analysis_rendered: int
+
+
+def render_harmony(messages: Sequence[Message], *, template: Template, analysis: Analysis, ending: Ending) -> Rendering:
+    """The text of a conversation; of no messages it is empty, or the next turn's beginning.
+
+    In `harmony/1` it is what openai-harmony renders of the same messages, for training, conversation or completion.
+
+    Raises:
+        Refusal: content with control tokens or a lone surrogate, a header that could not be read back, or a message
+            that the template has no form for. It has the message's number.
+    """
+    kept = _kept(messages, analysis)
+    parts: list[str] = []
+    for number in kept:
+        message = messages[number]
+        try:
+            if template is Template.PLAIN_1 and not message.is_plain:
+                raise Refusal(Reason.NOT_IN_TEMPLATE, f"{template} has no recipient, channel or content type")
+            check_content(message.content)
+            opening = header(message.role, message.name, message.recipient, message.channel, message.content_type)
+        except Refusal as refusal:
+            raise Refusal(refusal.reason, refusal.detail, refusal.position, number) from None
+        parts += (START, opening, MESSAGE, message.content, CALL if message.is_call else END)
+    if parts and ending is Ending.TRAINING and _is_final(messages[kept[-1]]):
+        parts[-1] = RETURN
+    if ending is Ending.COMPLETION:
+        parts += (START, Role.ASSISTANT)
+    given = sum(message.channel == "analysis" for message in messages)
+    return Rendering("".join(parts), given, given - (len(messages) - len(kept)))
+
+
+def check_content(content: str) -> None:
+    """
+    Raises:
+        Refusal: it holds control tokens, which can't be escaped, or a lone surrogate. It has the first one's position.
+    """
+    if "<|" in content and (found := SPECIAL.search(content)):
+        raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
+    if not content.isascii():
+        try:
+            content.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
+
+
+def _kept(messages: Sequence[Message], analysis: Analysis) -> list[int]:
+    """The numbers of the messages that are rendered."""
+    dropped_before = 0 if analysis is Analysis.KEEP else len(messages)
+    if analysis is Analysis.AUTO_DROP:
+        last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
+        finals = (number for number, message in enumerate(messages) if message.channel == "final")
+        dropped_before = next(finals, 0) if last is not None and _is_final(last) else 0
+    return [
+        number for number, message in enumerate(messages) if number >= dropped_before or message.channel != "analysis"
+    ]
+
+
+def _is_final(message: Message) -> bool:
+    return message.role is Role.ASSISTANT and message.channel == "final"

@@ -1,0 +1,126 @@
+"""JSON Schema → the TypeScript-like types in which Harmony shows a tool's arguments.
+
+The text equals openai-harmony 0.0.8's on every schema, its losses included: `any` stands for a schema without a type
+(`object_types` fills in objects), for `anyOf`, `allOf`, `$ref`, `const` and enums without a type; a list of types shows
+names alone, without properties, items or enum; beside a `oneOf`, type and properties are not shown, and a property's
+description is not shown that equals its first variant's; of enums only strings are shown, of examples too; quotes in
+enums and line breaks in descriptions of properties are not escaped.
+"""
+
+from collections.abc import Iterator
+
+from pipeline_assets.corpus.harmony.json_text import JsonValue, compact_json
+
+_NAMES = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
+
+
+def typescript_type(schema: JsonValue, indent: str = "") -> str:
+    """The type of a schema; what is no schema is `any`.
+
+    Args:
+        indent: blanks before its lines; nested properties get four more, variants three more.
+    Raises:
+        Refusal: a default that is no JSON number.
+    """
+    if (variants := _list(schema, "oneOf")) is not None:
+        return "".join(f"\n{indent} | {_variant(variant, indent, True)}" for variant in variants)
+    if names := [name for name in _list(schema, "type") or [] if isinstance(name, str)]:
+        return " | ".join("number" if name == "integer" else name for name in names)
+    match _text(schema, "type"):
+        case "object":
+            return _object_type(schema, indent)
+        case "array":
+            items = _has(schema, "items")
+            return f"{typescript_type(_value(schema, 'items'), indent)}[]" if items else "Array<any>"
+        case "string":
+            words = [f'"{word}"' for word in _list(schema, "enum") or [] if isinstance(word, str)]
+            return " | ".join(words) or "string"
+        case name:
+            return _NAMES.get(name or "", "any")
+
+
+def _object_type(schema: JsonValue, indent: str) -> str:
+    description = _text(schema, "description")
+    above = "" if description is None else f"{indent}// {description}\n"
+    properties = _value(schema, "properties")
+    required = _list(schema, "required") or []
+    lines = [
+        line
+        for name, one in (properties if isinstance(properties, dict) else {}).items()
+        for line in _property(f"{name}{'' if name in required else '?'}", one, indent)
+    ]
+    return above + "{\n" + "".join(f"{line}\n" for line in lines) + indent + "}"
+
+
+def _property(name: str, schema: JsonValue, indent: str) -> Iterator[str]:
+    """Its lines: comments, then the name with its type, which may have several lines itself."""
+    if (title := _text(schema, "title")) is not None:
+        yield f"{indent}// {title}"
+        yield f"{indent}//"
+    description = _text(schema, "description")
+    if description is not None and not _has(schema, "oneOf"):
+        yield f"{indent}// {description}"
+    if examples := _list(schema, "examples"):
+        yield f"{indent}// Examples:"
+        yield from (f'{indent}// - "{example}"' for example in examples if isinstance(example, str))
+    if (variants := _list(schema, "oneOf")) is not None:
+        yield from _property_variants(name, schema, variants, indent)
+        return
+    default = "" if _has(schema, "oneOf") else _default(schema, False)
+    yield f"{indent}{name}: {_type_or_null(schema, indent + '    ')}," + (f" // {default}" if default else "")
+
+
+def _property_variants(name: str, schema: JsonValue, variants: list[JsonValue], indent: str) -> Iterator[str]:
+    description = _text(schema, "description")
+    first = _text(variants[0], "description") if variants else None
+    is_above = description is not None and description != first
+    if is_above:
+        yield f"{indent}// {description}"
+    if default := _default(schema, False):
+        yield f"{indent}// {default}"
+    yield f"{indent}{name}:"
+    for number, variant in enumerate(variants):
+        is_said = (number == 0 and is_above) or _text(variant, "description") == description
+        yield f"{indent} | {_variant(variant, indent, not is_said, False)}"
+    yield f"{indent},"
+
+
+def _variant(schema: JsonValue, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
+    description = _text(schema, "description") if is_described else None
+    comments = [comment for comment in (description, _default(schema, quotes_enums) or None) if comment is not None]
+    return _type_or_null(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
+
+
+def _type_or_null(schema: JsonValue, indent: str) -> str:
+    written = typescript_type(schema, indent)
+    return f"{written} | null" if _value(schema, "nullable") is True and "null" not in written else written
+
+
+def _default(schema: JsonValue, quotes_enums: bool) -> str:
+    """`default: …`; empty if there is none. A string is quoted without escapes, an enum's not at all or as JSON."""
+    if not _has(schema, "default"):
+        return ""
+    default = _value(schema, "default")
+    if not isinstance(default, str):
+        return f"default: {compact_json(default)}"
+    if not _list(schema, "enum"):
+        return f'default: "{default}"'
+    return f"default: {compact_json(default) if quotes_enums else default}"
+
+
+def _has(schema: JsonValue, key: str) -> bool:
+    return isinstance(schema, dict) and key in schema
+
+
+def _value(schema: JsonValue, key: str) -> JsonValue:
+    return schema.get(key) if isinstance(schema, dict) else None
+
+
+def _text(schema: JsonValue, key: str) -> str | None:
+    value = _value(schema, key)
+    return value if isinstance(value, str) else None
+
+
+def _list(schema: JsonValue, key: str) -> list[JsonValue] | None:
+    value = _value(schema, key)
+    return value if isinstance(value, list) else None

@@ -1,0 +1,76 @@
+"""The tools of real Nemotron rows, as openai-harmony shows them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harmony_data import RENDERED_TOOLS, ROWS, needs_shared_data
+from harmony_oracle import prompt_text
+
+from pipeline_assets.corpus.harmony.object_types import with_object_types
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, DeveloperContent, prompt_messages
+from pipeline_assets.corpus.harmony.render import render_harmony
+from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
+from pipeline_assets.corpus.harmony.tool_section import FunctionTool, function_namespace
+
+pytestmark = needs_shared_data
+
+
+def functions(tools: list[dict[str, dict[str, object]]]) -> list[FunctionTool]:
+    return [
+        FunctionTool(**{key: tool["function"][key] for key in ("name", "description", "parameters")}) for tool in tools
+    ]
+
+
+def completed(tools: list[FunctionTool]) -> list[FunctionTool]:
+    return [FunctionTool(tool.name, tool.description, with_object_types(tool.parameters)) for tool in tools]
+
+
+def developer_text(tools: list[FunctionTool]) -> str:
+    messages = prompt_messages(None, DeveloperContent(None, (function_namespace(tools),)))
+    return render_harmony(
+        messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.CONVERSATION
+    ).text
+
+
+@pytest.mark.parametrize("path", sorted(RENDERED_TOOLS.glob("*.json")), ids=lambda path: path.stem)
+def test_tools_of_a_row_equal_what_the_library_rendered_where_all_have_types(path: Path) -> None:
+    row = json.loads(path.read_text(encoding="utf-8"))
+    tools = functions(row["tools"])
+
+    text = developer_text(tools)
+
+    if completed(tools) == tools:
+        assert text == row["text"]
+    assert text == prompt_text(None, DeveloperContent(None, (function_namespace(completed(tools)),)))
+
+
+def test_no_tool_of_the_interactive_agent_loses_its_arguments() -> None:
+    row = json.loads((RENDERED_TOOLS / "interactive_agent_row0.json").read_text(encoding="utf-8"))
+
+    text = developer_text(functions(row["tools"]))
+
+    assert row["text"].count("(_: any) => any;") == len(row["tools"]) == 14
+    assert "(_: any) => any;" not in text
+    assert "payment_methods: {\n    payment_id: string,\n    amount: number,\n    }[],\n" in text
+
+
+def test_tools_of_all_rows_equal_the_librarys() -> None:
+    rows = [
+        json.loads(line)
+        for path in sorted(ROWS.glob("*/*.jsonl"))
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if line
+    ]
+    with_tools = [completed(functions(row["tools"])) for row in rows if row.get("tools")]
+
+    for tools in with_tools:
+        developer = DeveloperContent("Help.", (function_namespace(tools),))
+        text = render_harmony(
+            prompt_messages(GPT_OSS_SYSTEM, developer),
+            template=Template.HARMONY_1,
+            analysis=Analysis.KEEP,
+            ending=Ending.CONVERSATION,
+        ).text
+        assert text == prompt_text(GPT_OSS_SYSTEM, developer)
+    assert len(with_tools) == 9

@@ -1,0 +1,96 @@
+"""A tool's schema as the types that the model is shown: openai-harmony's, but no arguments are lost."""
+
+import pytest
+from harmony_made import SCHEMAS
+from harmony_oracle import type_text
+from hypothesis import given, settings
+
+from pipeline_assets.corpus.harmony.json_text import JsonValue, compact_json, content_text
+from pipeline_assets.corpus.harmony.object_types import with_object_types
+from pipeline_assets.corpus.harmony.refusal import Refusal
+from pipeline_assets.corpus.harmony.tool_types import typescript_type
+
+
+@settings(max_examples=400)
+@given(SCHEMAS)
+def test_types_equal_the_librarys_on_any_schema(schema: JsonValue) -> None:
+    assert typescript_type(schema) == type_text(schema)
+
+
+@given(SCHEMAS)
+def test_object_types_are_filled_in_once_and_take_nothing_away(schema: JsonValue) -> None:
+    completed = with_object_types(schema)
+
+    assert with_object_types(completed) == completed
+    if isinstance(schema, dict) and schema.get("type") is not None:
+        assert list(completed) == list(schema)
+
+
+def test_arguments_of_schemas_without_a_type_are_shown() -> None:
+    schema: JsonValue = {
+        "properties": {
+            "id": {"type": "string"},
+            "lines": {"type": "array", "items": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}},
+            "to": {"type": None, "properties": {"zip": {"type": "string"}}},
+            "pay": {"oneOf": [{"properties": {"card": {"type": "string"}}}, {"type": "null"}]},
+        },
+        "required": ["id"],
+    }
+
+    assert type_text(schema) == typescript_type(schema) == "any"
+    assert typescript_type(with_object_types(schema)) == (
+        "{\nid: string,\nlines?: {\n    n: number,\n    }[],\nto?: {\n    zip?: string,\n    },\n"
+        "pay?:\n | {\n   card?: string,\n   }\n | any\n,\n}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"enum": ["a", "b"]}, "any"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "any"),
+        ({"type": ["object", "null"], "properties": {"a": {"type": "string"}}}, "object | null"),
+        ({"type": "object", "properties": {"a": {}}, "oneOf": [{"required": ["a"]}]}, "\n | any"),
+        ({"type": "array"}, "Array<any>"),
+        ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, '"a" | "b"[]'),
+    ],
+)
+def test_what_the_library_does_not_show_is_not_made_up(schema: JsonValue, shown: str) -> None:
+    assert typescript_type(with_object_types(schema)) == type_text(schema) == shown
+
+
+def test_a_number_is_exact_where_the_library_is_off_in_the_last_digit() -> None:
+    default = 6.240203475318573e112
+    schema: JsonValue = {"type": "object", "properties": {"a": {"type": "string", "default": default}}}
+
+    assert typescript_type(schema) == "{\na?: string, // default: 6.240203475318573e112\n}"
+    assert type_text(schema) == "{\na?: string, // default: 6.240203475318574e112\n}"
+
+
+def test_numbers_are_written_as_in_rust() -> None:
+    written = {1e20: "1e20", 1e-5: "0.00001", 1e-6: "1e-6", 100.0: "100.0", -0.0: "-0.0", 1.5e16: "1.5e16"}
+
+    assert {number: compact_json(number) for number in written} == written
+    assert compact_json({"b": [1, True, None], "a": "é"}) == '{"b":[1,true,null],"a":"é"}'
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("-inf"), 10**400])
+def test_a_number_that_is_none_is_refused(number: float) -> None:
+    with pytest.raises(Refusal, match="number_out_of_range"):
+        typescript_type({"type": "object", "properties": {"a": {"default": number}}})
+
+
+def test_a_bottomless_schema_is_refused() -> None:
+    schema: JsonValue = {}
+    for _ in range(130):
+        schema = {"type": "array", "items": schema}
+
+    with pytest.raises(Refusal, match="schema_too_deep: a tool's schema is nested more than 60 deep"):
+        with_object_types(schema)
+    with pytest.raises(ValueError, match="recursion limit"):
+        type_text(schema)
+
+
+def test_content_that_is_no_string_is_json_with_sorted_keys() -> None:
+    assert content_text({"b": "é", "a": [1, None]}) == '{"a": [1, null], "b": "é"}'
+    assert content_text("as it is") == "as it is"
