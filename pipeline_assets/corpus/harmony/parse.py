@@ -1,0 +1,172 @@
+"""Text → messages, with the characters that each takes.
+
+Read are both templates, and what models and the official vectors write besides: the recipient before or after the
+channel, `<|return|>` after any assistant message, a content type without `<|constrain|>`. Nothing is repaired: a text
+is read whole or refused at its first fault.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from pipeline_assets.corpus.harmony.control_tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, SPECIAL, START
+from pipeline_assets.corpus.harmony.message import FIELD, Message, Role, read_author
+from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
+from pipeline_assets.corpus.harmony.template import Template
+
+_AFTER_AUTHOR = (
+    rf"(?: to=({FIELD}))?(?:{re.escape(CHANNEL)}({FIELD}))?(?: to=({FIELD}))?"
+    rf"(?: ?({re.escape(CONSTRAIN)}{FIELD})| (?!to=)({FIELD}))?{re.escape(MESSAGE)}"
+)
+_HEADER = re.compile(rf"{re.escape(START)}({FIELD}){_AFTER_AUTHOR}")
+_CONTINUED_HEADER = re.compile(f"(){_AFTER_AUTHOR}")
+
+
+class Terminator(StrEnum):
+    """What ends a message."""
+
+    END = END
+    CALL = CALL
+    RETURN = RETURN
+
+
+_TERMINATORS = {str(terminator): terminator for terminator in Terminator}
+
+
+class Span(NamedTuple):
+    """Characters of a text, from `start` up to `stop`, which is excluded."""
+
+    start: int
+    stop: int
+
+
+class ParsedMessage(NamedTuple):
+    """A message and where it is.
+
+    Attributes:
+        terminator: None where the text ends before one (`ending="open"`).
+        span: from `<|start|>` to the terminator, both included.
+        body: the content: from behind `<|message|>` up to the terminator, excluded.
+    """
+
+    message: Message
+    terminator: Terminator | None
+    span: Span
+    body: Span
+
+
+@dataclass(frozen=True)
+class ParsedText:
+    """A text and its messages, whose spans follow one another without a gap.
+
+    Attributes:
+        next_role: whose turn is announced at the end of the text (`ending="next_role"`); else None.
+    """
+
+    text: str
+    messages: tuple[ParsedMessage, ...]
+    next_role: Role | None
+
+    @property
+    def conversation(self) -> list[Message]:
+        """The messages alone: what `render_harmony` takes."""
+        return [parsed.message for parsed in self.messages]
+
+    @property
+    def template(self) -> Template:
+        """`plain/1` if that gives this text; `harmony/1` gives the same of messages without channels."""
+        is_plain = all(parsed.message.is_plain and parsed.terminator is Terminator.END for parsed in self.messages)
+        return Template.PLAIN_1 if is_plain else Template.HARMONY_1
+
+
+def parse_harmony(
+    text: str, *, opening: Role | None = None, ending: Literal["closed", "next_role", "open"] = "closed"
+) -> ParsedText:
+    """The messages of a text; none of an empty one.
+
+    Args:
+        opening: the role that was announced before the text, whose first message then lacks `<|start|>` and author: so
+            begins what a model writes after `<|start|>assistant`. None: the text begins with a message.
+        ending: `closed`: the last message has its terminator. `next_role`: then follows `<|start|>` and a role, as in
+            a prompt. `open`: the last message has no terminator; its body is the rest of the text.
+    Raises:
+        Refusal: with the position of the first fault.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
+    if opening is Role.TOOL:
+        raise Refusal(Reason.UNKNOWN_ROLE, "a tool is announced by its name, which is not known here", 0)
+    stop, next_role = len(text), None
+    if ending == "next_role":
+        stop, next_role = _announced(text)
+    messages = tuple(_messages(text, stop, opening, ending == "open"))
+    if ending == "open" and (not messages or messages[-1].terminator is not None):
+        raise Refusal(Reason.TEXT_OUTSIDE_MESSAGES, "the last message is closed", stop)
+    return ParsedText(text, messages, next_role)
+
+
+def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:
+    start = 0
+    while start < stop or opening is not None:
+        match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
+        if match is None:
+            raise _header_refusal(text, start, stop, opening)
+        author, before, channel, after, constrained, content_type = match.groups()
+        if before and after:
+            raise Refusal(Reason.TWO_RECIPIENTS, f"{before} and {after}", start)
+        recipient = before or after
+        speaker = (opening, None) if opening is not None else read_author(author, recipient is not None)
+        if speaker is None or recipient == "all":
+            reason = Reason.UNKNOWN_ROLE if speaker is None else Reason.MALFORMED_HEADER
+            raise Refusal(reason, match.group(), start)
+        body = match.end()
+        found = SPECIAL.search(text, body, stop)
+        if found is None and not is_open:
+            raise Refusal(Reason.MESSAGE_NOT_CLOSED, "the text ends in a message", start)
+        content = Span(body, found.start() if found else stop)
+        message = Message(
+            speaker[0], text[content.start : content.stop], speaker[1], recipient, channel, constrained or content_type
+        )
+        terminator = _terminator(found, message) if found else None
+        span = Span(start, found.end() if found else stop)
+        yield ParsedMessage(message, terminator, span, content)
+        start, opening = span.stop, None
+
+
+def _terminator(found: re.Match[str], message: Message) -> Terminator:
+    """
+    Raises:
+        Refusal: it ends no message, or none of this kind.
+    """
+    terminator = _TERMINATORS.get(found.group())
+    if terminator is None:
+        raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
+    if (terminator is Terminator.CALL and not message.is_call) or (
+        terminator is Terminator.RETURN and message.role is not Role.ASSISTANT
+    ):
+        raise Refusal(Reason.WRONG_TERMINATOR, f"{terminator} after a message that is no call or answer", found.start())
+    return terminator
+
+
+def _announced(text: str) -> tuple[int, Role]:
+    """Where the last `<|start|>` is, and the role behind it.
+
+    Raises:
+        Refusal: the text doesn't end so.
+    """
+    start = text.rfind(START)
+    if start < 0 or text[start + len(START) :] not in [role for role in Role if role is not Role.TOOL]:
+        raise Refusal(Reason.NO_NEXT_ROLE, f"the text does not end with {START} and a role", len(text))
+    return start, Role(text[start + len(START) :])
+
+
+def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
+    """Why there is no header at a position."""
+    if opening is None and not text.startswith(START, start, stop):
+        return Refusal(Reason.TEXT_OUTSIDE_MESSAGES, repr(text[start : min(start + 40, stop)]), start)
+    begin = start if opening is not None else start + len(START)
+    return Refusal(Reason.MALFORMED_HEADER, repr(text[begin : min(begin + 80, stop)]), start)

@@ -1,0 +1,51 @@
+"""Token ids: control tokens get their special ids, content never does."""
+
+import numpy as np
+import pytest
+from harmony_made import CONVERSATIONS
+from harmony_oracle import encoder, library_tokens
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.harmony.control_tokens import SPECIAL
+from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.message import Message
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.harmony.refusal import Refusal
+from pipeline_assets.corpus.harmony.render import render_harmony
+from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
+from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS
+
+
+@settings(max_examples=25)
+@given(st.lists(CONVERSATIONS, max_size=3))
+def test_texts_are_encoded_together_as_one_by_one(conversations: list[list[Message]]) -> None:
+    texts = [
+        render_harmony(one, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
+        for one in conversations
+    ]
+
+    tokens = encode_harmony([parse_harmony(text) for text in texts], encoder())
+
+    assert [one.ids.tolist() for one in tokens] == [library_tokens(one) for one in conversations]
+    assert all(one.ids.dtype == np.int32 for one in tokens)
+
+
+def test_a_body_ends_before_its_terminator() -> None:
+    text = "<|start|>user<|message|>2 + 2<|end|><|start|>assistant<|message|><|end|>"
+
+    [tokens] = encode_harmony([parse_harmony(text)], encoder())
+
+    assert tokens.ids.tolist() == [200006, 1428, 200008, 17, 659, 220, 17, 200007, 200006, 173781, 200008, 200007]
+    assert tokens.bodies.tolist() == [[3, 7], [11, 11]]
+
+
+def test_every_special_token_of_the_vocabulary_is_refused_in_content() -> None:
+    assert [token for token in SPECIAL_TOKENS if SPECIAL.fullmatch(token) is None] == []
+
+
+def test_a_text_that_the_tokenizer_fails_on_is_refused() -> None:
+    text = f"<|start|>user<|message|>{' ' * 1_100_000}x<|end|>"
+
+    with pytest.raises(Refusal, match="not_encodable"):
+        encode_harmony([parse_harmony(text)], encoder())

@@ -1,0 +1,228 @@
+"""openai/harmony's own test vectors, and conversations rendered by its library: read, and written back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import openai_harmony
+import pytest
+from harmony_data import RENDERED, VECTORS, needs_shared_data
+from harmony_oracle import encoder, library, library_tokens
+
+from pipeline_assets.corpus.harmony.builtin_tools import BROWSER, PYTHON
+from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.json_text import JsonValue
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, DeveloperContent, prompt_messages
+from pipeline_assets.corpus.harmony.render import render_harmony
+from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
+from pipeline_assets.corpus.harmony.tool_section import FunctionTool, function_namespace
+
+pytestmark = needs_shared_data
+PARTS_OF_TEXTS = {"test_streamable_parser", "test_tool_response_parsing"}
+TOKENS = {"test_simple_reasoning_response", "test_simple_tool_call"}
+PROMPTS = sorted(path.stem for path in VECTORS.glob("*.txt") if path.stem not in PARTS_OF_TEXTS | TOKENS)
+
+CITY = "The city and state, e.g. San Francisco, CA"
+CITIES = 'List of city and state, e.g. ["San Francisco, CA", "New York, NY"]'
+FORMAT: JsonValue = {"type": "string", "enum": ["celsius", "fahrenheit"], "default": "celsius"}
+KITCHEN = [
+    FunctionTool("get_location", "Gets the location of the user.", None),
+    FunctionTool(
+        "get_current_weather",
+        "Gets the current weather in the provided location.",
+        {
+            "type": "object",
+            "properties": {"location": {"type": "string", "description": CITY}, "format": FORMAT},
+            "required": ["location"],
+        },
+    ),
+    FunctionTool(
+        "get_multiple_weathers",
+        "Gets the current weather in the provided list of locations.",
+        {
+            "type": "object",
+            "properties": {
+                "locations": {"type": "array", "items": {"type": "string"}, "description": CITIES},
+                "format": FORMAT,
+            },
+            "required": ["locations"],
+        },
+    ),
+    FunctionTool(
+        "kitchensink",
+        "A function with various complex schemas.",
+        {
+            "description": "params object",
+            "properties": {
+                "string": {
+                    "type": "string",
+                    "title": "STRING",
+                    "description": "A string",
+                    "examples": ["hello", "world"],
+                },
+                "string_nullable": {
+                    "type": "string",
+                    "nullable": True,
+                    "description": "A nullable string",
+                    "default": "the default",
+                },
+                "string_enum": {"type": "string", "enum": ["a", "b", "c"]},
+                "oneof_string_or_number": {
+                    "oneOf": [
+                        {"type": "string", "default": "default_string_in_oneof"},
+                        {"type": "number", "description": "numbers can happen too"},
+                    ],
+                    "description": "a oneof",
+                    "default": 20,
+                },
+            },
+        },
+    ),
+]
+
+
+def vector(name: str) -> str:
+    """A vector without the blanks at its end, which are no part of it."""
+    return (VECTORS / f"{name}.txt").read_text(encoding="utf-8").rstrip()
+
+
+def parsed_vector(text: str) -> ParsedText:
+    return parse_harmony(text, ending="next_role" if text.endswith("<|start|>assistant") else "closed")
+
+
+def ids(parsed: ParsedText) -> list[int]:
+    return encode_harmony([parsed], encoder())[0].ids.tolist()
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_a_vector_is_read_and_written_back_to_the_librarys_text_and_tokens(name: str) -> None:
+    text = vector(name)
+    parsed = parsed_vector(text)
+    ending = Ending.COMPLETION if parsed.next_role else Ending.CONVERSATION
+
+    rendering = render_harmony(parsed.conversation, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=ending)
+
+    expected = library_tokens(parsed.conversation, Analysis.KEEP, ending)
+    assert rendering.text == text == library().decode_utf8(expected)
+    assert ids(parsed) == expected
+
+
+def test_prompts_are_made_from_what_they_say() -> None:
+    weather = function_namespace(
+        [
+            FunctionTool(
+                "lookup_weather",
+                "Use this tool to lookup the weather in a given location. Call it with the parameter 'location', "
+                "can be any textual description of a location.",
+                {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]},
+            )
+        ]
+    )
+    dated = replace(GPT_OSS_SYSTEM, conversation_start_date="2025-06-28")
+    no_commentary = replace(GPT_OSS_SYSTEM, valid_channels=("analysis", "final"))
+
+    made = {
+        "test_no_tools": prompt_messages(dated, None),
+        "test_browser_tool_only": prompt_messages(replace(dated, tools=(BROWSER,)), None),
+        "test_browser_and_python_tool": prompt_messages(replace(dated, tools=(PYTHON, BROWSER)), None),
+        "test_browser_and_function_tool": prompt_messages(
+            replace(dated, tools=(BROWSER,)), DeveloperContent(None, (weather,))
+        ),
+        "test_simple_convo_low_effort": [
+            *prompt_messages(
+                replace(GPT_OSS_SYSTEM, reasoning_effort="low"),
+                DeveloperContent("Answer the user's questions like a robot.", ()),
+            ),
+            Message(Role.USER, "What is the capital of the largest country in the world?"),
+        ],
+        "test_reasoning_system_message_with_dates": [
+            *prompt_messages(
+                replace(no_commentary, knowledge_cutoff="2021-01", conversation_start_date="2021-01-01"), None
+            ),
+            Message(Role.USER, "What is 42 * pi?"),
+        ],
+        "test_render_functions_with_parameters": [
+            *prompt_messages(
+                replace(dated, reasoning_effort="high"),
+                DeveloperContent("Always respond in riddles", (function_namespace(KITCHEN),)),
+            ),
+            Message(Role.USER, "What is the weather like in SF?"),
+        ],
+    }
+
+    for name, messages in made.items():
+        rendering = render_harmony(
+            messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.COMPLETION
+        )
+        assert rendering.text == vector(name), name
+
+
+def test_a_stream_is_read_from_behind_the_announced_role() -> None:
+    text = vector("test_streamable_parser")
+
+    parsed = parse_harmony(text, opening=Role.ASSISTANT)
+
+    library_parsed = library().parse_messages_from_completion_tokens(ids(parsed), openai_harmony.Role.ASSISTANT)
+    assert [as_dict(message) for message in parsed.conversation] == [one.to_dict() for one in library_parsed]
+    assert [message.recipient for message in parsed.conversation] == [None, "browser.search", "assistant"]
+    assert "<|start|>assistant to=browser.search<|channel|>commentary code<|message|>" in rewritten(parsed)
+
+
+def test_a_reply_of_a_tool_may_be_open() -> None:
+    parsed = parse_harmony(vector("test_tool_response_parsing"), ending="open")
+
+    assert parsed.conversation == [
+        Message(Role.TOOL, '{"result": "https://openai.com/"}', "browser.search", "assistant", "commentary")
+    ]
+    assert rewritten(parsed) == vector("test_tool_response_parsing") + "<|end|>"
+
+
+@pytest.mark.parametrize("name", sorted(TOKENS))
+def test_a_vector_of_tokens_is_read_as_the_library_reads_it(name: str) -> None:
+    tokens = [int(token) for token in vector(name).split()]
+    text = library().decode_utf8(tokens)
+
+    parsed = parse_harmony(text, opening=Role.ASSISTANT, ending="open")
+
+    expected = library().parse_messages_from_completion_tokens(tokens, openai_harmony.Role.ASSISTANT)
+    assert [as_dict(message) for message in parsed.conversation] == [one.to_dict() for one in expected]
+    assert ids(parsed) == tokens
+    rewritten(parsed)
+
+
+@pytest.mark.parametrize("path", sorted(RENDERED.glob("0[1-8]*.json")), ids=lambda path: path.stem)
+def test_a_conversation_that_the_library_rendered_is_written_back_in_all_variants(path: Path) -> None:
+    rendered = json.loads(path.read_text(encoding="utf-8"))
+    whole = parse_harmony(rendered["variants"]["conversation_keep_analysis"]["text"])
+
+    for variant, made in rendered["variants"].items():
+        analysis = Analysis.KEEP if variant.endswith("_keep_analysis") else Analysis.AUTO_DROP
+        ending = Ending(variant.removesuffix("_keep_analysis"))
+        text = render_harmony(whole.conversation, template=Template.HARMONY_1, analysis=analysis, ending=ending).text
+
+        assert text == made["text"]
+        assert ids(parsed_vector(text)) == made["tokens"]
+
+
+def rewritten(parsed: ParsedText) -> str:
+    """The library's own text of the messages, proven equal to ours."""
+    text = render_harmony(
+        parsed.conversation, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING
+    ).text
+    expected = library_tokens(parsed.conversation)
+    assert text == library().decode_utf8(expected)
+    assert ids(parse_harmony(text)) == expected
+    return text
+
+
+def as_dict(message: Message) -> dict[str, object]:
+    """The form of the library's `Message.to_dict()`."""
+    fields = {"channel": message.channel, "recipient": message.recipient, "content_type": message.content_type}
+    return {
+        "role": message.role.value,
+        "name": message.name,
+        "content": [{"type": "text", "text": message.content}],
+        **{field: value for field, value in fields.items() if value is not None},
+    }

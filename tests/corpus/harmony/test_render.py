@@ -1,0 +1,140 @@
+"""Rendering: the text and tokens that openai-harmony makes of the same messages, and what it refuses."""
+
+import pytest
+from harmony_made import CONVERSATIONS
+from harmony_oracle import encoder, library, library_tokens
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
+from pipeline_assets.corpus.harmony.render import Rendering, render_harmony
+from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
+
+USER = Message(Role.USER, "And 9 / 2?")
+THINKS = Message(Role.ASSISTANT, "Halve it.", channel="analysis")
+CALLS = Message(Role.ASSISTANT, '{"x": 9}', None, "functions.halve", "commentary", "<|constrain|>json")
+ANSWERS = Message(Role.TOOL, "4.5", "functions.halve", "assistant", "commentary")
+CONCLUDES = Message(Role.ASSISTANT, "4.5.", channel="final")
+
+
+def text_of(
+    *messages: Message,
+    template: Template = Template.HARMONY_1,
+    analysis: Analysis = Analysis.KEEP,
+    ending: Ending = Ending.TRAINING,
+) -> str:
+    return render_harmony(messages, template=template, analysis=analysis, ending=ending).text
+
+
+@settings(max_examples=300)
+@given(CONVERSATIONS, st.sampled_from([Analysis.KEEP, Analysis.AUTO_DROP]), st.sampled_from(Ending))
+def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: Analysis, ending: Ending) -> None:
+    expected = library_tokens(messages, analysis, ending)
+
+    text = text_of(*messages, analysis=analysis, ending=ending)
+
+    assert text == library().decode_utf8(expected)
+    parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
+    assert encode_harmony([parsed], encoder())[0].ids.tolist() == expected
+    assert library().encode(text, allowed_special="all") == expected
+
+
+def test_a_call_and_its_answer() -> None:
+    assert text_of(USER, THINKS, CALLS, ANSWERS, CONCLUDES) == (
+        "<|start|>user<|message|>And 9 / 2?<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>Halve it.<|end|>"
+        '<|start|>assistant to=functions.halve<|channel|>commentary <|constrain|>json<|message|>{"x": 9}<|call|>'
+        "<|start|>functions.halve to=assistant<|channel|>commentary<|message|>4.5<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>4.5.<|return|>"
+    )
+
+
+def test_only_the_last_answer_of_a_training_text_returns() -> None:
+    first, second = Message(Role.ASSISTANT, "a", channel="final"), Message(Role.ASSISTANT, "b", channel="final")
+
+    assert text_of(first, second).endswith("a<|end|><|start|>assistant<|channel|>final<|message|>b<|return|>")
+    assert text_of(first, second, ending=Ending.CONVERSATION).endswith("b<|end|>")
+    assert text_of(first, ending=Ending.COMPLETION).endswith("a<|end|><|start|>assistant")
+
+
+def test_analysis_is_counted_in_and_out() -> None:
+    turns = [USER, THINKS, CONCLUDES, USER, THINKS, CONCLUDES]
+
+    counts = {}
+    for analysis in Analysis:
+        rendering = render_harmony(turns, template=Template.HARMONY_1, analysis=analysis, ending=Ending.TRAINING)
+        counts[analysis.value] = (rendering.analysis_given, rendering.analysis_rendered)
+
+    assert counts == {"keep": (2, 2), "drop": (2, 0), "auto_drop": (2, 1)}
+
+
+def test_a_single_turn_loses_its_analysis_by_the_librarys_default_alone() -> None:
+    assert "Halve" not in text_of(USER, THINKS, CONCLUDES, analysis=Analysis.AUTO_DROP)
+    assert "Halve" in text_of(USER, THINKS, CONCLUDES, analysis=Analysis.KEEP)
+    assert "Halve" in text_of(USER, THINKS, CALLS, analysis=Analysis.AUTO_DROP)
+
+
+def test_the_plain_template_has_authors_alone() -> None:
+    answer = Message(Role.ASSISTANT, "4.5.")
+
+    assert text_of(USER, answer, template=Template.PLAIN_1) == (
+        "<|start|>user<|message|>And 9 / 2?<|end|><|start|>assistant<|message|>4.5.<|end|>"
+    )
+    with pytest.raises(
+        Refusal, match="not_in_template: plain/1 has no recipient, channel or content type in message 1"
+    ):
+        text_of(USER, CONCLUDES, template=Template.PLAIN_1)
+
+
+def test_no_messages_give_no_text() -> None:
+    rendering = render_harmony([], template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
+
+    assert rendering == Rendering("", 0, 0)
+
+
+@pytest.mark.parametrize(
+    "token", ["<|start|>", "<|end|>", "<|return|>", "<|endoftext|>", "<|reserved_201088|>", "<|endofprompt|>"]
+)
+def test_content_with_control_tokens_is_refused_with_its_place(token: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        text_of(USER, Message(Role.USER, f"F# pipes: x <| f, then {token}"))
+
+    assert (caught.value.reason, caught.value.message, caught.value.position) == ("control_tokens_in_content", 1, 23)
+
+
+def test_what_only_looks_like_a_control_token_is_content() -> None:
+    for content in ("<|", "<|start|", "<|Start|>", "<| start |>", "<|startx|>", "<|reserved_9|>"):
+        text = text_of(Message(Role.USER, content))
+
+        assert parse_harmony(text).conversation == [Message(Role.USER, content)]
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"lone_surrogate: U\+D800 in message 0 at 1"):
+        text_of(Message(Role.USER, "a\ud800"))
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message(Role.TOOL, "", None), Reason.UNKNOWN_ROLE),
+        (Message(Role.TOOL, "", "assistant"), Reason.UNKNOWN_ROLE),
+        (Message(Role.TOOL, "", "user:functions.f"), Reason.UNKNOWN_ROLE),
+        (Message(Role.TOOL, "", "asistant"), Reason.UNKNOWN_ROLE),
+        (Message(Role.TOOL, "", "functions.f to=x"), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.USER, "", ""), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.ASSISTANT, "", recipient="f<|message|>"), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.ASSISTANT, "", recipient="all"), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.ASSISTANT, "", channel="final\n"), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.ASSISTANT, "", content_type="to=f"), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.ASSISTANT, "", content_type="<|channel|>final"), Reason.INVALID_HEADER_FIELD),
+    ],
+)
+def test_a_header_that_could_not_be_read_back_is_refused(message: Message, reason: Reason) -> None:
+    with pytest.raises(Refusal) as caught:
+        text_of(message)
+
+    assert caught.value.reason is reason
