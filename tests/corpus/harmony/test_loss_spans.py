@@ -1,0 +1,67 @@
+"""Which characters, and which tokens, count in the loss."""
+
+from harmony_made import CONVERSATIONS
+from harmony_oracle import encoder, library
+from hypothesis import given
+
+from pipeline_assets.corpus.harmony.encode import encode_harmony
+from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast, LossMode, loss_messages, loss_spans
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.harmony.render import render_harmony
+from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
+
+TEXT = (
+    "<|start|>user<|message|>Q<|end|>"
+    "<|start|>assistant<|channel|>analysis<|message|>thinks<|end|>"
+    "<|start|>assistant<|channel|>commentary<|message|>says<|end|>"
+    "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>calls<|call|>"
+    "<|start|>functions.f to=assistant<|channel|>commentary<|message|>tool<|end|>"
+    "<|start|>assistant<|channel|>analysis to=python<|message|>code<|call|>"
+    "<|start|>python to=assistant<|channel|>analysis<|message|>4<|end|>"
+    "<|start|>assistant<|channel|>final<|message|>answers<|return|>"
+)
+
+
+def bodies(text: str, mode: LossMode) -> list[str]:
+    return [text[start:stop] for start, stop in loss_spans(parse_harmony(text), mode)]
+
+
+def test_assistant_all_takes_analysis_and_calls_by_setting() -> None:
+    assert bodies(TEXT, AssistantAll(analysis=True, calls=True)) == ["thinks", "says", "calls", "code", "answers"]
+    assert bodies(TEXT, AssistantAll(analysis=True, calls=False)) == ["thinks", "says", "answers"]
+    assert bodies(TEXT, AssistantAll(analysis=False, calls=True)) == ["says", "calls", "answers"]
+    assert bodies(TEXT, AssistantAll(analysis=False, calls=False)) == ["says", "answers"]
+
+
+def test_assistant_last_takes_the_last_assistant_message_unless_it_calls() -> None:
+    assert bodies(TEXT, AssistantLast()) == ["answers"]
+    assert bodies(TEXT + "<|start|>user<|message|>Thanks<|end|>", AssistantLast()) == ["answers"]
+    assert bodies(TEXT[: TEXT.index("<|start|>python")], AssistantLast()) == []
+    assert bodies("<|start|>user<|message|>Q<|end|>", AssistantLast()) == []
+
+
+def test_plain_texts_count_alike() -> None:
+    text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|>"
+
+    assert bodies(text, AssistantLast()) == ["A"]
+    assert bodies(text, AssistantAll(analysis=False, calls=False)) == ["A"]
+
+
+def test_a_mode_says_what_it_is() -> None:
+    assert AssistantLast().identity == "assistant_last/1"
+    assert AssistantAll(analysis=True, calls=False).identity == "assistant_all/1 analysis=true calls=false"
+
+
+@given(CONVERSATIONS)
+def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None:
+    text = render_harmony(messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
+    parsed = parse_harmony(text)
+
+    [tokens] = encode_harmony([parsed], encoder())
+
+    mode = AssistantAll(analysis=True, calls=True)
+    assert [
+        library().decode_utf8(tokens.ids[slice(*tokens.bodies[number])].tolist())
+        for number in loss_messages(parsed, mode)
+    ] == [message.content for message in messages if message.role is Role.ASSISTANT]
