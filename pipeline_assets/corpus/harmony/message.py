@@ -12,7 +12,8 @@ from typing import NamedTuple
 from pipeline_assets.corpus.harmony.control_tokens import CHANNEL, CONSTRAIN
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 
-FIELD = r"[^\s<]++"
+# Harmony sets no limit. No tool is called so, and the length of what is kept of a malformed text is bounded.
+FIELD = r"[^\s<]{1,256}+"
 _IS_FIELD = re.compile(FIELD)
 _IS_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
 # Tools that answer under a name without a namespace: Harmony's built-in one, and the bare role of older datasets.
@@ -68,17 +69,18 @@ def header(role: Role, name: str | None, recipient: str | None, channel: str | N
     The recipient `all`, which openai-harmony leaves out, is refused: it could not be read back.
 
     Raises:
-        Refusal: a field is empty or holds blanks or `<`; a tool's name is missing, or would be read as another author.
+        Refusal: a field is empty, holds blanks or `<`, or is longer than 256; a tool's name is missing, or would be
+            read as another author.
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}
     for field, value in fields.items():
         if value is not None and (_IS_FIELD.fullmatch(value) is None or (field, value) == ("recipient", "all")):
-            raise Refusal(Reason.INVALID_HEADER_FIELD, f"{field} is {value!r}")
+            raise Refusal(Reason.INVALID_HEADER_FIELD, f"{field} is {value!r:.80}")
     if content_type is not None and _IS_CONTENT_TYPE.fullmatch(content_type) is None:
-        raise Refusal(Reason.INVALID_HEADER_FIELD, f"content type is {content_type!r}")
+        raise Refusal(Reason.INVALID_HEADER_FIELD, f"content type is {content_type!r:.80}")
     author = str(role) if name is None else name if role is Role.TOOL else f"{role}:{name}"
     if (role is Role.TOOL and name is None) or read_author(author, recipient is not None) != (role, name):
-        raise Refusal(Reason.UNKNOWN_ROLE, f"a {role} message by {name!r}")
+        raise Refusal(Reason.UNKNOWN_ROLE, f"a {role} message by {name!r:.80}")
     to = "" if recipient is None else f" to={recipient}"
     on = "" if channel is None else f"{CHANNEL}{channel}"
     return author + to + on + ("" if content_type is None else f" {content_type}")

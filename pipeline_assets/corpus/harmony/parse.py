@@ -122,7 +122,7 @@ def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iter
         speaker = (opening, None) if opening is not None else read_author(author, recipient is not None)
         if speaker is None or recipient == "all":
             reason = Reason.UNKNOWN_ROLE if speaker is None else Reason.MALFORMED_HEADER
-            raise Refusal(reason, match.group(), start)
+            raise Refusal(reason, match.group()[:80], start)
         body = match.end()
         found = SPECIAL.search(text, body, stop)
         if found is None and not is_open:

@@ -18,7 +18,7 @@ class QualityFlags:
         has_user: there is a user message.
         has_analysis: there is an assistant message on the analysis channel.
         has_calls: the assistant calls a tool.
-        calls_answered: as many messages of tools follow as calls were made; also true of no calls.
+        calls_answered: there are as many messages of tools as calls; also true of neither.
     """
 
     valid_harmony: bool

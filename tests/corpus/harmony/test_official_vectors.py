@@ -15,6 +15,7 @@ from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, DeveloperContent, prompt_messages
+from pipeline_assets.corpus.harmony.refusal import Refusal
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
 from pipeline_assets.corpus.harmony.tool_section import FunctionTool, function_namespace
@@ -204,6 +205,16 @@ def test_a_conversation_that_the_library_rendered_is_written_back_in_all_variant
 
         assert text == made["text"]
         assert ids(parsed_vector(text)) == made["tokens"]
+
+
+def test_content_that_the_library_renders_to_forged_turns_is_refused() -> None:
+    rendered = json.loads((RENDERED / "09_special_text_in_content.json").read_text(encoding="utf-8"))
+    messages = [Message(Role(one["role"]), one["content"][0]["text"]) for one in rendered["messages"]]
+
+    with pytest.raises(Refusal, match="control_tokens_in_content"):
+        render_harmony(messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
+
+    assert not rendered["variants"]["training"]["equals_encode_allowed_special_all"]
 
 
 def rewritten(parsed: ParsedText) -> str:

@@ -121,6 +121,8 @@ def test_a_text_may_begin_behind_the_announced_role() -> None:
 
     assert parsed.conversation == [Message(Role.ASSISTANT, "Hi", channel="final")]
     assert parsed.messages[0].span == Span(0, 39)
+    called = parse_harmony(" to=functions.f<|channel|>commentary json<|message|>{}<|call|>", opening=Role.ASSISTANT)
+    assert called.conversation == [Message(Role.ASSISTANT, "{}", None, "functions.f", "commentary", "json")]
     with pytest.raises(Refusal, match="text_outside_messages"):
         parse_harmony("<|channel|>final<|message|>Hi<|return|>")
     with pytest.raises(Refusal, match="malformed_header"):
