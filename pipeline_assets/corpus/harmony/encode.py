@@ -57,10 +57,10 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
         return []
     runs = encoder.encode(pieces)
     closing = np.array(closers, np.int32)
-    stops = np.cumsum(runs.lengths + (closing != _NONE), dtype=np.int64)
+    closed = closing != _NONE
+    stops = np.cumsum(runs.lengths + closed, dtype=np.int64)
     ids = np.empty(int(stops[-1]), np.int32)
     is_text = np.ones(len(ids), bool)
-    closed = closing != _NONE
     is_text[stops[closed] - 1] = False
     ids[is_text] = runs.ids
     ids[stops[closed] - 1] = closing[closed]

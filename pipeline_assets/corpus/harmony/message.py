@@ -13,7 +13,7 @@ from pipeline_assets.corpus.harmony.control_tokens import CHANNEL, CONSTRAIN
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 
 # Harmony sets no limit. No tool is called so, and the length of what is kept of a malformed text is bounded.
-FIELD = r"[^\s<]{1,256}+"
+FIELD = r"[^\s<\ud800-\udfff]{1,256}+"
 _IS_FIELD = re.compile(FIELD)
 _IS_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
 # Tools that answer under a name without a namespace: Harmony's built-in one, and the bare role of older datasets.
@@ -69,8 +69,8 @@ def header(role: Role, name: str | None, recipient: str | None, channel: str | N
     The recipient `all`, which openai-harmony leaves out, is refused: it could not be read back.
 
     Raises:
-        Refusal: a field is empty, holds blanks or `<`, or is longer than 256; a tool's name is missing, or would be
-            read as another author.
+        Refusal: a field is empty, holds blanks, `<` or a lone surrogate, or is longer than 256; a tool's name is
+            missing, or would be read as another author.
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}
     for field, value in fields.items():

@@ -1,8 +1,8 @@
 """Text → messages, with the characters that each takes.
 
 Read are both templates, and what models and the official vectors write besides: the recipient before or after the
-channel, `<|return|>` after any assistant message, a content type without `<|constrain|>`. Nothing is repaired: a text
-is read whole or refused at its first fault.
+channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
+for the recipient where there is no other). Nothing is repaired: a text is read whole or refused at its first fault.
 """
 
 import re

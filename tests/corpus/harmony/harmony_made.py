@@ -46,6 +46,7 @@ CALLS = CONTENTS.map(
     lambda content: Message(Role.ASSISTANT, content, None, "functions.f", "commentary", "<|constrain|>json")
 )
 REPLIES = CONTENTS.map(lambda content: Message(Role.TOOL, content, "functions.f", "assistant", "commentary"))
+USUAL_CONVERSATIONS = st.lists(st.one_of(PLAIN, SAID, CALLS, REPLIES), max_size=6)
 TURNS = st.one_of(PLAIN, SAID, CALLS, REPLIES, MESSAGES)
 CONVERSATIONS = st.lists(TURNS, max_size=6)
 

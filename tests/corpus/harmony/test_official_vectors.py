@@ -7,7 +7,7 @@ from pathlib import Path
 import openai_harmony
 import pytest
 from harmony_data import RENDERED, VECTORS, needs_shared_data
-from harmony_oracle import encoder, library, library_tokens
+from harmony_oracle import encoder, library, library_message, library_tokens
 
 from pipeline_assets.corpus.harmony.builtin_tools import BROWSER, PYTHON
 from pipeline_assets.corpus.harmony.encode import encode_harmony
@@ -166,7 +166,7 @@ def test_a_stream_is_read_from_behind_the_announced_role() -> None:
     parsed = parse_harmony(text, opening=Role.ASSISTANT)
 
     library_parsed = library().parse_messages_from_completion_tokens(ids(parsed), openai_harmony.Role.ASSISTANT)
-    assert [as_dict(message) for message in parsed.conversation] == [one.to_dict() for one in library_parsed]
+    assert [library_message(message) for message in parsed.conversation] == library_parsed
     assert [message.recipient for message in parsed.conversation] == [None, "browser.search", "assistant"]
     assert "<|start|>assistant to=browser.search<|channel|>commentary code<|message|>" in rewritten(parsed)
 
@@ -188,7 +188,7 @@ def test_a_vector_of_tokens_is_read_as_the_library_reads_it(name: str) -> None:
     parsed = parse_harmony(text, opening=Role.ASSISTANT, ending="open")
 
     expected = library().parse_messages_from_completion_tokens(tokens, openai_harmony.Role.ASSISTANT)
-    assert [as_dict(message) for message in parsed.conversation] == [one.to_dict() for one in expected]
+    assert [library_message(message) for message in parsed.conversation] == expected
     assert ids(parsed) == tokens
     rewritten(parsed)
 
@@ -226,14 +226,3 @@ def rewritten(parsed: ParsedText) -> str:
     assert text == library().decode_utf8(expected)
     assert ids(parse_harmony(text)) == expected
     return text
-
-
-def as_dict(message: Message) -> dict[str, object]:
-    """The form of the library's `Message.to_dict()`."""
-    fields = {"channel": message.channel, "recipient": message.recipient, "content_type": message.content_type}
-    return {
-        "role": message.role.value,
-        "name": message.name,
-        "content": [{"type": "text", "text": message.content}],
-        **{field: value for field, value in fields.items() if value is not None},
-    }

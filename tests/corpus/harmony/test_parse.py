@@ -3,7 +3,8 @@
 import pickle
 
 import pytest
-from harmony_made import ANY_CONTENT, CONVERSATIONS, PIECES, SPEAKERS
+from harmony_made import ANY_CONTENT, CONVERSATIONS, PIECES, SPEAKERS, USUAL_CONVERSATIONS
+from harmony_oracle import library, library_message, library_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,16 @@ def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Me
         assert text[one.body.start : one.body.stop] == one.message.content
         assert text[: one.body.start].endswith("<|message|>")
         assert text[one.body.stop : one.span.stop] == one.terminator
+
+
+@given(USUAL_CONVERSATIONS)
+def test_a_conversation_is_read_as_the_library_reads_its_tokens(messages: list[Message]) -> None:
+    tokens = library_tokens(messages)
+
+    parsed = parse_harmony(library().decode_utf8(tokens))
+
+    expected = library().parse_messages_from_completion_tokens(tokens)
+    assert [library_message(message) for message in parsed.conversation] == expected
 
 
 @given(st.lists(st.tuples(SPEAKERS, ANY_CONTENT), max_size=4))

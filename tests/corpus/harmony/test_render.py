@@ -126,6 +126,7 @@ def test_a_lone_surrogate_is_refused() -> None:
         (Message(Role.TOOL, "", "asistant"), Reason.UNKNOWN_ROLE),
         (Message(Role.TOOL, "", "functions.f to=x"), Reason.INVALID_HEADER_FIELD),
         (Message(Role.USER, "", ""), Reason.INVALID_HEADER_FIELD),
+        (Message(Role.TOOL, "", "functions.\udc00"), Reason.INVALID_HEADER_FIELD),
         (Message(Role.USER, "", "a" * 257), Reason.INVALID_HEADER_FIELD),
         (Message(Role.ASSISTANT, "", recipient="f<|message|>"), Reason.INVALID_HEADER_FIELD),
         (Message(Role.ASSISTANT, "", recipient="all"), Reason.INVALID_HEADER_FIELD),
