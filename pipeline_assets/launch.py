@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import sqlalchemy.exc
+from dagster._core.errors import DagsterAssetCheckFailedError
 from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.spine import durable
@@ -91,7 +92,12 @@ def run_targets(
             if target.state(root)[0] == "current":
                 yield Outcome(target, read_manifest(root / target.folder), was_current=True)
             else:
-                checks = _materialize(target, instance, recipe.name, config)
+                try:
+                    checks = _materialize(target, instance, recipe.name, config)
+                except DagsterAssetCheckFailedError as error:
+                    recipe.check_sealed(root)
+                    what = f"{target.kind} {target.name} is built and stays, but {error}"
+                    raise InputError(what, root / target.folder, "look at it: nothing is made of it") from None
                 yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
 
 

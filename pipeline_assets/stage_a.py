@@ -17,6 +17,7 @@ from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.stage_a_packing import NOT_DEDUPLICATED, PACKED, is_deduplicated
 from pipeline_assets.corpus.recipes.stage_a_sources import Source
 from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
 from resources.corpus_store import CorpusStore
@@ -98,7 +99,7 @@ def deduplicated(context: dg.AssetExecutionContext, store: CorpusStore) -> Itera
     target = store.recipe(StageARecipe).deduplicated()
     if target is None:
         context.log.info("the recipe has no section `dedup`")
-    elif not _is_waiting(context, target, store):
+    elif not _is_missing(context, target, store):
         yield store.build(context, target, preview_documents)
 
 
@@ -210,6 +211,19 @@ def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
 
 
 def _is_waiting(context: dg.AssetExecutionContext, target: Target, store: CorpusStore) -> bool:
+    """Whether something that it is made from is not there; says what.
+
+    Raises:
+        dg.Failure: of what it is made from, more went than the recipe allows.
+    """
+    try:
+        store.recipe(StageARecipe).check_sealed(store.root)
+    except InputError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
+    return _is_missing(context, target, store)
+
+
+def _is_missing(context: dg.AssetExecutionContext, target: Target, store: CorpusStore) -> bool:
     """Whether something that it is made from is not there; says what."""
     missing = [one.partition or one.kind for one in target.upstream if one.state(store.root)[0] != "current"]
     if missing:

@@ -51,6 +51,7 @@ def run(
     if any(state != "current" for _, state, _ in states):
         built = _build(recipe, wanted, path, data, partition, {"workers": workers, "replace": replace})
     _print_targets(asked, built, data, as_json)
+    wanted.check_sealed(data)
 
 
 def _build(

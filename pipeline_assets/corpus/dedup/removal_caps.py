@@ -27,7 +27,7 @@ def removals_within_caps(deduplicated: Artifact, caps: RemovalCaps) -> Verdict:
     for source, counts in deduplicated.manifest.identity.counts["by_source"].items():
         gone = counts["exact_duplicate"] + counts["near_duplicate"]
         passed.append(gone <= caps.cap(source) * counts["in"])
-        sign = "" if passed[-1] else "MORE THAN "
+        sign = "at most " if passed[-1] else "MORE THAN "
         share = gone / max(counts["in"], 1)
         words.append(f"{source}: {gone:,} of {counts['in']:,} ({share:.1%}, {sign}{float(caps.cap(source)):.1%})")
     return Verdict(all(passed), "; ".join(words))
