@@ -90,7 +90,7 @@ def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) 
 
 
 def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: list[Typed], work: Path) -> None:
-    found = json.loads((work / "out" / "report" / "report.json").read_text())
+    found = json.loads((work / "out" / "report_packed" / "report.json").read_text())
 
     assert set(found["sources"]) == {"notes", "pages"}
     assert found["packed"]["rows"] == 10

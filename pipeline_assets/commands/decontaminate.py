@@ -17,6 +17,7 @@ from pipeline_assets.commands.stage_a_settings import (
     place_for,
     prepare,
     sealed_folders,
+    warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options
@@ -92,7 +93,9 @@ def decontaminate(
     out = place_for(out_dir)
     root = root_of(out) or out.parent
     with naming_options():
-        target = decontaminated_target(sealed_folders(input), out.relative_to(root), section)
+        folders = sealed_folders(input)
+        target = decontaminated_target(folders, out.relative_to(root), section)
+    warn_of_other_roots(folders, out)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     is_new = target.state(root)[0] == "missing"  # then no corpus loses what its evaluation sets were
     with going_on(as_typed()), naming_options():

@@ -22,7 +22,8 @@ MaxDistance = Annotated[
 ]
 Bands = Annotated[int | None, typer.Option(min=1, help="Default: what `dedup explain` recommends.")]
 MemoryMib = Annotated[
-    int, typer.Option(min=1, envvar="CORPUSMILL_MEMORY_MIB", help="What all processes may take; the rest spills.")
+    int,
+    typer.Option(min=1, envvar="CORPUSMILL_MEMORY_MIB", help="What data may take, of all processes; the rest spills."),
 ]
 RECALL = 0.95
 

@@ -18,6 +18,7 @@ from pipeline_assets.commands.stage_a_settings import (
     place_for,
     prepare,
     sealed_folders,
+    warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import IN_A_ROOT
@@ -61,7 +62,9 @@ def pack(
     out = place_for(out_dir)
     root = root_of(out) or out.parent
     with _naming_manifest(manifest, num_seqs):
-        target = packed_target(sealed_folders(input), out.relative_to(root), section)
+        folders = sealed_folders(input)
+        target = packed_target(folders, out.relative_to(root), section)
+    warn_of_other_roots(folders, out)
     if not is_deduplicated(target, root):
         typer.echo(NOT_DEDUPLICATED, err=True)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))

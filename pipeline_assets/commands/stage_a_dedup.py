@@ -31,6 +31,7 @@ from pipeline_assets.commands.stage_a_settings import (
     place_for,
     prepare,
     sealed_folders,
+    warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options
@@ -107,7 +108,9 @@ def dedup(
     with naming_options():
         recipe = DedupRecipe.of(content, "stage-a dedup")
         caps = None if max_removed is None else RemovalCaps.of({"every_source": max_removed}, "--max-removed")
-        target = dedup_target(sealed_folders(input), out_dir.name, recipe, sealed_folders(seen or ()))
+        folders = sealed_folders(input)
+        target = dedup_target(folders, out_dir.name, recipe, sealed_folders(seen or ()))
+    warn_of_other_roots(folders, place_for(out_dir))
     engine = EngineSettings(cpu_threads, log_every_s=log_every)
     settings = RunSettings(engine, memory_bytes=memory_mib << 20, faiss_gpu=faiss_gpu)
     with going_on(as_typed()), naming_options():

@@ -73,6 +73,17 @@ def place_for(out_dir: Path) -> Path:
     return place
 
 
+def warn_of_other_roots(folders: Sequence[Path], place: Path) -> None:
+    """Says which inputs lie outside the data root of what is made of them: there, lineage ends."""
+    from pipeline_assets.corpus.spine.lineage import root_of
+
+    root = (root_of(place) or place.parent).resolve()
+    for folder in folders:
+        if not folder.resolve().is_relative_to(root):
+            what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of it"
+            typer.echo(f"{what} will miss it; give --out-dir a folder below stage_a/ of its data root", err=True)
+
+
 def normalize_sources(
     out_dir: Path,
     name: str,

@@ -85,7 +85,8 @@ def status(
             names = ", ".join(untouched)
             typer.echo(f"of no recipe anything is here yet: {names}; `corpusmill status NAME` names what is missing")
     needs_work = any(holding.condition in _NEEDS_WORK for one in known for holding in held[one.path])
-    raise typer.Exit(1 if needs_work or any(one.error for one in known) else 0)
+    is_begun = any(build.unfinished.builder is None for build in builds)
+    raise typer.Exit(1 if needs_work or is_begun or any(one.error for one in known) else 0)
 
 
 def _known_recipes(name: str | None, root: Path) -> list[_Known]:

@@ -19,6 +19,7 @@ from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GR
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, open_run
 from pipeline_assets.corpus.dedup.kept_shards import SAMPLES
 from pipeline_assets.corpus.dedup.largest_groups import LargeGroup, largest_groups
+from pipeline_assets.corpus.dedup.neighbours import load_faiss
 from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS, document_numbers, is_seen
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.seen import SeenStore, documents_of, open_seen, store_of
@@ -77,9 +78,12 @@ def dedup_corpus(
     Args:
         seen: signature stores by their names, whose documents all stay and come before all others.
     Raises:
-        UsageError: no document has the quality column, or a store has other signatures.
+        UsageError: no document has the quality column, a store has other signatures, or faiss is asked for and isn't
+            installed.
         InputError: a line that is no Document, or two documents with one id.
     """
+    if recipe.near is not None and recipe.near.faiss is not None:
+        load_faiss()
     stores = open_seen(seen, recipe)
     shards = numbered_shards(sources, stores)
     with open_run(building, shards, recipe, settings, stores) as dedup:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import Obstacle, UsageError
 
 _BLOCK_BYTES = 1 << 20
 
@@ -19,11 +19,14 @@ def refuse_beyond_disk(path: Path, size: int) -> None:
     """
     Raises:
         Obstacle: the disk has no room for a file of so many bytes that isn't there yet.
+        UsageError: nor would it have, were it empty.
     """
-    free = shutil.disk_usage(path.parent).free
-    if not path.exists() and size > free:
-        what = f"it takes {size:,} bytes, and {free:,} are free"
-        raise Obstacle(what, path, "ask for less, or give a folder on a larger disk")
+    disk = shutil.disk_usage(path.parent)
+    if not path.exists() and size > disk.free:
+        what, fix = f"it takes {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
+        if size > disk.total:
+            raise UsageError(what, path, f"ask for less, or {fix}")
+        raise Obstacle(what, path, f"free some, ask for less, or {fix}")
 
 
 def reserve(path: Path, size: int) -> None:

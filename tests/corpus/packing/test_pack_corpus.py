@@ -29,7 +29,7 @@ from pipeline_assets.corpus.packing import row_ranges
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
@@ -277,7 +277,9 @@ def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(fol
     tokenizer = write_tokenizer(folder)
     rules = recipe(tokenizer, num_seqs=(1 << 31) - 1, seq_len=1 << 20)
 
-    with pytest.raises(Obstacle, match=r"input_ids.mmap: it takes 9,007,199,250,546,688 bytes, and .* are free; ask"):
+    with pytest.raises(
+        UsageError, match=r"input_ids.mmap: it takes 9,007,199,250,546,688 bytes, and .* are free; ask for less"
+    ):
         pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
 
     assert list(folder.glob("packed*/.receipts/*")) == []
