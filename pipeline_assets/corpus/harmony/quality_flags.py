@@ -1,8 +1,9 @@
 """What can be told of a conversation's quality from its text alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.harmony.message import Role
+from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 
@@ -33,9 +34,13 @@ class QualityFlags:
 def basic_quality_flags_from_text(text: str) -> QualityFlags:
     """The flags of a text, of either template."""
     try:
-        messages = parse_harmony(text).conversation
+        return conversation_flags(parse_harmony(text).conversation)
     except Refusal as refusal:
         return QualityFlags(False, refusal.reason, *[False] * 5)
+
+
+def conversation_flags(messages: Sequence[Message]) -> QualityFlags:
+    """The flags of a text that was read already, from its messages."""
     if not messages:
         return QualityFlags(False, None, *[False] * 5)
     last = messages[-1]

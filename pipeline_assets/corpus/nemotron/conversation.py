@@ -1,0 +1,149 @@
+"""A raw row → Harmony messages."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, prompt_messages
+from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
+from pipeline_assets.corpus.harmony.template import Template
+from pipeline_assets.corpus.nemotron.presence import Row, is_there
+from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, formalisation
+from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
+from pipeline_assets.corpus.nemotron.row_settings import Domain, RowSettings
+from pipeline_assets.corpus.nemotron.tool_calls import OpenCalls
+from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools
+
+_SYSTEM_ROLES = ("system", "developer")
+_READ_KEYS = {
+    "system": frozenset({"role", "content"}),
+    "developer": frozenset({"role", "content"}),
+    "user": frozenset({"role", "content"}),
+    "assistant": frozenset({"role", "content", "reasoning_content", "tool_calls"}),
+    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+}
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The messages of a row, and how they came about.
+
+    Attributes:
+        counts: `replies_matched_by_…` (see `MatchedBy`), and `message_fields_unread`: keys with a value that has no
+            place in Harmony.
+    """
+
+    messages: list[Message]
+    counts: Counter[str]
+
+
+def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> Conversation:
+    """The messages of a row, to be rendered in the settings' template.
+
+    A first system message is the developer's instructions, together with the row's tools; later ones are developer
+    messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
+    the final channel; what is said before calls, in one message with them, is on the commentary channel, as the calls
+    are. Content that is no text becomes JSON. Every text is kept as it is, blanks included.
+
+    Raises:
+        RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets have.
+        Refusal: the tools can't be rendered, or have no place in the template.
+    """
+    is_plain = settings.template is Template.PLAIN_1
+    given = row.get("messages")
+    if not is_there(given):
+        if domain != "proof" or not any(is_there(row.get(column)) for column in PROOF_COLUMNS):
+            raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
+        answered = formalisation(row, None if is_plain else "final")
+        return Conversation([*_prompt(None, tools, settings), *answered], Counter())
+    if not isinstance(given, list):
+        raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(given).__name__}")
+    return _Reader(settings).read(given, tools)
+
+
+class _Reader:
+    """Reads the messages of one row in their order, as a reply depends on the calls before it."""
+
+    def __init__(self, settings: RowSettings) -> None:
+        self._settings = settings
+        self._final = None if settings.template is Template.PLAIN_1 else "final"
+        self._calls = OpenCalls()
+        self._counts: Counter[str] = Counter()
+
+    def read(self, given: Sequence[JsonValue], tools: DeclaredTools | None) -> Conversation:
+        first = given[0]
+        has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
+        instructions = _content(first) if isinstance(first, dict) and has_instructions else ""
+        messages = _prompt(instructions or None, tools, self._settings)
+        for number, message in enumerate(given):
+            if not isinstance(message, dict):
+                raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number} is {type(message).__name__}")
+            role = message.get("role")
+            read_keys = _READ_KEYS.get(role) if isinstance(role, str) else None
+            if read_keys is None:
+                raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
+            if unread := sum(is_there(message[key]) for key in message.keys() - read_keys):
+                self._counts["message_fields_unread"] += unread
+            if number > 0 or not has_instructions:
+                messages += self._messages(role, message)
+        return Conversation(messages, self._counts)
+
+    def _messages(self, role: JsonValue, message: Row) -> list[Message]:
+        content = _content(message)
+        match role:
+            case "user":
+                return [Message(Role.USER, content)]
+            case "assistant":
+                return self._assistant(message, content)
+            case "tool":
+                reply, matched = self._calls.reply(content, message.get("tool_call_id"), message.get("name"))
+                self._counts[f"replies_matched_by_{matched}"] += 1
+                return [reply]
+        return _instructions_message(content, self._settings.template) if content else []
+
+    def _assistant(self, message: Row, content: str) -> list[Message]:
+        reasoning, tool_calls = message.get("reasoning_content"), message.get("tool_calls")
+        messages = []
+        if is_there(reasoning):
+            messages.append(Message(Role.ASSISTANT, content_text(reasoning), channel="analysis"))
+        if not is_there(tool_calls):
+            return [*messages, Message(Role.ASSISTANT, content, channel=self._final)]
+        if content:
+            messages.append(Message(Role.ASSISTANT, content, channel="commentary"))
+        return messages + self._calls.call(tool_calls)
+
+
+def _content(message: Row) -> str:
+    content = message.get("content")
+    return content_text(content) if is_there(content) else ""
+
+
+def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowSettings) -> list[Message]:
+    """What opens a conversation: the settings' system message, and the row's instructions and tools.
+
+    Raises:
+        Refusal: see `read_conversation`.
+    """
+    if settings.template is Template.PLAIN_1:
+        if tools is not None:
+            raise Refusal(Reason.NOT_IN_TEMPLATE, f"{settings.template} has no place for tools")
+        opening = prompt_messages(settings.system, None)
+        return opening + (_instructions_message(instructions, settings.template) if instructions else [])
+    return _harmony_prompt(settings.system, instructions, tools)
+
+
+def _harmony_prompt(
+    system: SystemContent | None, instructions: str | None, tools: DeclaredTools | None
+) -> list[Message]:
+    is_said = instructions is not None or tools is not None
+    namespaces = () if tools is None else (tools.namespace,)
+    return prompt_messages(system, DeveloperContent(instructions, namespaces) if is_said else None)
+
+
+def _instructions_message(instructions: str, template: Template) -> list[Message]:
+    """Instructions alone: a developer message, or in `plain/1`, which has no sections, the system's."""
+    if template is Template.PLAIN_1:
+        return [Message(Role.SYSTEM, instructions)]
+    return prompt_messages(None, DeveloperContent(instructions, ()))

@@ -1,0 +1,36 @@
+"""What a row has: absent, null, `""` and `[]` all mean that it has not.
+
+The same rows reach us as published JSON, where a key is absent, and through Arrow, which fills it with null.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from pipeline_assets.corpus.harmony.json_text import JsonValue
+
+Row: TypeAlias = Mapping[str, JsonValue]
+
+
+def is_there(value: JsonValue) -> bool:
+    """Whether a column or key has a value; `{}`, 0 and false are values."""
+    return value is not None and value != "" and value != []
+
+
+def without_absent(value: JsonValue) -> JsonValue:
+    """The value with nothing in its objects that is not there, so that both ways to read a row give the same."""
+    if isinstance(value, dict):
+        return {key: without_absent(one) for key, one in value.items() if is_there(one)}
+    return [without_absent(one) for one in value] if isinstance(value, list) else value
+
+
+def canonical_text(value: JsonValue) -> str:
+    """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def text_of(value: JsonValue) -> str | None:
+    """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
+    if not is_there(value):
+        return None
+    return value if isinstance(value, str) else canonical_text(value)

@@ -1,0 +1,64 @@
+"""What can be told of a row's quality without a model: the columns `quality_…`."""
+
+from typing import Literal, NamedTuple
+
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens
+from pipeline_assets.corpus.harmony.parse import ParsedText
+from pipeline_assets.corpus.harmony.quality_flags import QualityFlags
+from pipeline_assets.corpus.nemotron.repetition import repeated_fraction
+from pipeline_assets.corpus.nemotron.tool_check import calls_fit_tools
+from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools
+
+Length = Literal["short", "normal", "long"]
+
+SHORT_BELOW = 128
+LONG_ABOVE = 16_384
+
+
+class RowQuality(NamedTuple):
+    """The columns `quality_…`, in their order.
+
+    Attributes:
+        valid_harmony: the text is one conversation and nothing else.
+        completion_nonempty: its last message is the assistant's, and holds more than blanks.
+        valid_tool_schema: `calls_fit_tools`; null where it can't be told: the text is no Harmony, or it came as text
+            that has calls, from a row without tools.
+        is_duplicate: null; who finds duplicates sets it.
+        length: by its tokens: `short` below 128, `long` above 16,384, else `normal`.
+        repetition: `repeated_fraction` of its tokens.
+    """
+
+    valid_harmony: bool
+    completion_nonempty: bool
+    valid_tool_schema: bool | None
+    is_duplicate: bool | None
+    length: Length
+    repetition: float
+
+
+def row_quality(
+    parsed: ParsedText, flags: QualityFlags, encoded: HarmonyTokens, tools: DeclaredTools | None, came_as_text: bool
+) -> RowQuality:
+    """The columns of one text.
+
+    Args:
+        flags: `conversation_flags` of its messages.
+        came_as_text: it was Harmony before; then its tools may be in the text alone.
+    """
+    calls = [message for message in parsed.conversation if message.is_call]
+    can_tell = flags.valid_harmony and not (came_as_text and calls and tools is None)
+    return RowQuality(
+        flags.valid_harmony,
+        flags.completion_nonempty,
+        calls_fit_tools(calls, tools) if can_tell else None,
+        None,
+        length_of(len(encoded.ids)),
+        repeated_fraction(encoded.ids),
+    )
+
+
+def length_of(tokens: int) -> Length:
+    """Which of the three a text of so many tokens is."""
+    if tokens < SHORT_BELOW:
+        return "short"
+    return "long" if tokens > LONG_ABOVE else "normal"

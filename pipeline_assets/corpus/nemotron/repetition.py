@@ -1,0 +1,30 @@
+"""How much of a conversation repeats itself, from its token ids."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRAM_TOKENS = 16
+# Odd, so that multiplying loses nothing (the golden ratio's bits, Knuth, TAOCP vol. 3, 6.4).
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def repeated_fraction(ids: NDArray[np.int32]) -> float:
+    """The fraction of a text's 16-token runs that occurred in it before, 0 to 1; 0 of a text without such runs.
+
+    Reasoning that quotes its problem reaches 0.16 in the real rows; a text that loops to its end goes to 1. Runs are
+    compared by 64-bit hashes, so that one in 10**10 texts of 30,000 tokens has a run too many counted.
+
+    Args:
+        ids: shape (tokens,).
+    """
+    runs = len(ids) - GRAM_TOKENS + 1
+    if runs < 2:
+        return 0.0
+    hashes = (ids.astype(np.uint64) + np.uint64(1)) * _ODD
+    width = 1
+    while width < GRAM_TOKENS:  # the hash of a run from those of its halves
+        hashes ^= hashes >> np.uint64(29)
+        hashes = hashes[:-width] * _ODD + hashes[width:]
+        width *= 2
+    hashes.sort()
+    return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 6)

@@ -1,0 +1,70 @@
+"""What decides the rows besides their source: all of these are choices of a recipe, none has a default."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline_assets.corpus.harmony.loss_spans import LossMode
+from pipeline_assets.corpus.harmony.prompt import SystemContent
+from pipeline_assets.corpus.harmony.template import Analysis, Template
+
+Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
+
+DOMAINS: dict[str, Domain] = {
+    "nvidia/Nemotron-Math-v2": "math",
+    "nvidia/Nemotron-Math-Proofs-v1": "proof",
+    "nvidia/Nemotron-Science-v1": "science",
+    "nvidia/Nemotron-Agentic-v1": "agentic",
+    "nvidia/Nemotron-Instruction-Following-Chat-v1": "chat_if",
+}
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """How rows become texts.
+
+    Attributes:
+        template: of texts that are rendered. `plain/1` has no channels, so rows with tools, calls or kept analysis are
+            rejects of `not_in_template`. A row that is Harmony text already keeps its text.
+        analysis: what becomes of reasoning; of no effect on a row that is text already.
+        loss: which bodies are the completion.
+        system: the system message before each rendered conversation, or none. It has no tools of its own.
+        drop_invalid_harmony: a row whose own text is no Harmony is a reject; else it is kept, and says so.
+        drop_empty_completion: a row that doesn't end with the assistant's words is a reject; else it is kept, and says
+            so.
+        keep_user_names: the column `user_name` goes into `meta_source_json`.
+        keep_urls: the columns `url` and `user_url` do.
+    """
+
+    template: Template
+    analysis: Analysis
+    loss: LossMode
+    system: SystemContent | None
+    drop_invalid_harmony: bool
+    drop_empty_completion: bool
+    keep_user_names: bool
+    keep_urls: bool
+
+    def __post_init__(self) -> None:
+        if self.system is not None and self.system.tools:
+            raise ValueError("the system message of a row has no tools: a row's own go into the developer message")
+
+
+@dataclass(frozen=True)
+class RowOrigin:
+    """Where the rows of a block come from.
+
+    Attributes:
+        dataset: as the hub names it, `nvidia/Nemotron-Math-v2`.
+        subset: the hub's configuration, if the dataset has any.
+        split: `high_part00`.
+        domain: of the dataset; `DOMAINS` has the five, for any other the recipe says it.
+        file: as the manifest's inputs name it.
+        revision: the commit, 40 hex digits.
+    """
+
+    dataset: str
+    subset: str | None
+    split: str
+    domain: Domain
+    file: str
+    revision: str

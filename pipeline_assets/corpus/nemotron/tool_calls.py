@@ -1,0 +1,107 @@
+"""Calls of tools, and which call a tool replies to."""
+
+from enum import StrEnum
+
+import msgspec
+
+from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
+from pipeline_assets.corpus.nemotron.presence import is_there
+from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
+
+_decode = msgspec.json.Decoder().decode
+
+
+class MatchedBy(StrEnum):
+    """How a reply found its call; `nothing`: it has a name, but no call of that name waits."""
+
+    ID = "id"
+    NAME = "name"
+    ORDER = "order"
+    NOTHING = "nothing"
+
+
+class OpenCalls:
+    """The calls of a conversation, and which of them wait for a reply.
+
+    A reply belongs to the call with its id; else to the first of its name; else to the first of all. Calls of the last
+    assistant message that called come first, then earlier ones that were never answered.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[JsonValue, str]] = []
+        self._waiting: list[int] = []
+        self._last = 0
+
+    def __len__(self) -> int:
+        """How many there were."""
+        return len(self._calls)
+
+    def call(self, tool_calls: JsonValue) -> list[Message]:
+        """The messages of one assistant message's `tool_calls`, in their order.
+
+        Arguments that are text stay as they are, JSON or not; any other value becomes JSON, nothing becomes `{}`.
+
+        Raises:
+            RowFault: `malformed_tool_call`.
+        """
+        if not isinstance(tool_calls, list):
+            raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")
+        self._last = len(self._calls)
+        messages = []
+        for call in tool_calls:
+            function = call.get("function") if isinstance(call, dict) else None
+            name = function.get("name") if isinstance(function, dict) else None
+            if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(name, str) or not name:
+                raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"call {len(self._calls)} names no function")
+            given = function.get("arguments")
+            arguments = content_text(given) if is_there(given) else "{}"
+            messages.append(
+                Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
+            )
+            self._waiting.append(len(self._calls))
+            self._calls.append((call.get("id"), name))
+        return messages
+
+    def reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
+        """The message of a tool, and how its call was found.
+
+        Raises:
+            RowFault: `reply_without_call`: it has neither an id nor a name that is known, and no call waits.
+        """
+        if is_there(name) and not isinstance(name, str):
+            raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
+        tool, matched = self._answered(call_id, name if isinstance(name, str) and name else None)
+        return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
+
+    def _answered(self, call_id: JsonValue, name: str | None) -> tuple[str, MatchedBy]:
+        waiting = [place for place in self._waiting if place >= self._last]
+        waiting += [place for place in self._waiting if place < self._last]
+        if is_there(call_id):
+            for place in waiting:
+                if self._calls[place][0] == call_id:
+                    return self._close(place), MatchedBy.ID
+            again = [called for its_id, called in self._calls if its_id == call_id]
+            if again:  # a second reply to a call
+                return again[-1], MatchedBy.ID
+        if name is not None:
+            for place in waiting:
+                if self._calls[place][1] == name:
+                    return self._close(place), MatchedBy.NAME
+            return name, MatchedBy.NOTHING
+        if not waiting:
+            raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
+        return self._close(waiting[0]), MatchedBy.ORDER
+
+    def _close(self, place: int) -> str:
+        self._waiting.remove(place)
+        return self._calls[place][1]
+
+
+def read_arguments(call: Message) -> tuple[bool, JsonValue]:
+    """Whether the arguments of a call are JSON, and their value."""
+    try:
+        return True, _decode(call.content)
+    except (msgspec.DecodeError, RecursionError):
+        return False, None
