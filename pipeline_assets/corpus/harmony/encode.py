@@ -43,7 +43,7 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
     body_stops: list[int] = []
     for number, parsed in enumerate(texts):
         parts = STRUCTURE_OR_TEXT.split(parsed.text)
-        if not all(map(encoder.can_encode, parts)):
+        if not encoder.can_encode(parsed.text) and not all(map(encoder.can_encode, parts)):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
         controls = parts[1::2]
         first = len(pieces) + 1

@@ -5,6 +5,7 @@ The source is openai/harmony, docs/format.md, "Function calling".
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.object_types import with_object_types
@@ -35,6 +36,15 @@ class ToolNamespace:
     description: str | None
     tools: tuple[FunctionTool, ...]
 
+    @cached_property
+    def text(self) -> str:
+        """Its part of the section; made once, as whole datasets show the same tools.
+
+        Raises:
+            Refusal: a schema that can't be rendered.
+        """
+        return "\n".join(_namespace_lines(self))
+
 
 def function_namespace(tools: Sequence[FunctionTool]) -> ToolNamespace:
     """The namespace of a developer's own functions, called on the commentary channel as `functions.NAME`."""
@@ -53,7 +63,7 @@ def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     if twice := sorted(name for name in set(names) if names.count(name) > 1):
         raise Refusal(Reason.NAMESPACE_TWICE, f"the namespace {twice[0]!r} is there {names.count(twice[0])} times")
     ordered = sorted(namespaces, key=lambda namespace: namespace.name)
-    return "\n\n".join(["# Tools", *("\n".join(_namespace_lines(one)) for one in ordered)])
+    return "\n\n".join(["# Tools", *(one.text for one in ordered)])
 
 
 def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:

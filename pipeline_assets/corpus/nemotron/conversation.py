@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, prompt_messages
+from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.template import Template
 from pipeline_assets.corpus.nemotron.presence import Row, is_there
@@ -131,15 +131,9 @@ def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: Row
             raise Refusal(Reason.NOT_IN_TEMPLATE, f"{settings.template} has no place for tools")
         opening = prompt_messages(settings.system, None)
         return opening + (_instructions_message(instructions, settings.template) if instructions else [])
-    return _harmony_prompt(settings.system, instructions, tools)
-
-
-def _harmony_prompt(
-    system: SystemContent | None, instructions: str | None, tools: DeclaredTools | None
-) -> list[Message]:
     is_said = instructions is not None or tools is not None
     namespaces = () if tools is None else (tools.namespace,)
-    return prompt_messages(system, DeveloperContent(instructions, namespaces) if is_said else None)
+    return prompt_messages(settings.system, DeveloperContent(instructions, namespaces) if is_said else None)
 
 
 def _instructions_message(instructions: str, template: Template) -> list[Message]:

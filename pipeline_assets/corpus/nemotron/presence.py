@@ -11,22 +11,18 @@ from pipeline_assets.corpus.harmony.json_text import JsonValue
 
 Row: TypeAlias = Mapping[str, JsonValue]
 
+# Made once: json.dumps would make an encoder for every value.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
 
 def is_there(value: JsonValue) -> bool:
     """Whether a column or key has a value; `{}`, 0 and false are values."""
     return value is not None and value != "" and value != []
 
 
-def without_absent(value: JsonValue) -> JsonValue:
-    """The value with nothing in its objects that is not there, so that both ways to read a row give the same."""
-    if isinstance(value, dict):
-        return {key: without_absent(one) for key, one in value.items() if is_there(one)}
-    return [without_absent(one) for one in value] if isinstance(value, list) else value
-
-
 def canonical_text(value: JsonValue) -> str:
     """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value)
 
 
 def text_of(value: JsonValue) -> str | None:

@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 GRAM_TOKENS = 16
-# Odd, so that multiplying loses nothing (the golden ratio's bits, Knuth, TAOCP vol. 3, 6.4).
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+# A run is hashed as a polynomial modulo 2**64. The base is odd, so that multiplying loses nothing: the golden ratio's
+# bits (Knuth, TAOCP vol. 3, 6.4). Its powers 1, 2, 4, 8 join runs of that many tokens.
+_POWERS = [np.uint64(pow(0x9E3779B97F4A7C15, 1 << step, 1 << 64)) for step in range(GRAM_TOKENS.bit_length() - 1)]
 
 
 def repeated_fraction(ids: NDArray[np.int32]) -> float:
@@ -20,11 +21,8 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     runs = len(ids) - GRAM_TOKENS + 1
     if runs < 2:
         return 0.0
-    hashes = (ids.astype(np.uint64) + np.uint64(1)) * _ODD
-    width = 1
-    while width < GRAM_TOKENS:  # the hash of a run from those of its halves
-        hashes ^= hashes >> np.uint64(29)
-        hashes = hashes[:-width] * _ODD + hashes[width:]
-        width *= 2
+    hashes = ids.astype(np.uint64)
+    for step, power in enumerate(_POWERS):  # the hash of a run from those of its halves
+        hashes = hashes[: -(1 << step)] * power + hashes[1 << step :]
     hashes.sort()
     return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 6)

@@ -9,7 +9,10 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, text_of, without_absent
+import msgspec
+
+from pipeline_assets.corpus.harmony.json_text import JsonValue
+from pipeline_assets.corpus.nemotron.presence import Row, is_there, text_of
 
 # Not the evaluations, licences or links: a later revision that changes those has the same rows.
 _IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
@@ -25,9 +28,21 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     uuid = text_of(row.get("uuid"))
     if uuid is not None and _IS_NUMBERED.fullmatch(uuid) is None:
         return uuid
-    columns = without_absent({column: row.get(column) for column in _IDENTITY})
-    identity = canonical_text({"dataset": dataset, "split": split, "uuid": uuid, "columns": columns})
-    return hashlib.sha256(identity.encode("utf-8")).hexdigest()
+    columns = _identity({column: row.get(column) for column in _IDENTITY})
+    identity = {"dataset": dataset, "split": split, "uuid": uuid, "columns": columns}
+    return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
+
+
+def _identity(value: JsonValue) -> JsonValue:
+    """The value with nothing in its objects that is not there, and floats as text: a float has many ways to be JSON."""
+    match value:
+        case dict():
+            return {key: _identity(one) for key, one in value.items() if is_there(one)}
+        case list():
+            return [_identity(one) for one in value]
+        case float():
+            return repr(value)
+    return value
 
 
 def numbered(row_ids: Sequence[str], repeats: Mapping[int, int]) -> list[str]:
