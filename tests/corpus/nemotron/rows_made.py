@@ -1,0 +1,71 @@
+"""Small rows, and settings and origin to normalise them by; every test changes what it is about."""
+
+from dataclasses import replace
+from functools import cache
+
+from pipeline_assets.corpus.harmony.loss_spans import AssistantAll
+from pipeline_assets.corpus.harmony.template import Analysis, Template
+from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, normalise_rows
+from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Encoder, load_encoder
+
+SETTINGS = RowSettings(
+    template=Template.HARMONY_1,
+    analysis=Analysis.KEEP,
+    loss=AssistantAll(analysis=True, calls=True),
+    system=None,
+    drop_invalid_harmony=False,
+    drop_empty_completion=False,
+    keep_user_names=False,
+    keep_urls=False,
+)
+ORIGIN = RowOrigin("maker/chat", None, "train", "chat_if", "data/train.jsonl", "0" * 40)
+PROOFS = replace(ORIGIN, domain="proof")
+
+QUESTION = {"role": "user", "content": "2 + 2?"}
+ANSWER = {"role": "assistant", "content": "4"}
+LOOKUP = {
+    "type": "function",
+    "function": {
+        "name": "lookup",
+        "description": "Looks a word up.",
+        "parameters": {"properties": {"word": {"type": "string"}}, "required": ["word"]},
+    },
+}
+
+
+@cache
+def encoder() -> Encoder:
+    return load_encoder(VOCABULARY_SHA256)
+
+
+def called(*arguments: object, name: str = "lookup") -> dict[str, object]:
+    """An assistant message that calls a tool with each of the arguments; ids are `call_0`, `call_1`, …"""
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": one}}
+            for number, one in enumerate(arguments)
+        ],
+    }
+
+
+def normalised(*rows: object, settings: RowSettings = SETTINGS, origin: RowOrigin = ORIGIN) -> NormalisedRows:
+    return normalise_rows(list(enumerate(rows)), settings, origin, encoder())
+
+
+def row_of(row: object, settings: RowSettings = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:
+    """The columns of the one row."""
+    [values] = normalised(row, settings=settings, origin=origin).batch.to_pylist()
+    return values
+
+
+def text_of(*messages: object, **columns: object) -> str:
+    return row_of({"messages": list(messages), **columns})["text"]
+
+
+def reason_of(row: object, settings: RowSettings = SETTINGS, origin: RowOrigin = ORIGIN) -> str:
+    """Why the one row is a reject."""
+    [reject] = normalised(row, settings=settings, origin=origin).rejects
+    return reject.reason

@@ -1,0 +1,239 @@
+"""Raw rows → Harmony texts: what becomes of every form that messages have in the five datasets."""
+
+from dataclasses import replace
+
+import pytest
+from rows_made import ANSWER, LOOKUP, PROOFS, QUESTION, SETTINGS, called, normalised, reason_of, row_of, text_of
+
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
+from pipeline_assets.corpus.harmony.template import Analysis, Template
+
+USER = "<|start|>user<|message|>2 + 2?<|end|>"
+FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
+CALL = "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>"
+REPLY = "<|start|>functions.lookup to=assistant<|channel|>commentary<|message|>"
+
+
+def test_an_answer_is_on_the_final_channel() -> None:
+    assert text_of(QUESTION, ANSWER) == USER + FINAL
+
+
+def test_reasoning_comes_before_its_answer_on_the_analysis_channel() -> None:
+    text = text_of(QUESTION, {**ANSWER, "reasoning_content": "Count."})
+
+    assert text == USER + "<|start|>assistant<|channel|>analysis<|message|>Count.<|end|>" + FINAL
+
+
+@pytest.mark.parametrize("absent", [None, "", []])
+def test_absent_null_and_empty_are_the_same(absent: object) -> None:
+    answer = {**ANSWER, "reasoning_content": absent, "tool_calls": absent, "name": absent}
+    row = {"messages": [QUESTION, answer], "tools": absent, "url": absent, "metadata": absent, "license": absent}
+
+    assert row_of(row) == row_of({"messages": [QUESTION, ANSWER]})
+
+
+def test_analysis_is_dropped_by_setting_and_counted_in_and_out() -> None:
+    row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}]}
+
+    kept = normalised(row, row)
+    dropped = normalised(row, row, settings=replace(SETTINGS, analysis=Analysis.DROP))
+
+    assert (kept.counts["analysis_given"], kept.counts["analysis_rendered"]) == (2, 2)
+    assert (dropped.counts["analysis_given"], dropped.counts["analysis_rendered"]) == (2, 0)
+    assert dropped.batch.column("text").to_pylist() == [USER + FINAL] * 2
+
+
+def test_a_system_message_becomes_the_developers_instructions() -> None:
+    text = text_of({"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
+
+    assert text == "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>" + USER + FINAL
+
+
+def test_an_empty_system_message_is_no_message() -> None:
+    assert text_of({"role": "system", "content": ""}, QUESTION, ANSWER) == USER + FINAL
+
+
+def test_a_later_system_message_stays_in_its_place() -> None:
+    text = text_of(QUESTION, ANSWER, {"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
+
+    assert text.split("<|start|>")[3] == "developer<|message|># Instructions\n\nBe brief.<|end|>"
+
+
+def test_the_system_message_of_the_settings_says_where_calls_go() -> None:
+    settings = replace(SETTINGS, system=GPT_OSS_SYSTEM)
+
+    with_tools = row_of({"messages": [QUESTION, ANSWER], "tools": [LOOKUP]}, settings)["text"]
+    without = row_of({"messages": [QUESTION, ANSWER]}, settings)["text"]
+
+    assert with_tools.startswith("<|start|>system<|message|>You are ChatGPT")
+    assert "Calls to these tools must go to the commentary channel: 'functions'." in with_tools
+    assert "Calls to these tools" not in without
+
+
+def test_tools_are_shown_with_their_arguments_though_their_schema_has_no_type() -> None:
+    text = text_of({"role": "system", "content": "Be brief."}, QUESTION, ANSWER, tools=[LOOKUP])
+
+    shown = "namespace functions {\n\n// Looks a word up.\ntype lookup = (_: {\nword: string,\n}) => any;\n\n}"
+    assert text.startswith("<|start|>developer<|message|># Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\n")
+    assert shown in text
+
+
+def test_arguments_that_are_text_stay_as_they_are() -> None:
+    text = text_of(QUESTION, called('{"word":  "sum"}'), {"role": "tool", "content": "4"}, ANSWER)
+
+    assert text == USER + CALL + '{"word":  "sum"}<|call|>' + REPLY + "4<|end|>" + FINAL
+
+
+def test_arguments_and_replies_that_are_objects_become_json_with_sorted_keys() -> None:
+    text = text_of(QUESTION, called({"z": "é", "a": 0.0012}), {"role": "tool", "content": {"b": [1], "a": None}})
+
+    assert text == USER + CALL + '{"a": 0.0012, "z": "é"}<|call|>' + REPLY + '{"a": null, "b": [1]}<|end|>'
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_call_without_arguments_has_an_empty_object(nothing: object) -> None:
+    assert text_of(QUESTION, called(nothing)) == USER + CALL + "{}<|call|>"
+
+
+def test_what_is_said_before_calls_is_on_the_commentary_channel() -> None:
+    message = {**called({}), "content": "Let me look.", "reasoning_content": "Look it up."}
+
+    assert text_of(QUESTION, message) == (
+        USER
+        + "<|start|>assistant<|channel|>analysis<|message|>Look it up.<|end|>"
+        + "<|start|>assistant<|channel|>commentary<|message|>Let me look.<|end|>"
+        + CALL
+        + "{}<|call|>"
+    )
+
+
+def test_several_calls_of_one_message_are_messages_of_their_own() -> None:
+    replies = [{"role": "tool", "content": "one"}, {"role": "tool", "content": "two"}]
+
+    text = text_of(QUESTION, called("1", "2"), *replies)
+
+    assert text == USER + CALL + "1<|call|>" + CALL + "2<|call|>" + REPLY + "one<|end|>" + REPLY + "two<|end|>"
+
+
+def test_control_characters_are_kept() -> None:
+    assert "inside \boxed{}" in text_of({"role": "user", "content": "inside \boxed{}"}, ANSWER)
+
+
+def test_content_that_is_null_is_empty() -> None:
+    assert text_of(QUESTION, {"role": "assistant", "content": None}).endswith("final<|message|><|return|>")
+
+
+def test_keys_that_have_no_place_in_harmony_are_counted() -> None:
+    row = {"messages": [{**QUESTION, "name": "ann", "weight": None}, {**ANSWER, "audio": {"id": 1}}]}
+
+    assert normalised(row).counts["message_fields_unread"] == 2
+
+
+def test_harmony_text_is_kept_unchanged() -> None:
+    text = "<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|>4<|end|>"
+
+    values = row_of({"text": text, "messages": None, "uuid": "a"})
+
+    assert (values["text"], values["template"], values["stats_completion_tokens"]) == (text, "plain/1", 1)
+
+
+def test_a_text_that_is_no_harmony_is_kept_and_says_so_or_is_dropped() -> None:
+    row = {"text": "<|start|>user<|message|>2 + 2?"}
+
+    values = row_of(row)
+
+    assert (values["text"], values["quality_valid_harmony"], values["template"]) == (row["text"], False, None)
+    assert values["quality_valid_tool_schema"] is None
+    assert values["stats_tokens"] == 8
+    assert reason_of(row, replace(SETTINGS, drop_invalid_harmony=True)) == "message_not_closed"
+
+
+def test_the_plain_template_has_roles_alone() -> None:
+    settings = replace(SETTINGS, template=Template.PLAIN_1, analysis=Analysis.DROP)
+    messages = [{"role": "system", "content": "Be brief."}, QUESTION, {**ANSWER, "reasoning_content": "Count."}]
+
+    values = row_of({"messages": messages}, settings)
+
+    assert values["template"] == "plain/1"
+    assert values["text"] == (
+        "<|start|>system<|message|>Be brief.<|end|>" + USER + "<|start|>assistant<|message|>4<|end|>"
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}]},
+        {"messages": [QUESTION, called({})]},
+        {"messages": [QUESTION, ANSWER], "tools": [LOOKUP]},
+    ],
+    ids=["kept analysis", "a call", "tools"],
+)
+def test_what_the_plain_template_cant_say_is_a_reject(row: object) -> None:
+    assert reason_of(row, replace(SETTINGS, template=Template.PLAIN_1)) == "not_in_template"
+
+
+PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "lean_header": "import Mathlib"}
+
+
+def test_a_proof_without_messages_is_a_formalisation() -> None:
+    values = row_of({**PROOF, "messages": []}, origin=PROOFS)
+
+    assert values["text"] == (
+        "<|start|>user<|message|>Prove it.<|end|><|start|>assistant<|channel|>final<|message|>"
+        "import Mathlib\n\ntheorem a : True := by sorry<|return|>"
+    )
+    assert values["meta_task"] == "formalisation"
+    assert (values["meta_lean_header"], values["meta_formal_statement"]) == (
+        "import Mathlib",
+        PROOF["formal_statement"],
+    )
+
+
+def test_a_proof_with_messages_keeps_them() -> None:
+    values = row_of({**PROOF, "formal_statement": None, "messages": [QUESTION, ANSWER]}, origin=PROOFS)
+
+    assert (values["text"], values["meta_task"]) == (USER + FINAL, "proof")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"formal_statement": None}, "no_formal_statement"), ({"problem": ""}, "no_problem")],
+)
+def test_a_proof_without_its_parts_is_a_reject(changes: dict[str, object], reason: str) -> None:
+    assert reason_of({**PROOF, **changes, "messages": []}, origin=PROOFS) == reason
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": []}, "no_messages"),
+        ({"problem": "2 + 2?"}, "no_messages"),
+        ({"messages": "2 + 2?"}, "wrong_type"),
+        ({"messages": ["2 + 2?"]}, "malformed_message"),
+        ({"text": {"a": 1}}, "wrong_type"),
+        ({"messages": [{"role": "narrator", "content": ""}]}, "unknown_role"),
+        ({"messages": [{"role": None, "content": ""}]}, "unknown_role"),
+        ({"messages": [{"role": ["user"], "content": ""}]}, "unknown_role"),
+        ({"messages": [{"role": "user", "content": "a<|start|>b"}]}, "control_tokens_in_content"),
+        ({"messages": [{"role": "user", "content": {"a": "<|end|>"}}]}, "control_tokens_in_content"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "lone_surrogate"),
+        ({"messages": [QUESTION, ANSWER], "problem": "\ud800"}, "lone_surrogate"),
+        ({"messages": [QUESTION, ANSWER], "tools": ["\ud800"]}, "lone_surrogate"),
+        ({"messages": [QUESTION, called({}, name="look up")]}, "invalid_header_field"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": {"id": 1}}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "tool", "content": "4"}]}, "reply_without_call"),
+        ({"messages": [QUESTION, {"role": "tool", "name": 4}]}, "malformed_message"),
+        ({"messages": [QUESTION, ANSWER], "tools": [{"name": "lookup"}]}, "malformed_tools"),
+        ({"messages": [QUESTION, ANSWER], "tools": "[{"}, "malformed_tools"),
+        ({"messages": [QUESTION, ANSWER], "tools": {"lookup": 1}}, "malformed_tools"),
+        ({"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER]}, "not_encodable"),
+    ],
+)
+def test_a_row_that_gives_no_conversation_is_a_reject_with_its_reason(row: object, reason: str) -> None:
+    result = normalised({"messages": [QUESTION, ANSWER]}, row, {"messages": [QUESTION, ANSWER]})
+
+    assert [(reject.row, reject.reason, reject.file) for reject in result.rejects] == [(1, reason, "data/train.jsonl")]
+    assert result.batch.column("source_row").to_pylist() == [0, 2]
+    assert result.counts[f"rejected_{reason}"] == 1

@@ -1,0 +1,106 @@
+"""How often a problem was solved, from the evaluations of Math-v2."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from real_rows import SPLITS, needs_real_rows, real_rows
+
+from pipeline_assets.corpus.nemotron.correctness import CONDITIONS, UNKNOWN, correctness_of
+
+
+def evaluations(**attempts: tuple[int, int]) -> dict[str, object]:
+    """`high_no_tool=(7, 8)` stands for 7 of 8."""
+    return {
+        f"reason_{condition}": {"count": count, "pass": passed, "accuracy": round(passed / count, 4) if count else 0.0}
+        for condition, (passed, count) in attempts.items()
+    }
+
+
+def test_the_best_condition_tells_all_but_the_difficulty() -> None:
+    found = correctness_of(evaluations(low_with_tool=(6, 7), high_no_tool=(5, 7), high_with_tool=(1, 8)))
+
+    assert found == (0.8571, 0.7143, 7, 6, "low_with_tool", "medium")
+
+
+def test_of_equals_the_first_in_order_is_the_best() -> None:
+    for place, condition in enumerate(CONDITIONS):
+        found = correctness_of(evaluations(**dict.fromkeys(reversed(CONDITIONS[place:]), (4, 8))))
+
+        assert found.correctness_condition == condition
+
+
+def test_a_condition_without_attempts_says_nothing() -> None:
+    assert correctness_of(evaluations(high_with_tool=(0, 0))) == UNKNOWN
+    assert correctness_of(evaluations(high_with_tool=(0, 0), low_no_tool=(0, 8))).correctness_high is None
+    assert correctness_of({}) == UNKNOWN
+
+
+def test_numbers_may_be_text() -> None:
+    assert correctness_of({"reason_low_no_tool": {"count": "8", "pass": "7", "accuracy": "0.875"}}).correctness == 0.875
+
+
+def test_an_accuracy_alone_counts() -> None:
+    found = correctness_of({"reason_high_no_tool": {"accuracy": "0.71428"}})
+
+    assert found == (0.7143, 0.7143, None, None, "high_no_tool", None)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"count": 8, "pass": 9},
+        {"count": 8, "pass": -1},
+        {"count": 8, "pass": None},
+        {"count": 8, "pass": True},
+        {"count": "eight", "pass": 1},
+        {"count": 0, "pass": None, "accuracy": 0.5},
+        {"accuracy": "nan"},
+        {"accuracy": 1.5},
+        {"accuracy": 10**400},
+        [8, 7],
+        None,
+    ],
+)
+def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None:
+    assert correctness_of({"reason_high_no_tool": condition}) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("passed", "difficulty"),
+    [(0, "unsolved"), (1, "hard"), (4, "hard"), (5, "medium"), (12, "medium"), (13, "easy"), (16, "easy")],
+)
+def test_the_difficulty_is_from_all_attempts(passed: int, difficulty: str) -> None:
+    attempts = {"high_with_tool": (min(passed, 8), 8), "low_no_tool": (max(passed - 8, 0), 8)}
+
+    assert correctness_of(evaluations(**attempts)).difficulty_bin == difficulty
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(CONDITIONS),
+        st.integers(0, 8).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count))),
+    )
+)
+def test_it_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[int, int]]) -> None:
+    found = correctness_of(evaluations(**attempts))
+
+    rounded = {name: float(round(Fraction(*one), 4)) for name, one in attempts.items() if one[1]}
+    assert found.correctness == max(rounded.values(), default=None)
+    assert found.correctness_high == max((value for name, value in rounded.items() if "high" in name), default=None)
+    if found.correctness_condition is not None:
+        assert attempts[found.correctness_condition] == (found.correct_count, found.pass_k)
+        assert rounded[found.correctness_condition] == found.correctness
+
+
+@needs_real_rows
+@pytest.mark.parametrize("split", SPLITS["Nemotron-Math-v2"])
+def test_it_equals_the_stored_accuracy(split: str) -> None:
+    for row in real_rows(f"Nemotron-Math-v2/{split}"):
+        stored = {name: condition["accuracy"] for name, condition in row["metadata"].items()}
+
+        found = correctness_of(row["metadata"])
+
+        assert found.correctness == max(stored.values()) == stored[f"reason_{found.correctness_condition}"]
+        assert found.correctness_high == max(value for name, value in stored.items() if "high" in name)

@@ -1,0 +1,146 @@
+"""Blocks of raw rows → the table, its rejects and counts: nothing is lost, and blocks make no difference."""
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
+from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of
+
+from pipeline_assets.corpus.harmony.builtin_tools import BROWSER
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
+from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, unparsed_rows
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.readers.row_faults import Fault
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "nemotron_rows.json").read_text())
+GOLDEN_SETTINGS = replace(SETTINGS, system=GPT_OSS_SYSTEM)
+
+
+def digest(batch: pa.RecordBatch) -> str:
+    lines = [json.dumps(row, sort_keys=True) for row in batch.to_pylist()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@needs_real_rows
+@pytest.mark.parametrize("name", EVERY_SPLIT)
+def test_every_real_row_normalises_to_what_was_reviewed(name: str) -> None:
+    result = normalised(*real_rows(name), settings=GOLDEN_SETTINGS, origin=origin_of(name))
+
+    assert (result.rejects, result.batch.num_rows, result.batch.schema) == ([], 3, SCHEMA)
+    assert {"digest": digest(result.batch), "counts": dict(sorted(result.counts.items()))} == GOLDEN[name]
+
+
+@needs_real_rows
+@pytest.mark.parametrize("name", EVERY_SPLIT)
+def test_every_real_row_holds_against_tiktoken_and_its_own_control_tokens(name: str) -> None:
+    result = normalised(*real_rows(name), settings=GOLDEN_SETTINGS, origin=origin_of(name))
+
+    assert list(unparsed_rows(result.batch)) == []
+    assert list(encoding_faults(result.batch, [0, 1, 2], GOLDEN_SETTINGS.loss, encoder())) == []
+
+
+@needs_real_rows
+@pytest.mark.parametrize("name", EVERY_SPLIT)
+def test_real_rows_filled_with_null_are_the_same_rows(name: str) -> None:
+    rows = real_rows(name)
+    keys = {key for row in rows for message in row["messages"] for key in message}
+    filled = [
+        {"text": None, "tools": None, "url": None, "uuid": None, **row}
+        | {"messages": [dict.fromkeys(keys) | message for message in row["messages"]]}
+        for row in rows
+    ]
+
+    as_published, as_filled = (normalised(*given, origin=origin_of(name)) for given in (rows, filled))
+
+    assert as_filled.batch.equals(as_published.batch)
+
+
+GOOD = {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}], "uuid": "a"}
+CALLS = {"messages": [QUESTION, called({"word": "sum"}), {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
+ROWS = st.lists(
+    st.sampled_from([GOOD, CALLS, {"messages": []}, {"text": "no harmony"}, Fault("not_json", "cut"), {}]), max_size=9
+)
+
+
+@settings(max_examples=30)
+@given(ROWS, st.integers(1, 4))
+def test_blocks_make_no_difference_and_lose_nothing(rows: list[object], block: int) -> None:
+    numbered = list(enumerate(rows))
+
+    whole = normalise_rows(numbered, SETTINGS, ORIGIN, encoder())
+    parts = [
+        normalise_rows(numbered[start : start + block], SETTINGS, ORIGIN, encoder())
+        for start in range(0, len(rows), block)
+    ]
+
+    assert [row for part in parts for row in part.batch.to_pylist()] == whole.batch.to_pylist()
+    assert [reject for part in parts for reject in part.rejects] == whole.rejects
+    assert sum((part.counts for part in parts), Counter()) == +whole.counts
+    assert {key: value for part in parts for key, value in part.tools.items()} == whole.tools
+    assert rows_add_up(whole.counts) and whole.counts["rows_in"] == len(rows)
+    places = whole.batch.column("source_row").to_pylist() + [reject.row for reject in whole.rejects]
+    assert sorted(places) == list(range(len(rows)))
+
+
+def test_a_row_that_could_not_be_read_is_a_reject_with_that_reason() -> None:
+    result = normalised(GOOD, Fault("not_json", "Input data was truncated"))
+
+    assert [str(reject) for reject in result.rejects] == ["data/train.jsonl row 1: not_json (Input data was truncated)"]
+
+
+def test_no_rows_make_an_empty_table_of_the_schema() -> None:
+    result = normalised()
+
+    assert (result.batch.num_rows, result.batch.schema, result.rejects, result.tools) == (0, SCHEMA, [], {})
+
+
+def test_a_row_of_two_megabytes_passes() -> None:
+    values = row_of({"messages": [QUESTION, {"role": "assistant", "content": "naïve 漢字 " * 150_000}]})
+
+    assert len(values["text"].encode()) > 2_000_000
+    assert values["quality_length"] == "long"
+
+
+def test_every_text_that_the_tokenizer_fails_on_is_a_reject_and_the_rest_flies() -> None:
+    blank = {"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER]}
+
+    result = normalised(blank, GOOD, blank, GOOD)
+
+    assert [(reject.row, reject.reason) for reject in result.rejects] == [(0, "not_encodable"), (2, "not_encodable")]
+    assert result.batch.column("source_row").to_pylist() == [1, 3]
+
+
+def nested(depth: int) -> object:
+    value: object = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**GOOD, "problem": nested(20_000)},
+        {**GOOD, "tools": nested(20_000)},
+        {"messages": [QUESTION, called(nested(20_000))]},
+        {"messages": [QUESTION, {"role": "assistant", "content": nested(20_000)}]},
+    ],
+    ids=["a column", "tools", "arguments", "content"],
+)
+def test_what_is_nested_too_deep_is_a_reject(row: object) -> None:
+    result = normalised(GOOD, row)
+
+    assert [(reject.row, reject.reason) for reject in result.rejects] == [(1, "nested_too_deep")]
+
+
+def test_the_system_message_of_the_settings_has_no_tools() -> None:
+    with pytest.raises(ValueError, match="has no tools"):
+        replace(SETTINGS, system=replace(GPT_OSS_SYSTEM, tools=(BROWSER,)))

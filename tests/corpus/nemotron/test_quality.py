@@ -1,0 +1,82 @@
+"""Quality and size of a conversation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, reason_of, row_of
+
+from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast
+from pipeline_assets.corpus.nemotron.quality import length_of
+from pipeline_assets.corpus.nemotron.repetition import GRAM_TOKENS, repeated_fraction
+
+
+@pytest.mark.parametrize("content", ["", "  \n", None])
+def test_an_empty_answer_is_kept_and_says_so_or_is_dropped(content: object) -> None:
+    row = {"messages": [QUESTION, {"role": "assistant", "content": content, "reasoning_content": "Count."}]}
+
+    assert row_of(row)["quality_completion_nonempty"] is False
+    assert reason_of(row, replace(SETTINGS, drop_empty_completion=True)) == "empty_completion"
+
+
+def test_a_conversation_that_ends_with_the_user_has_no_completion() -> None:
+    assert row_of({"messages": [QUESTION, ANSWER, QUESTION]})["quality_completion_nonempty"] is False
+
+
+def test_duplicates_are_not_judged() -> None:
+    assert row_of({"messages": [QUESTION, ANSWER]})["quality_is_duplicate"] is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "length"), [(0, "short"), (127, "short"), (128, "normal"), (16_384, "normal"), (16_385, "long")]
+)
+def test_the_bounds_of_lengths(tokens: int, length: str) -> None:
+    assert length_of(tokens) == length
+
+
+def test_the_size_of_a_conversation() -> None:
+    messages = [QUESTION, called({"word": "sum"}, {"word": "add"}), {"role": "tool", "content": "4"}, ANSWER, QUESTION]
+    values = row_of({"messages": [*messages, ANSWER], "tools": [LOOKUP]})
+
+    assert values["stats_char_len"] == len(values["text"])
+    assert (values["stats_turns"], values["stats_tool_calls"]) == (2, 2)
+    assert values["stats_approx_tokens"] == values["stats_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "completion"),
+    [
+        (AssistantAll(analysis=True, calls=True), 2 + 5 + 1),
+        (AssistantAll(analysis=False, calls=True), 5 + 1),
+        (AssistantAll(analysis=True, calls=False), 2 + 1),
+        (AssistantLast(), 1),
+    ],
+    ids=str,
+)
+def test_completion_tokens_are_those_of_the_loss_mode(loss: AssistantAll | AssistantLast, completion: int) -> None:
+    call = {**called('{"word":"sum"}'), "reasoning_content": "Count."}
+    row = {"messages": [QUESTION, call, {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
+
+    values = row_of(row, replace(SETTINGS, loss=loss))
+
+    assert (values["stats_completion_tokens"], values["loss_mode"]) == (completion, loss.identity)
+
+
+def counted(ids: list[int]) -> float:
+    """The same by a set of runs."""
+    runs = [tuple(ids[start : start + GRAM_TOKENS]) for start in range(len(ids) - GRAM_TOKENS + 1)]
+    return round(1 - len(set(runs)) / len(runs), 6) if runs else 0.0
+
+
+@given(st.lists(st.integers(0, 2), max_size=60) | st.lists(st.integers(0, 201_087), max_size=40), st.integers(1, 4))
+def test_repetition_is_the_fraction_of_runs_that_were_there_before(ids: list[int], times: int) -> None:
+    assert repeated_fraction(np.array(ids * times, np.int32)) == counted(ids * times)
+
+
+def test_a_text_that_loops_is_all_repetition() -> None:
+    looping = {"role": "assistant", "content": "I can not tell. " * 2_000}
+
+    assert row_of({"messages": [QUESTION, looping]})["quality_repetition"] > 0.99
+    assert row_of({"messages": [QUESTION, ANSWER]})["quality_repetition"] == 0

@@ -1,0 +1,97 @@
+"""The checks of normalised rows find what they are for."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, encoder, normalised
+
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
+from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast, LossMode
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.parse import ParsedText, Span, parse_harmony
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, span_faults, unparsed_rows
+
+CALL = {**called({"word": "sum"}), "reasoning_content": "Look."}
+ROW = {"messages": [QUESTION, CALL, {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
+LOSSES = [AssistantAll(analysis, calls) for analysis in (True, False) for calls in (True, False)]
+
+
+def with_column(batch: pa.RecordBatch, name: str, values: list[object]) -> pa.RecordBatch:
+    place = batch.schema.get_field_index(name)
+    return batch.set_column(place, batch.schema.field(place), pa.array(values, batch.schema.field(place).type))
+
+
+def encoded() -> tuple[ParsedText, HarmonyTokens]:
+    parsed = parse_harmony(normalised(ROW).batch.column("text")[0].as_py())
+    return parsed, encode_harmony([parsed], encoder())[0]
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, AssistantLast()], ids=str)
+def test_rows_hold_under_every_loss_mode(loss: LossMode) -> None:
+    batch = normalised(ROW, {"messages": ROW["messages"][:2]}, settings=replace(SETTINGS, loss=loss)).batch
+
+    assert list(encoding_faults(batch, [0, 1], loss, encoder())) == []
+
+
+def test_a_text_that_does_not_parse_is_found() -> None:
+    batch = normalised(ROW, {"text": "no harmony"}, ROW).batch
+    [text, _, _] = batch.column("text").to_pylist()
+
+    assert list(unparsed_rows(batch)) == []
+    assert [row for row, _ in unparsed_rows(with_column(batch, "text", [text, "no harmony", text + "x"]))] == [2]
+    assert [row for row, _ in unparsed_rows(with_column(batch, "quality_valid_harmony", [True, True, False]))] == [1, 2]
+
+
+@pytest.mark.parametrize("column", ["stats_tokens", "stats_completion_tokens"])
+def test_a_wrong_count_is_found(column: str) -> None:
+    batch = normalised(ROW, ROW).batch
+    counts = batch.column(column).to_pylist()
+
+    faults = list(encoding_faults(with_column(batch, column, [counts[0], counts[1] + 1]), [0, 1], LOSSES[0], encoder()))
+
+    assert [row for row, _ in faults] == [1]
+
+
+def test_ids_that_are_not_the_texts_are_found() -> None:
+    batch = normalised(ROW).batch
+    other = with_column(batch, "text", [batch.column("text")[0].as_py().replace("2 + 2?", "3 + 3 + 3?")])
+
+    assert [what for _, what in encoding_faults(other, [0], LOSSES[0], encoder())] != []
+
+
+@pytest.mark.parametrize("shift", [(-1, 0), (1, 0), (0, -1), (0, 1)])
+def test_a_body_with_one_token_too_many_or_too_few_is_found(shift: tuple[int, int]) -> None:
+    parsed, tokens = encoded()
+    bodies = tokens.bodies.copy()
+    bodies[-1] += np.array(shift)
+
+    assert list(span_faults(parsed, HarmonyTokens(tokens.ids, bodies), LOSSES[0], encoder())) != []
+
+
+def test_a_span_that_is_off_by_a_character_is_found() -> None:
+    parsed, tokens = encoded()
+    last = parsed.messages[-1]
+    shifted = last._replace(body=Span(last.body.start - 1, last.body.stop))
+
+    wrong = replace(parsed, messages=(*parsed.messages[:-1], shifted))
+
+    assert list(span_faults(wrong, tokens, LOSSES[0], encoder())) != []
+
+
+def test_a_message_taken_for_the_assistants_is_found() -> None:
+    parsed, tokens = encoded()
+    messages = list(parsed.messages)
+    user = next(number for number, one in enumerate(messages) if one.message.role is Role.USER)
+    messages[user] = messages[user]._replace(message=Message(Role.ASSISTANT, messages[user].message.content))
+
+    assert "should" in next(span_faults(replace(parsed, messages=tuple(messages)), tokens, LOSSES[0], encoder()))
+
+
+def test_a_lost_row_is_found() -> None:
+    counts = normalised(ROW, {"messages": []}).counts
+
+    assert rows_add_up(counts)
+    assert not rows_add_up(counts + Counter(rows_in=1))

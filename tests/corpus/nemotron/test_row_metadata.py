@@ -1,0 +1,80 @@
+"""What a row says of itself, beside its conversation."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, row_of
+
+from pipeline_assets.corpus.nemotron.quality import RowQuality
+from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.stats import RowStats
+
+ROW = {"messages": [QUESTION, ANSWER]}
+
+
+def test_the_schema_has_the_columns_in_the_order_of_the_records() -> None:
+    names = [f"meta_{field}" for field in RowMetadata._fields]
+    names += [f"quality_{field}" for field in RowQuality._fields] + [f"stats_{field}" for field in RowStats._fields]
+
+    assert SCHEMA.names == [
+        *("id", "dataset", "subset", "split", "text", "loss_mode", "template"),
+        *names,
+        *("source_file", "source_row", "source_revision", "source_tools_id", "source_tools_count"),
+    ]
+    assert all(field.nullable for field in SCHEMA)
+
+
+def test_columns_that_have_no_other_place_are_kept_as_canonical_json() -> None:
+    row = {**ROW, "problem": "2 + 2?", "sft_line_number": 7, "é": 0.5, "original_expected_answer": None, "extra": {}}
+
+    assert row_of(row)["meta_source_json"] == '{"extra":{},"problem":"2 + 2?","sft_line_number":7,"é":0.5}'
+
+
+def test_names_and_links_of_users_are_kept_only_by_setting() -> None:
+    row = {**ROW, "url": "a://q", "user_url": "a://u", "user_name": "ann"}
+
+    assert row_of(row)["meta_source_json"] is None
+    names = row_of(row, replace(SETTINGS, keep_user_names=True))["meta_source_json"]
+    links = row_of(row, replace(SETTINGS, keep_urls=True))["meta_source_json"]
+    assert (names, links) == ('{"user_name":"ann"}', '{"url":"a://q","user_url":"a://u"}')
+
+
+def test_evaluations_are_kept_whole() -> None:
+    evaluations = {"reason_low_no_tool": {"pass": 7, "count": 8, "accuracy": 0.875}}
+
+    for metadata in (evaluations, json.dumps(evaluations)):
+        values = row_of({**ROW, "metadata": metadata})
+        assert values["meta_correctness"] == 0.875
+    kept = row_of({**ROW, "metadata": evaluations})["meta_eval_json"]
+    assert kept == '{"reason_low_no_tool":{"accuracy":0.875,"count":8,"pass":7}}'
+
+
+@pytest.mark.parametrize("metadata", ["{", "none", [1], 7])
+def test_evaluations_of_another_form_are_kept_and_say_nothing(metadata: object) -> None:
+    values = row_of({**ROW, "metadata": metadata})
+
+    assert values["meta_correctness"] is None
+    assert values["meta_eval_json"] is not None
+
+
+def test_tags_say_what_the_row_has() -> None:
+    answer = {**ANSWER, "reasoning_content": "Count."}
+    calls = [QUESTION, called({"word": "sum"}), {"role": "tool", "content": "4"}, answer, QUESTION, answer]
+    row = {"messages": calls, "tools": [LOOKUP], "data_source": "aops", "changed_answer_to_majority": True}
+
+    assert row_of(row)["meta_tags"] == [
+        *("changed_answer_to_majority", "multi_turn", "reasoning", "source:aops", "tool_calls", "tools")
+    ]
+    assert row_of({**ROW, "tags": ["b", "a"]})["meta_tags"] == ["a", "b"]
+    assert row_of(ROW)["meta_tags"] == []
+
+
+def test_columns_of_another_type_are_kept_as_json() -> None:
+    row = {**ROW, "license": ["a", "b"], "used_in": "nano_v3", "expected_answer": 4, "reasoning": True, "uuid": 12}
+
+    values = row_of(row)
+
+    assert (values["meta_license"], values["meta_used_in"]) == ('["a","b"]', ["nano_v3"])
+    assert (values["meta_expected_answer"], values["meta_reasoning"], values["id"]) == ("4", "true", "12")
