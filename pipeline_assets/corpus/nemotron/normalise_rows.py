@@ -106,7 +106,7 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin) -> _
         raise RowFault(RowReason.EMPTY_COMPLETION, "the text doesn't end with an assistant's words")
     metadata = row_metadata(row, text.messages, origin.domain, settings)
     its_id = row_id(row, origin.dataset, origin.split)
-    for value in (its_id, *metadata.tags, *metadata.used_in, *metadata):
+    for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
         if isinstance(value, str) and not value.isascii():
             value.encode("utf-8")  # raises what `_drafts` makes a reject
     return _Draft(number, its_id, text, flags, tools, metadata)

@@ -21,7 +21,7 @@ _READ = frozenset(
 
 
 class RowMetadata(NamedTuple):
-    """The columns `meta_…`, in their order; null where the row says nothing.
+    """The columns `meta_…`, in their order; null where the row says nothing (`tags` is then empty).
 
     Attributes:
         correctness … difficulty_bin: see `Correctness`.
@@ -45,7 +45,7 @@ class RowMetadata(NamedTuple):
     capability_target: str | None
     reasoning: str | None
     license: str | None
-    used_in: list[str]
+    used_in: list[str] | None
     task: str | None
     lean_header: str | None
     formal_statement: str | None
@@ -68,7 +68,7 @@ def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings
         capability_target=text_of(row.get("capability_target")),
         reasoning=text_of(row.get("reasoning")),
         license=text_of(row.get("license")),
-        used_in=_texts(row.get("used_in")),
+        used_in=_texts(row.get("used_in")) or None,
         task=proof_task(row) if domain == "proof" else None,
         lean_header=text_of(row.get("lean_header")),
         formal_statement=text_of(row.get("formal_statement")),

@@ -1,5 +1,6 @@
 """Calls of tools, and which call a tool replies to."""
 
+from bisect import bisect_left
 from enum import StrEnum
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
-from pipeline_assets.corpus.nemotron.presence import is_there
+from pipeline_assets.corpus.nemotron.presence import is_there, text_of
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 
 _decode = msgspec.json.Decoder().decode
@@ -30,13 +31,13 @@ class OpenCalls:
     """
 
     def __init__(self) -> None:
-        self._calls: list[tuple[JsonValue, str]] = []
+        self._calls: list[tuple[str | None, str]] = []
+        # Places in `_calls` of those that wait, ascending: all, and by id and name. A row may have thousands.
         self._waiting: list[int] = []
+        self._by_id: dict[str, list[int]] = {}
+        self._by_name: dict[str, list[int]] = {}
+        self._last_of_id: dict[str, str] = {}
         self._last = 0
-
-    def __len__(self) -> int:
-        """How many there were."""
-        return len(self._calls)
 
     def call(self, tool_calls: JsonValue) -> list[Message]:
         """The messages of one assistant message's `tool_calls`, in their order.
@@ -60,8 +61,7 @@ class OpenCalls:
             messages.append(
                 Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
             )
-            self._waiting.append(len(self._calls))
-            self._calls.append((call.get("id"), name))
+            self._open(text_of(call.get("id")), name)
         return messages
 
     def reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
@@ -72,31 +72,48 @@ class OpenCalls:
         """
         if is_there(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
-        tool, matched = self._answered(call_id, name if isinstance(name, str) and name else None)
+        tool, matched = self._answered(text_of(call_id), name if isinstance(name, str) and name else None)
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
 
-    def _answered(self, call_id: JsonValue, name: str | None) -> tuple[str, MatchedBy]:
-        waiting = [place for place in self._waiting if place >= self._last]
-        waiting += [place for place in self._waiting if place < self._last]
-        if is_there(call_id):
-            for place in waiting:
-                if self._calls[place][0] == call_id:
-                    return self._close(place), MatchedBy.ID
-            again = [called for its_id, called in self._calls if its_id == call_id]
-            if again:  # a second reply to a call
-                return again[-1], MatchedBy.ID
+    def _answered(self, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
+        if call_id is not None:
+            place = self._first(self._by_id.get(call_id))
+            if place is not None:
+                return self._close(place), MatchedBy.ID
+            if call_id in self._last_of_id:  # a second reply to a call
+                return self._last_of_id[call_id], MatchedBy.ID
         if name is not None:
-            for place in waiting:
-                if self._calls[place][1] == name:
-                    return self._close(place), MatchedBy.NAME
-            return name, MatchedBy.NOTHING
-        if not waiting:
+            place = self._first(self._by_name.get(name))
+            return (name, MatchedBy.NOTHING) if place is None else (self._close(place), MatchedBy.NAME)
+        place = self._first(self._waiting)
+        if place is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(waiting[0]), MatchedBy.ORDER
+        return self._close(place), MatchedBy.ORDER
+
+    def _first(self, waiting: list[int] | None) -> int | None:
+        """Whose turn it is among some that wait."""
+        if not waiting:
+            return None
+        of_last = bisect_left(waiting, self._last)
+        return waiting[of_last if of_last < len(waiting) else 0]
+
+    def _open(self, call_id: str | None, name: str) -> None:
+        place = len(self._calls)
+        self._calls.append((call_id, name))
+        self._waiting.append(place)
+        self._by_name.setdefault(name, []).append(place)
+        if call_id is not None:
+            self._by_id.setdefault(call_id, []).append(place)
+            self._last_of_id[call_id] = name
 
     def _close(self, place: int) -> str:
-        self._waiting.remove(place)
-        return self._calls[place][1]
+        call_id, name = self._calls[place]
+        lists = [self._waiting, self._by_name[name]]
+        if call_id is not None:
+            lists.append(self._by_id[call_id])
+        for waiting in lists:
+            del waiting[bisect_left(waiting, place)]
+        return name
 
 
 def read_arguments(call: Message) -> tuple[bool, JsonValue]:

@@ -43,14 +43,15 @@ def declared_tools(row: Row) -> DeclaredTools | None:
     tools = row.get("tools")
     if not is_there(tools):
         return None
-    if not isinstance(tools, str):
-        encoded = msgspec.json.encode(tools)
-        return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
-    try:
-        decoded = msgspec.json.decode(tools)
-    except msgspec.DecodeError as error:
-        raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
-    return declared_tools({"tools": decoded}) if not isinstance(decoded, str) else _read(msgspec.json.encode(decoded))
+    if isinstance(tools, str):
+        try:
+            tools = msgspec.json.decode(tools)
+        except msgspec.DecodeError as error:
+            raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
+        if not is_there(tools):
+            return None
+    encoded = msgspec.json.encode(tools)
+    return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
 
 
 @lru_cache(maxsize=128)
