@@ -7,6 +7,7 @@ there can give a special id.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
 _NONE = -1
+_MESSAGE = SPECIAL_TOKENS[MESSAGE]
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,23 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
     bodies: list[int] = []  # the pieces that are bodies
     body_stops: list[int] = []
     for number, parsed in enumerate(texts):
-        parts = STRUCTURE_OR_TEXT.split(parsed.text)
-        if not encoder.can_encode(parsed.text) and not all(map(encoder.can_encode, parts)):
+        text = parsed.text
+        if not encoder.can_encode(text) and not all(map(encoder.can_encode, STRUCTURE_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
-        controls = parts[1::2]
-        first = len(pieces) + 1
-        bodies += (first + place for place, control in enumerate(controls) if control == MESSAGE)
+        end = 0
+        for _, terminator, span, body in parsed.messages:
+            header_pieces, header_controls = _split(text[span.start : body.start])
+            pieces += header_pieces[:-1]
+            closers += header_controls
+            bodies.append(len(pieces))
+            pieces.append(text[body.start : body.stop])
+            closers.append(_NONE if terminator is None else SPECIAL_TOKENS[terminator])
+            end = span.stop
+        rest_pieces, rest_controls = _split.__wrapped__(text[end:])
+        bodies += (len(pieces) + 1 + place for place, control in enumerate(rest_controls) if control == _MESSAGE)
+        pieces += rest_pieces
+        closers += (*rest_controls, _NONE)
         body_stops.append(len(bodies))
-        pieces += parts[::2]
-        closers += (SPECIAL_TOKENS[control] for control in controls)
-        closers.append(_NONE)
         piece_stops.append(len(pieces))
     if not texts:
         return []
@@ -72,3 +81,10 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
         HarmonyTokens(ids[start:stop], spans[first_body:body_stop] - start)
         for (start, stop), (first_body, body_stop) in bounds
     ]
+
+
+@lru_cache(maxsize=4096)  # of headers, which a dataset has few of
+def _split(text: str) -> tuple[list[str], list[int]]:
+    """What stands around the control tokens of a text, empty pieces included, and the ids of those."""
+    parts = STRUCTURE_OR_TEXT.split(text)
+    return parts[::2], [SPECIAL_TOKENS[control] for control in parts[1::2]]
