@@ -14,6 +14,8 @@ from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of
 
 from pipeline_assets.corpus.harmony.builtin_tools import BROWSER
+from pipeline_assets.corpus.harmony.control_tokens import SPECIAL
+from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, unparsed_rows
@@ -88,6 +90,33 @@ def test_blocks_make_no_difference_and_lose_nothing(rows: list[object], block: i
     assert rows_add_up(whole.counts) and whole.counts["rows_in"] == len(rows)
     places = whole.batch.column("source_row").to_pylist() + [reject.row for reject in whole.rejects]
     assert sorted(places) == list(range(len(rows)))
+
+
+PIECES = ["<|", "|>", "start", "end", "message", "<|end|>", "<|start|>", "assistant", " to=", "\n", "é", "🙂", " ", "a"]
+CONTENTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max_size=12)
+TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), CONTENTS, CONTENTS), min_size=1, max_size=4)
+
+
+@settings(max_examples=100)
+@given(TURNS)
+def test_no_content_forges_a_turn(turns: list[tuple[str, str, str]]) -> None:
+    messages = [
+        {"role": role, "content": content, "reasoning_content": reasoning if role == "assistant" else None}
+        for role, content, reasoning in turns
+    ]
+
+    result = normalised({"messages": messages})
+
+    said = [
+        (author, content)
+        for role, content, reasoning in turns
+        for author, content in ([(role, reasoning)] if role == "assistant" and reasoning else []) + [(role, content)]
+    ]
+    if any(SPECIAL.search(content) for _, content in said):
+        assert [reject.reason for reject in result.rejects] == ["control_tokens_in_content"]
+    else:
+        conversation = parse_harmony(result.batch.column("text")[0].as_py()).conversation
+        assert [(str(message.role), message.content) for message in conversation] == said
 
 
 def test_a_row_that_could_not_be_read_is_a_reject_with_that_reason() -> None:
