@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.quality_flags import QualityFlags, conversation_flags
 from pipeline_assets.corpus.harmony.refusal import Refusal
-from pipeline_assets.corpus.nemotron.presence import Row
+from pipeline_assets.corpus.nemotron.presence import Row, is_nested_within
 from pipeline_assets.corpus.nemotron.quality import row_quality
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 from pipeline_assets.corpus.nemotron.row_ids import row_id
@@ -100,6 +100,9 @@ def _drafts(
 
 def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin) -> _Draft:
     tools = declared_tools(row)
+    # The tools were looked at, once for many rows.
+    if not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
+        raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
     flags = conversation_flags(text.parsed.conversation)
     if settings.drop_empty_completion and not flags.completion_nonempty:

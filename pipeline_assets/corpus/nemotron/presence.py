@@ -15,6 +15,19 @@ Row: TypeAlias = Mapping[str, JsonValue]
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
+# Far below where Python's stack ends, which depends on who calls: a row's fate must not.
+MAX_NESTING = 64
+
+
+def is_nested_within(value: JsonValue, levels: int = MAX_NESTING) -> bool:
+    """Whether there are at most so many objects and lists inside one another."""
+    if isinstance(value, dict):
+        return levels > 0 and all([is_nested_within(one, levels - 1) for one in value.values()])
+    if isinstance(value, list):
+        return levels > 0 and all([is_nested_within(one, levels - 1) for one in value])
+    return True
+
+
 def is_there(value: JsonValue) -> bool:
     """Whether a column or key has a value; `{}`, 0 and false are values."""
     return value is not None and value != "" and value != []

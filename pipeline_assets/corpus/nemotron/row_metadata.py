@@ -8,7 +8,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.nemotron.correctness import UNKNOWN, correctness_of
-from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_there, text_of
+from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_nested_within, is_there, text_of
 from pipeline_assets.corpus.nemotron.proofs import proof_task
 from pipeline_assets.corpus.nemotron.row_settings import Domain, RowSettings
 
@@ -83,7 +83,7 @@ def _evaluations(metadata: JsonValue) -> Mapping[str, JsonValue] | None:
             metadata = msgspec.json.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
             return None
-    return metadata if isinstance(metadata, dict) else None
+    return metadata if isinstance(metadata, dict) and is_nested_within(metadata) else None
 
 
 def _tags(row: Row, conversation: list[Message]) -> list[str]:

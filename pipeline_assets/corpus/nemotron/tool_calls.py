@@ -8,7 +8,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
-from pipeline_assets.corpus.nemotron.presence import is_there, text_of
+from pipeline_assets.corpus.nemotron.presence import is_nested_within, is_there, text_of
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 
 _decode = msgspec.json.Decoder().decode
@@ -117,8 +117,9 @@ class OpenCalls:
 
 
 def read_arguments(call: Message) -> tuple[bool, JsonValue]:
-    """Whether the arguments of a call are JSON, and their value."""
+    """Whether the arguments of a call are JSON, nested no deeper than a row may be, and their value."""
     try:
-        return True, _decode(call.content)
+        arguments = _decode(call.content)
     except (msgspec.DecodeError, RecursionError):
         return False, None
+    return (True, arguments) if is_nested_within(arguments) else (False, None)

@@ -9,7 +9,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.tool_section import FunctionTool, ToolNamespace, function_namespace
-from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_there
+from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_nested_within, is_there
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 
 # Larger lists are read each time: so what is kept stays below some tens of megabytes.
@@ -57,6 +57,8 @@ def declared_tools(row: Row) -> DeclaredTools | None:
 @lru_cache(maxsize=128)
 def _read(encoded: bytes) -> DeclaredTools:
     tools = msgspec.json.decode(encoded)
+    if not is_nested_within(tools):
+        raise RowFault(RowReason.NESTED_TOO_DEEP, "the tools of the row")
     if not isinstance(tools, list):
         raise RowFault(RowReason.MALFORMED_TOOLS, f"tools is {type(tools).__name__}")
     functions = [_function(number, tool) for number, tool in enumerate(tools)]

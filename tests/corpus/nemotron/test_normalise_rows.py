@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pipeline_assets.corpus.harmony.control_tokens import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
+from pipeline_assets.corpus.nemotron.presence import MAX_NESTING
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, unparsed_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.row_faults import Fault
@@ -154,20 +156,28 @@ def nested(depth: int) -> object:
     return value
 
 
+@pytest.mark.parametrize("depth", [MAX_NESTING + 1, 700, 20_000])
 @pytest.mark.parametrize(
-    "row",
+    "deep",
     [
-        {**GOOD, "problem": nested(20_000)},
-        {**GOOD, "tools": nested(20_000)},
-        {"messages": [QUESTION, called(nested(20_000))]},
-        {"messages": [QUESTION, {"role": "assistant", "content": nested(20_000)}]},
+        lambda value: {"problem": value},
+        lambda value: {"tools": value},
+        lambda value: {"tools": f'[{{"function": {{"name": "a", "parameters": {"[" * 700 + "]" * 700}}}}}]'},
+        lambda value: {"messages": [QUESTION, called(value)]},
+        lambda value: {"messages": [QUESTION, {"role": "assistant", "content": value}]},
     ],
-    ids=["a column", "tools", "arguments", "content"],
+    ids=["a column", "tools", "tools as text", "arguments", "content"],
 )
-def test_what_is_nested_too_deep_is_a_reject(row: object) -> None:
-    result = normalised(GOOD, row)
+def test_what_is_nested_too_deep_is_a_reject_however_much_stack_is_left(
+    deep: Callable[[object], dict[str, object]], depth: int
+) -> None:
+    result = normalised(GOOD, {**GOOD, **deep(nested(depth))})
 
     assert [(reject.row, reject.reason) for reject in result.rejects] == [(1, "nested_too_deep")]
+
+
+def test_what_is_nested_as_deep_as_allowed_passes() -> None:
+    assert row_of({**GOOD, "problem": nested(MAX_NESTING)})["meta_source_json"].count("[") == MAX_NESTING
 
 
 def test_the_system_message_of_the_settings_has_no_tools() -> None:

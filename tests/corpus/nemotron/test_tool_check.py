@@ -19,8 +19,18 @@ def test_calls_that_fit_are_valid() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"word": 1}, "word: sum", "[]", '"sum"', '{"word": NaN}', '{"word": 1e400}', "[" * 100_000],
-    ids=["missing", "type", "no JSON", "a list", "a string", "NaN", "no number", "deep"],
+    [
+        {},
+        {"word": 1},
+        "word: sum",
+        "[]",
+        '"sum"',
+        '{"word": NaN}',
+        '{"word": 1e400}',
+        "[" * 100_000,
+        '{"word": "a", "more": ' + "[" * 70 + "]" * 70 + "}",
+    ],
+    ids=["missing", "type", "no JSON", "a list", "a string", "NaN", "no number", "broken and deep", "deep"],
 )
 def test_a_call_that_does_not_fit_makes_the_row_invalid_but_keeps_it(arguments: object) -> None:
     assert verdict({"word": "sum"}, arguments) is False
