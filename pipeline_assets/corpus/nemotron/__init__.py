@@ -1,1 +1,1 @@
-"""Nemotron: raw rows of the five datasets to conversations as text, with what is known of each."""
+"""Nemotron: which rows the datasets have, what they hold, and raw rows → conversations as text."""

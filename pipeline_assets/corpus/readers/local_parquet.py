@@ -37,20 +37,18 @@ class RowGroupRun:
     bytes: int
 
 
-def row_group_runs(file: SourceFile, columns: LicensedColumns, run_bytes: int) -> list[RowGroupRun]:
+def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
     """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
 
+    Args:
+        columns: must be there; None where any will do.
     Raises:
         InputError: it is no Parquet file.
         UsageError: it has no column of such a name (names those it has).
     """
-    with open_source(file) as opened:
-        try:
-            metadata = pq.read_metadata(opened)
-        except (pa.ArrowException, OSError) as error:
-            what = f"its Parquet footer can't be read ({' '.join(str(error).split())})"
-            raise InputError(what, file.path, _FIX) from None
-    _check_columns(metadata.schema.to_arrow_schema(), columns, file)
+    metadata = read_local_footer(file)
+    if columns is not None:
+        _check_columns(metadata.schema.to_arrow_schema(), columns, file)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     runs: list[RowGroupRun] = []
     first = first_row = 0
@@ -62,9 +60,25 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns, run_bytes: int) -
     return runs
 
 
-def parquet_rows(run: RowGroupRun) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def read_local_footer(file: SourceFile) -> pq.FileMetaData:
+    """What the footer says.
+
+    Raises:
+        InputError: it is no Parquet file.
+    """
+    with open_source(file) as opened:
+        try:
+            return pq.read_metadata(opened)
+        except (pa.ArrowException, OSError) as error:
+            what = f"its Parquet footer can't be read ({' '.join(str(error).split())})"
+            raise InputError(what, file.path, _FIX) from None
+
+
+def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """(number in the file, row or fault) of every row; a row with bytes that are no UTF-8 in any column is a fault.
 
+    Args:
+        batch_rows: that are in memory at a time.
     Raises:
         InputError: the bytes can't be read.
     """
@@ -76,7 +90,7 @@ def parquet_rows(run: RowGroupRun) -> Iterator[tuple[int, dict[str, Any] | Fault
         ):
             number = run.first_row
             for group in range(run.first, run.stop):
-                for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
+                for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
                     yield from enumerate(_rows(batch), number)
                     number += batch.num_rows
     except (pa.ArrowException, OSError) as error:

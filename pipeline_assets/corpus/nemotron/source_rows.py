@@ -1,0 +1,143 @@
+"""Rows of one split as they were published, file by file, row by row: no schema is assumed, no two rows need be alike.
+
+JSON lines are read as `json.loads` reads them, integers and floats to the last digit; NaN, Infinity and numbers beyond
+all floats, which are no JSON that others can read, make a row a reject. Parquet columns are read as Python values, in
+which an absent key of a struct is None: treat absent and None alike.
+
+| name | place of a row (`source_row`) | pieces |
+|---|---|---|
+| `.jsonl` `.ndjson` | bytes before its line in the uncompressed text | byte ranges; a compressed file is one |
+| `.parquet` | number in the file, from 0 | runs of row groups |
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_assets.corpus.nemotron.split_files import format_of
+from pipeline_assets.corpus.readers.json_rows import read_row
+from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
+from pipeline_assets.corpus.readers.source_lines import lines
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.shards import grouped_by_size
+
+SourcePiece = ByteRange | RowGroupRun
+SHARD_BYTES = 1 << 26
+SAMPLE_PIECES = 16  # of a file: a sample is drawn over all of it, since the first rows of a file are often alike
+_SAMPLE_PIECE_BYTES = 1 << 23
+_BATCH_ROWS = 64  # rows of 2 MB are common
+_SHOWN_BYTES = 80
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One row: its file as the manifest names it, its place there, its columns."""
+
+    file: str
+    place: int
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RowShard:
+    """Consecutive pieces of a split's files.
+
+    Attributes:
+        limits: by piece, how many of its first lines or rows are read; None for all.
+        rows: unknown before they are read.
+    """
+
+    name: str
+    pieces: tuple[SourcePiece, ...]
+    limits: tuple[int | None, ...]
+    rows: int = 0
+
+
+def plan_shards(files: Sequence[SourceFile], shard_bytes: int = SHARD_BYTES) -> list[RowShard]:
+    """All rows of the files, in order, in shards of about `shard_bytes`: the same for the same sizes and footers.
+
+    Raises:
+        InputError: a file isn't what its name says.
+    """
+    pieces = [piece for file in files for piece in _pieces(file, shard_bytes)]
+    groups = grouped_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
+    return [RowShard(f"{number:05d}", tuple(group), (None,) * len(group)) for number, group in enumerate(groups)]
+
+
+def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
+    """At most `rows` rows, as one shard: the first rows of each of some pieces, which lie evenly over every file.
+
+    Pieces have at least 8 MiB of a file; a compressed one is one piece. Each gives the same number of rows, the first
+    ones one more where it doesn't come out even, and fewer where it has no more.
+
+    Raises:
+        InputError: a file isn't what its name says.
+    """
+    pieces = [piece for file in files for piece in _spread(file)]
+    limits = [rows // len(pieces) + (number < rows % len(pieces)) for number in range(len(pieces))]
+    drawn = [(piece, limit) for piece, limit in zip(pieces, limits, strict=True) if limit]
+    return [RowShard("00000", tuple(piece for piece, _ in drawn), tuple(limit for _, limit in drawn))]
+
+
+def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
+    """Every row of the shard, in order.
+
+    Raises:
+        InputError: a file can't be read, or changed since it was planned.
+    """
+    for piece, limit in zip(shard.pieces, shard.limits, strict=True):
+        yield from read_piece(piece, limit)
+
+
+def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
+    """Every row that begins in the piece, or why there is none in its line; blank lines are no rows.
+
+    Reasons: `cut_off` (the last line of a file has no newline and can't be read), `not_json`, `wrong_type` (no object),
+    `invalid_utf8`, `lone_surrogate`.
+
+    Args:
+        limit: how many lines or rows are read; None for all.
+    Raises:
+        InputError: the file can't be read, or changed since it was planned.
+    """
+    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece), limit)
+    name = piece.file.name
+    for place, row in itertools.islice(rows, limit):
+        yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else SourceRow(name, place, row)
+
+
+def _line_rows(placed: Iterable[tuple[int, bytes]], limit: int | None) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    for place, line in itertools.islice(placed, limit):
+        row = read_row(line)
+        if isinstance(row, Fault):
+            if not line.strip():
+                continue
+            if not line.endswith(b"\n") and row.reason != "wrong_type":
+                row = Fault("cut_off", f"{row.detail}, after {_shown(line)}")
+        yield place, row
+
+
+def _shown(line: bytes) -> str:
+    """The end of a line, in one line."""
+    return ascii(line[-_SHOWN_BYTES:].decode("utf-8", "replace"))
+
+
+def _pieces(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
+    is_parquet = format_of(file.name) == "parquet"
+    if not is_parquet:
+        with open_source(file) as opened:
+            if opened.read(4) == b"PAR1":
+                raise InputError("it is a Parquet file", file.path, "give it a name that ends with .parquet")
+        return byte_ranges(file, piece_bytes)
+    return row_group_runs(file, None, piece_bytes)
+
+
+def _spread(file: SourceFile) -> Sequence[SourcePiece]:
+    """Pieces that lie evenly over a file."""
+    pieces = _pieces(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
+    step = -(-len(pieces) // SAMPLE_PIECES)
+    return pieces[::step] if step else pieces

@@ -1,0 +1,226 @@
+"""Rows as they were published: as json.loads reads them, each bad one with its reason, whatever the pieces."""
+
+import bz2
+import gzip
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pipeline_assets.corpus.nemotron import source_rows
+from pipeline_assets.corpus.nemotron.source_rows import SourceRow, plan_sample, plan_shards, read_shard
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def file_of(folder: Path, name: str, data: bytes) -> SourceFile:
+    path = folder / name
+    path.write_bytes(data)
+    return SourceFile(path, name, len(data))
+
+
+def read(files: Sequence[SourceFile], shard_bytes: int = source_rows.SHARD_BYTES) -> list[SourceRow | Reject]:
+    return [row for shard in plan_shards(files, shard_bytes) for row in read_shard(shard)]
+
+
+def columns(rows: Sequence[SourceRow | Reject]) -> list[dict[str, Any]]:
+    return [row.columns for row in rows if isinstance(row, SourceRow)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@hypothesis.given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=6), st.integers(1, 400))
+def test_rows_are_those_of_json_loads_whatever_the_pieces(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], shard_bytes: int
+) -> None:
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    file = file_of(tmp_path_factory.mktemp("rows"), "a.jsonl", "".join(lines).encode())
+
+    found = read([file], shard_bytes)
+
+    expected = [json.loads(line) for line in lines]
+    assert repr(columns(found)) == repr(expected)
+    assert [row.place for row in found if isinstance(row, SourceRow)] == [
+        len("".join(lines[:number]).encode()) for number in range(len(lines))
+    ]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "123456789012345678901234567890",
+        "-9223372036854775809",
+        "18446744073709551616",
+        "0.0012",
+        "5e-324",
+        "-0.0",
+        "1e22",
+    ],
+)
+def test_a_number_keeps_every_digit(tmp_path: Path, number: str) -> None:
+    file = file_of(tmp_path, "a.jsonl", f'{{"n": {number}}}\n'.encode())
+
+    [row] = columns(read([file]))
+
+    assert repr(row["n"]) == repr(json.loads(number))
+    assert math.copysign(1, row["n"]) == math.copysign(1, json.loads(number))
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_a_compressed_file_has_the_rows_and_places_of_the_plain_one(tmp_path: Path, suffix: str) -> None:
+    data = b'{"a": 1}\n\n{"a": "two"}\n'
+    plain, packed = file_of(tmp_path, "a.jsonl", data), file_of(tmp_path, f"a.jsonl{suffix}", PACKERS[suffix](data))
+
+    assert [(row.place, row.columns) for row in read([packed], 4) if isinstance(row, SourceRow)] == [
+        (0, {"a": 1}),
+        (10, {"a": "two"}),
+    ]
+    assert columns(read([plain], 4)) == columns(read([packed], 4))
+
+
+def test_lines_end_with_a_newline_and_with_nothing_else(tmp_path: Path) -> None:
+    text = "a\u2028b\u0085c\rd\u000be"
+    file = file_of(tmp_path, "a.jsonl", (json.dumps({"t": text}, ensure_ascii=False) + "\n").encode())
+
+    assert columns(read([file])) == [{"t": text}]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"a": 1', "not_json"),
+        (b"[1, 2]", "wrong_type"),
+        (b'"text"', "wrong_type"),
+        (b'{"a": NaN}', "not_json"),
+        (b'{"a": 1e999}', "not_json"),
+        (b'{"a": "\xff"}', "invalid_utf8"),
+        (b'{"a": "\\ud800"}', "lone_surrogate"),
+        (b"{" * 5000, "not_json"),
+    ],
+)
+def test_a_line_that_is_no_object_is_a_reject_with_file_place_and_reason(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
+    file = file_of(tmp_path, "a.jsonl", b'{"a": 0}\n' + line + b'\n{"a": 2}\n')
+
+    before, bad, after = read([file])
+
+    assert isinstance(bad, Reject)
+    assert (bad.file, bad.row, bad.reason) == ("a.jsonl", 9, reason)
+    assert bad.detail
+    assert columns([before, after]) == [{"a": 0}, {"a": 2}]
+
+
+def test_a_last_line_that_is_cut_is_a_reject_and_a_whole_one_without_newline_is_a_row(tmp_path: Path) -> None:
+    cut = file_of(tmp_path, "cut.jsonl", b'{"a": 0}\n{"a": "cu')
+    whole = file_of(tmp_path, "whole.jsonl", b'{"a": 0}\n{"a": 1}')
+
+    [_, bad] = read([cut])
+
+    assert isinstance(bad, Reject)
+    assert (bad.row, bad.reason) == (9, "cut_off")
+    assert """after '{"a": "cu'""" in bad.detail
+    assert columns(read([whole])) == [{"a": 0}, {"a": 1}]
+
+
+def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
+    assert read([file_of(tmp_path, "a.jsonl", b"")]) == []
+
+
+def test_parquet_gives_its_columns_as_python_values_by_row_number(tmp_path: Path) -> None:
+    rows = [
+        {"n": 2**62 + 1, "x": 0.1, "messages": [{"role": "user", "content": f"{n}", "calls": None}]} for n in range(10)
+    ]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
+    file = SourceFile(path, "data/a.parquet", path.stat().st_size)
+
+    found = read([file], shard_bytes=1)
+
+    assert len(plan_shards([file], shard_bytes=1)) == 4
+    assert columns(found) == rows
+    assert [(row.file, row.place) for row in found if isinstance(row, SourceRow)] == [
+        ("data/a.parquet", number) for number in range(10)
+    ]
+
+
+def test_a_column_of_another_type_in_one_file_is_read_as_it_is(tmp_path: Path) -> None:
+    lines = file_of(
+        tmp_path, "a.jsonl", b'{"n": 1, "content": {"a": 1}}\n{"n": "one", "content": ["x"]}\n{"n": null}\n'
+    )
+    path = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"n": ["two"]}), path)
+
+    found = read([lines, SourceFile(path, "b.parquet", path.stat().st_size)])
+
+    assert [row["n"] for row in columns(found)] == [1, "one", None, "two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line"),
+    [
+        ("a.parquet", b"", "its Parquet footer can't be read"),
+        ("a.parquet", b'{"a": 1}\n' * 9, "its Parquet footer can't be read"),
+        ("a.jsonl", b"PAR1 and more", "it is a Parquet file"),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n')[:-4], "is cut off"),
+        ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), "it is UTF-16"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path, name: str, data: bytes, line: str) -> None:
+    file = file_of(tmp_path, name, data)
+
+    with pytest.raises(InputError, match=line) as refused:
+        read([file])
+
+    assert str(refused.value).startswith(str(file.path))
+
+
+def test_a_sample_of_a_small_file_is_its_first_rows(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "a.jsonl", b"".join(b'{"n": %d}\n' % n for n in range(10)))
+
+    [shard] = plan_sample([file], 3)
+
+    assert [row["n"] for row in columns([*read_shard(shard)])] == [0, 1, 2]
+
+
+def test_a_sample_lies_evenly_over_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_rows, "_SAMPLE_PIECE_BYTES", 100)
+    data = b"".join(b'{"n": %04d}\n' % (1000 + n) for n in range(800))
+    files = [file_of(tmp_path, "a.jsonl", data), file_of(tmp_path, "b.jsonl", b'{"n": 7}\n')]
+
+    [shard] = plan_sample(files, 35)
+
+    found = [row["n"] for row in columns([*read_shard(shard)])]
+    assert len(found) == 3 + 15 * 2 + 1  # 17 pieces, the first of which gives a third row
+    assert found[-1] == 7
+    assert found[-3] > 1700
+    assert max(after - before for before, after in itertools.pairwise(found[:-1])) <= 50
+
+
+def test_a_sample_of_fewer_rows_than_there_are_files_reads_the_first_files(tmp_path: Path) -> None:
+    files = [file_of(tmp_path, f"{n}.jsonl", b'{"n": %d}\n' % n) for n in range(5)]
+
+    [shard] = plan_sample(files, 2)
+
+    assert [row["n"] for row in columns([*read_shard(shard)])] == [0, 1]

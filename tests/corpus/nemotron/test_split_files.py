@@ -1,0 +1,149 @@
+"""Which files belong to which split: the card says it, else the file's name; of two formats one is read."""
+
+import pytest
+
+from pipeline_assets.corpus.nemotron.split_files import SplitFiles, files_of_split, find_splits, split_of_name
+from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS, partition_key
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+WHERE = "nvidia/Nemotron-Math-v2@0"
+MATH = ["README.md", "data/high.part_00.jsonl", "data/high.part_01.jsonl", "data/low.jsonl", "data/medium.jsonl"]
+CARD = """---
+license: cc-by-4.0
+configs:
+- config_name: default
+  data_files:
+  - split: high_part00
+    path: data/high.part_00.jsonl
+  - split: low
+    path:
+    - data/low.jsonl
+---
+# Nemotron
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("data/high.part_00.jsonl", "high_part00"),
+        ("data/high_part00.parquet", "high_part00"),
+        ("data/MCQ.jsonl", "MCQ"),
+        ("data/chat_if.jsonl.zst", "chat_if"),
+        ("train-00000-of-00005.parquet", "train"),
+        ("data/low.part_12-00001-of-00002.jsonl.gz", "low_part12"),
+        ("v1.2 (new).jsonl", "v1_2_new_"),
+    ],
+)
+def test_a_file_name_says_its_split(path: str, split: str) -> None:
+    assert split_of_name(path) == split
+
+
+def test_without_a_card_names_tell_the_splits_and_other_files_are_none() -> None:
+    paths = [*MATH, "LICENSE", "data/notes.txt", "dataset_infos.json"]
+
+    found = find_splits(paths, "", WHERE)
+
+    assert list(found) == ["high_part00", "high_part01", "low", "medium"]
+    assert found["high_part01"] == SplitFiles("high_part01", ("data/high.part_01.jsonl",), "jsonl", "file name")
+
+
+def test_the_card_says_which_splits_there_are() -> None:
+    found = find_splits(MATH, CARD, WHERE)
+
+    assert list(found) == ["high_part00", "low"]
+    assert found["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "card")
+
+
+def test_a_card_without_configs_leaves_it_to_the_names() -> None:
+    found = find_splits(MATH, "---\nlicense: cc-by-4.0\n---\n", WHERE)
+
+    assert found["low"].found_by == "file name"
+
+
+def test_of_both_formats_the_lines_are_read_and_the_parquet_is_named_as_left_out() -> None:
+    found = find_splits([*MATH, "data/high_part00.parquet", "data/low.parquet"], "", WHERE)
+
+    assert found["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "file name", ("data/low.parquet",))
+    assert found["high_part00"].left_out == ("data/high_part00.parquet",)
+
+
+def test_what_lies_beside_the_files_of_the_card_is_named_as_left_out() -> None:
+    found = find_splits([*MATH, "data/low.parquet"], CARD, WHERE)
+
+    assert found["low"].files == ("data/low.jsonl",)
+    assert found["low"].left_out == ("data/low.parquet",)
+
+
+def test_a_card_that_names_parquet_alone_is_followed() -> None:
+    card = CARD.replace("data/low.jsonl", "data/low*.parquet")
+
+    found = find_splits([*MATH, "data/low-00001-of-00002.parquet", "data/low-00000-of-00002.parquet"], card, WHERE)
+
+    files = ("data/low-00000-of-00002.parquet", "data/low-00001-of-00002.parquet")
+    assert found["low"] == SplitFiles("low", files, "parquet", "card", ("data/low.jsonl",))
+
+
+def test_one_split_of_several_configs_is_told_apart_by_the_config() -> None:
+    card = """---
+configs:
+- config_name: math
+  data_files: "math/*.jsonl"
+- config_name: code
+  data_files:
+  - split: train
+    path: code/train.jsonl
+  - split: test
+    path: code/test.jsonl
+---
+"""
+    found = find_splits(["math/a.jsonl", "code/train.jsonl", "code/test.jsonl"], card, WHERE)
+
+    assert {split: one.files for split, one in found.items()} == {
+        "math": ("math/a.jsonl",),
+        "code_train": ("code/train.jsonl",),
+        "test": ("code/test.jsonl",),
+    }
+
+
+def test_a_recipe_says_the_files_where_the_card_is_broken() -> None:
+    chosen = files_of_split(MATH, "---\nconfigs: [\n---\n", "low", {"low": ["data/l*.jsonl"]}, WHERE)
+
+    assert chosen == SplitFiles("low", ("data/low.jsonl",), "jsonl", "recipe")
+
+
+@pytest.mark.parametrize(
+    ("split", "line"),
+    [
+        ("hihg_part00", "there is no split 'hihg_part00'; did you mean high_part00?"),
+        ("train", "there is no split 'train'; there are high_part00, high_part01, low, medium"),
+    ],
+)
+def test_a_split_that_is_not_there_is_refused_with_the_nearest_one(split: str, line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        files_of_split(MATH, "", split, {}, WHERE)
+
+    assert str(refused.value) == f"{WHERE}: {line}"
+
+
+def test_a_dataset_without_rows_is_refused() -> None:
+    with pytest.raises(UsageError, match="it has no JSON lines and no Parquet"):
+        files_of_split(["README.md", "a.txt"], "", "train", {}, WHERE)
+
+
+def test_a_card_that_cannot_be_read_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="the card's YAML can't be read") as refused:
+        find_splits(MATH, "---\nconfigs: [\n---\n", WHERE)
+
+    assert "\n" not in str(refused.value)
+
+
+def test_a_card_that_names_a_file_which_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match=r"split 'low' of the card is in data/gone.jsonl, and there is no file"):
+        find_splits(MATH, CARD.replace("data/low.jsonl", "data/gone.jsonl"), WHERE)
+
+
+def test_partitions_are_one_list_of_dataset_and_split() -> None:
+    assert len(PARTITION_KEYS) == len(set(PARTITION_KEYS)) == sum(map(len, SPLITS.values())) == 12
+    assert PARTITION_KEYS[0] == "nemotron-math-v2/high_part00"
+    assert partition_key("nvidia/Nemotron-Science-v1", "MCQ") == "nemotron-science-v1/MCQ"
