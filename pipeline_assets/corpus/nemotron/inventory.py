@@ -1,0 +1,205 @@
+"""The stage `nemotron_inventory`: what the rows of one split are, from all of them or a sample, told in two files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_assets.corpus.document_shards.gathered import gather_lines
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
+from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
+from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
+from pipeline_assets.corpus.nemotron.source_rows import RowShard, plan_sample, plan_shards, read_shard
+from pipeline_assets.corpus.nemotron.split_files import format_of
+from pipeline_assets.corpus.nemotron.tally import Tally, add, counts_at, names_at
+from pipeline_assets.corpus.readers.local_parquet import read_local_footer
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.target import Content
+
+INVENTORY_STAGE = StageVersion("nemotron_inventory", 1)
+INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
+_STAGE = "inventory"
+_REJECTS = f"{WORK}/rejects"
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """What is known of a split before its rows are read.
+
+    Attributes:
+        revision: the commit; None of a folder on this machine.
+        found_by, left_out: as `SplitFiles` has them.
+    """
+
+    dataset: str
+    split: str
+    revision: str | None
+    found_by: str
+    left_out: Sequence[str]
+
+
+def take_inventory(
+    building: Building,
+    files: Sequence[SourceFile],
+    info: SplitInfo,
+    max_rows: int | None,
+    engine: EngineSettings,
+    zstd_level: int,
+) -> Content:
+    """`inventory.json`, `metadata_coverage.md` and the rejects, the same for any number of workers.
+
+    Args:
+        files: of the split, in order.
+        max_rows: of the sample, see `plan_sample`; None reads all.
+    Raises:
+        InputError: a file can't be read, or isn't what its name says.
+    """
+    shards = plan_shards(files) if max_rows is None else plan_sample(files, max_rows)
+    receipts = list(run_stage(_STAGE, take_census, shards, building, engine))
+    counts = total_counts(receipts)
+    tally: Tally = {}
+    for receipt in receipts:
+        add(tally, receipt.notes["tally"])
+    inventory = _inventory(files, info, max_rows, counts, tally)
+    rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, zstd_level)
+    written = [
+        _write(building, INVENTORY_JSON, json.dumps(inventory, indent=1, ensure_ascii=False) + "\n"),
+        _write(building, COVERAGE_MD, coverage_markdown([inventory])),
+        rejects,
+    ]
+    ledger = {"in": counts.get("in", 0), "out": counts.get("rows", 0), "dropped": {}, "rejected": inventory["rejected"]}
+    return Content(
+        files=written,
+        counts={"ledger": ledger, "files": len(files), "bytes": inventory["bytes"]},
+        decisions={"scan": inventory["scan"], "format": inventory["format"]},
+    )
+
+
+def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt:
+    """One shard, counted; its tally is a note of the receipt, its rejects are a file.
+
+    Args:
+        window: has no part in this: rows aren't known before they are read.
+    Raises:
+        InputError: from `read_shard`.
+    """
+    census, rejects = RowCensus(), []
+    for row in read_shard(shard):
+        if isinstance(row, Reject):
+            rejects.append(row)
+        else:
+            census.add(row.columns)
+    counts = {"in": census.rows + len(rejects), "rows": census.rows}
+    for reject in rejects:
+        counts[f"rejected/{reject.reason}"] = counts.get(f"rejected/{reject.reason}", 0) + 1
+    name = f"{_REJECTS}/{shard.name}{SUFFIX}"
+    kept = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
+    return Receipt([kept], counts, {"tally": census.tally()})
+
+
+def _inventory(
+    files: Sequence[SourceFile], info: SplitInfo, max_rows: int | None, counts: Mapping[str, int], tally: Tally
+) -> dict[str, Any]:
+    """What `inventory.json` says; shares are decimal strings, of the rows that could be read."""
+    rows = counts.get("rows", 0)
+    read = counts.get("in", 0)
+    footers = [_footer(file) for file in files if format_of(file.name) == "parquet"]
+    columns = {name: counts_at(tally, "columns", name) for name in names_at(tally, "columns")}
+    return {
+        "dataset": info.dataset,
+        "split": info.split,
+        "revision": info.revision,
+        "format": format_of(files[0].name),
+        "found_by": info.found_by,
+        "left_out": list(info.left_out),
+        "scan": {"kind": "full" if max_rows is None else "sample", "max_rows": max_rows, "rows_read": read},
+        "files": [{"path": file.name, "bytes": file.bytes} for file in files],
+        "bytes": sum(file.bytes for file in files),
+        "rows": _all_rows(footers, files, read if max_rows is None else None),
+        "rows_counted": rows,
+        "rejected": {
+            name.removeprefix("rejected/"): many for name, many in counts.items() if name.startswith("rejected/")
+        },
+        "columns": {
+            name: {"types": _sorted(types), "share": _share(_present(types), rows)} for name, types in columns.items()
+        },
+        "optional_columns": _optional_names(columns, rows),
+        "metadata": {
+            name: {"types": _sorted(types), "share": _share(_present(types), rows)}
+            for name in names_at(tally, "metadata")
+            for types in [counts_at(tally, "metadata", name)]
+        },
+        "messages": {role: _role(tally, role) for role in names_at(tally, "messages")},
+        "coverage": {
+            name: {"rows": many, "share": _share(many, rows)}
+            for name in COVERAGE
+            for many in [counts_at(tally, "coverage").get(name, 0)]
+        },
+        "tags": {tag: _sorted(counts_at(tally, "tags", tag)) for tag in TAGS if names_at(tally, "tags", tag)},
+        "footers": footers,
+    }
+
+
+def _role(tally: Tally, role: str) -> dict[str, Any]:
+    """Keys and types of the messages of a role, of its calls, of their arguments."""
+    parts: dict[str, Any] = {
+        part: {key: _sorted(counts_at(tally, "messages", role, part, key)) for key in names}
+        for part in ("keys", "calls")
+        if (names := names_at(tally, "messages", role, part))
+    }
+    for part in ("arguments", "types"):
+        if types := counts_at(tally, "messages", role, part):
+            parts[part] = _sorted(types)
+    return parts
+
+
+def _footer(file: SourceFile) -> dict[str, Any]:
+    """What the footer of a Parquet file says: rows, and the Arrow type of each column."""
+    metadata = read_local_footer(file)
+    schema = metadata.schema.to_arrow_schema()
+    return {"path": file.name, "rows": metadata.num_rows, "schema": {field.name: str(field.type) for field in schema}}
+
+
+def _all_rows(footers: Sequence[Mapping[str, Any]], files: Sequence[SourceFile], read: int | None) -> int | None:
+    """Rows of the split, as footers or a full scan tell; None where a sample of lines doesn't."""
+    if len(footers) == len(files):
+        return sum(int(footer["rows"]) for footer in footers)
+    return read
+
+
+def _share(part: int, whole: int) -> str:
+    """A part of the whole as a decimal string of four places, rounded half up; empty where the whole is nothing."""
+    if not whole:
+        return ""
+    ten_thousandths = (2 * 10_000 * part + whole) // (2 * whole)
+    return f"{ten_thousandths // 10_000}.{ten_thousandths % 10_000:04d}"
+
+
+def _optional_names(types: Mapping[str, Mapping[str, int]], rows: int) -> Sequence[str]:
+    """Columns that some row lacks, or has as null."""
+    return sorted(
+        name for name, by_type in types.items() if sum(n for kind, n in by_type.items() if kind != "null") < rows
+    )
+
+
+def _present(types: Mapping[str, int]) -> int:
+    return sum(many for kind, many in types.items() if kind != "null")
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _write(building: Building, name: str, text: str) -> OutputFile:
+    data = text.encode("utf-8")
+    with durable.DurableFile(building.path(name)) as file:
+        file.write(data)
+    return OutputFile.plain(name, text.count("\n"), file)
