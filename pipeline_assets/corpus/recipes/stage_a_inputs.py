@@ -2,27 +2,23 @@
 
 import fnmatch
 import glob
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers.hub_configs import CARD, config_named, metadata_of_card, read_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import read_footer
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe, Step
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.recipes.written import write_recipe_of
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 NORMALIZED_DIR = "stage_a/normalized"
 SHARD_TEXT_BYTES = 1 << 26
-_WRITTEN = "# Written by corpusmill stage-a, and not again once it was edited: "
 _MAGIC = frozenset("*?[")
 
 
@@ -140,7 +136,7 @@ def write_recipe(
         up_to: the last step that will be built: what nobody asked for isn't missing.
         replace: whether what another recipe made may be replaced.
     Raises:
-        UsageError: a section can't be what it is, or another version of a source is sealed in its place.
+        UsageError: from `write_recipe_of`.
     """
     content = {
         "system": "stage_a",
@@ -151,41 +147,4 @@ def write_recipe(
         "shard_text_bytes": SHARD_TEXT_BYTES,
         "sources": list(sources),
     }
-    path = root / "recipes" / f"{name}.yaml"
-    recipe = StageARecipe.of(content, path)
-    for target in recipe.targets():
-        if target.outside is None:
-            target.refuse_to_overwrite(root, replace)
-    text = _marked(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120))
-    if path.exists():
-        if path.read_text(encoding="utf-8") == text:
-            return recipe, path
-        _refuse_to_lose(path, recipe, root, replace)
-    durable.make_folder(path.parent)
-    durable.write_durably(path, text.encode("utf-8"))
-    return recipe, path
-
-
-def _marked(content: str) -> str:
-    """A recipe as it is written: its first line tells whether it was edited since."""
-    return f"{_WRITTEN}{hashlib.sha256(content.encode()).hexdigest()[:16]}\n{content}"
-
-
-def _refuse_to_lose(path: Path, recipe: StageARecipe, root: Path, replace: bool) -> None:
-    """
-    Raises:
-        UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one doesn't
-            speak of.
-    """
-    if replace:
-        return
-    fix = "rename that file, or run with --replace"
-    there = path.read_text(encoding="utf-8")
-    if not there.startswith(_WRITTEN):
-        raise UsageError("another recipe is there", path, fix)
-    if there != _marked(there.partition("\n")[2]):
-        raise UsageError("it was edited since it was written", path, f"run it with `corpusmill run {path}`; or {fix}")
-    asked = {target.folder for target in recipe.targets()}
-    for target in StageARecipe.read(path).targets():
-        if target.folder not in asked and target.state(root)[0] == "current":
-            raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)
+    return write_recipe_of(StageARecipe, content, root, "stage-a", replace)
