@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from pipeline_assets.commands import build, dedup, diff, plan, rebuild, smoke, stage_a, status, supply, trace, verify
+from pipeline_assets.commands import (
+    build,
+    dedup,
+    diff,
+    nemotron,
+    plan,
+    rebuild,
+    smoke,
+    stage_a,
+    status,
+    supply,
+    trace,
+    verify,
+)
 from pipeline_assets.commands.wrong_use import refused
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
@@ -23,7 +36,7 @@ app = typer.Typer(
     help="LLM training data whose every token traces to a row at a hub commit.",
     epilog="Example: corpusmill run healing_text_v1 --workers 2",
 )
-for group in (plan, build, smoke, verify, rebuild, status, diff, trace, stage_a, dedup, supply):
+for group in (plan, build, smoke, verify, rebuild, status, diff, trace, stage_a, dedup, nemotron, supply):
     app.add_typer(group.app)
 
 

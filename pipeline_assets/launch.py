@@ -14,7 +14,7 @@ from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
@@ -109,11 +109,21 @@ def _instance(root: Path) -> dg.DagsterInstance:
 
 
 def _add_partitions(recipe: Recipe, instance: dg.DagsterInstance) -> None:
-    """Partitions that are made as recipes name them."""
+    """Partitions that are made as recipes name them.
+
+    Raises:
+        UsageError: a recipe names one that is in a list which no recipe changes.
+    """
     graph = defs.resolve_asset_graph()
     names: dict[str, set[str]] = {}
     for target in recipe.targets():
         partitions = graph.get(dg.AssetKey(target.kind.split("/"))).partitions_def
+        if (
+            isinstance(partitions, dg.StaticPartitionsDefinition)
+            and target.partition not in partitions.get_partition_keys()
+        ):
+            what = f"{target.partition} is no partition of the asset {target.kind}"
+            raise UsageError(what, recipe.name, f"build it by a command: see corpusmill {recipe.system} --help")
         if target.partition is not None and isinstance(partitions, dg.DynamicPartitionsDefinition):
             names.setdefault(str(partitions.name), set()).add(target.partition)
     for partitions_name, keys in names.items():

@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from pipeline_assets import healing, stage_a
+from pipeline_assets import healing, nemotron, stage_a
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
+from pipeline_assets.partitions import NEMOTRON_SPLITS, STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
 from resources.corpus_store import CorpusStore
 
 HEALING_JOB = dg.define_asset_job(
@@ -19,6 +19,13 @@ STAGE_A_JOB = dg.define_asset_job(
     partitions_def=STAGE_A_SOURCES,
     description="Sources → Documents → filtered, a partition for each source; what is made of all when the last one is "
     "there, and every evaluation set, which have partitions of their own",
+)
+NEMOTRON_JOB = dg.define_asset_job(
+    "nemotron",
+    selection=dg.AssetSelection.assets(*nemotron.ASSETS),
+    partitions_def=NEMOTRON_SPLITS,
+    description="Splits of the Nemotron datasets → their files → what their rows are, a partition for each split; the "
+    "coverage of all when the last one is there",
 )
 
 

@@ -53,6 +53,7 @@ class CorpusStore(dg.ConfigurableResource):
     data_root: str | None = Field(default=None, description="Folder of all artifacts; else CORPUSMILL_DATA, ./data")
     healing_recipe: str = Field(default="healing_text_v1", description="Name or path of the healing recipe")
     stage_a_recipe: str = Field(default="stage_a_v1", description="Name or path of the stage A recipe")
+    nemotron_recipe: str = Field(default="nemotron_v1", description="Name or path of the nemotron recipe")
     replace: bool = Field(default=False, description="Exchange sealed artifacts of another recipe for new ones")
     workers: int | None = Field(
         default=None, ge=0, description="Worker processes, 0 works in the run's own; else CORPUSMILL_WORKERS, 2"

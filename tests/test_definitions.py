@@ -6,8 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
 from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.definitions import defs
+from pipeline_assets.partitions import NEMOTRON_SPLITS
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
@@ -39,7 +41,7 @@ def snapshot() -> dict[str, object]:
         }
     jobs = {
         name: sorted(key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys)
-        for name in ["healing", "stage_a"]
+        for name in ["healing", "stage_a", "nemotron"]
     }
     return {
         "assets": assets,
@@ -57,7 +59,7 @@ def test_the_definitions_are_those_of_the_snapshot() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["healing_text_v1", "stage_a_v1"])
+@pytest.mark.parametrize("name", ["healing_text_v1", "stage_a_v1", "nemotron_v1"])
 def test_every_artifact_of_a_recipe_is_an_asset_with_that_key_and_partition(name: str) -> None:
     recipe = read_recipe(PROJECT / "manifests" / "recipes" / f"{name}.yaml")
     graph = defs.resolve_asset_graph()
@@ -75,6 +77,10 @@ def test_every_artifact_of_a_recipe_is_an_asset_with_that_key_and_partition(name
         assert graph.get(key).code_version == str(target.stage.version)
         parents = {parent.to_user_string() for parent in graph.get(key).parent_keys}
         assert {other.kind for other in target.upstream} == parents & made  # it leaves other steps out
+
+
+def test_the_partitions_of_nemotron_are_the_splits_that_its_kernels_know() -> None:
+    assert NEMOTRON_SPLITS.get_partition_keys() == list(PARTITION_KEYS)
 
 
 def test_every_asset_says_what_it_is() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from nemotron_hub import write_dataset
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import SITES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
 
@@ -18,12 +19,16 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
+from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE
+from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE
+from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
@@ -108,6 +113,17 @@ def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manife
     return {role: artifact.manifest for role, artifact in build(recipe_with(root, change), root).items()}
 
 
+@pytest.fixture(scope="module")
+def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Every artifact of a nemotron recipe over made rows of two splits in a folder, by its role."""
+    root = tmp_path_factory.mktemp("nemotron")
+    write_dataset(root / "agentic", "nvidia/Nemotron-Agentic-v1", made=True)
+    section = {"dataset": "makers/agentic", "path": "agentic", "splits": ["interactive_agent", "tool_calling"]}
+    content = {"system": "nemotron", "name": "made", "scan": {"max_rows": None}, "datasets": [section]}
+    targets, settings = NemotronRecipe.of(content, "made").targets(), RunSettings(EngineSettings())
+    return {target.role: KINDS[target.kind].build(target, root, False, settings).manifest for target in targets}
+
+
 def golden_of(manifest: Manifest) -> str:
     """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out."""
     identity = manifest.identity
@@ -188,3 +204,18 @@ def test_decontamination_and_what_is_made_of_it_have_the_content_of_their_versio
 ) -> None:
     name = f"{role}/with_decontamination" if role == "stage_a/report" else role
     check_golden(f"{name}/{version}", decontaminated[role], record_property)
+
+
+@pytest.mark.parametrize(
+    ("role", "version"),
+    [
+        ("nemotron/raw/agentic/tool_calling", NEMOTRON_RAW_STAGE.version),
+        ("nemotron/inventory/agentic/interactive_agent", INVENTORY_STAGE.version),
+        ("nemotron/inventory/agentic/tool_calling", INVENTORY_STAGE.version),
+        ("nemotron/metadata_coverage", COVERAGE_STAGE.version),
+    ],
+)
+def test_an_inventory_has_the_content_of_its_version(
+    role: str, version: int, nemotron: dict[str, Manifest], record_property: Callable[[str, object], None]
+) -> None:
+    check_golden(f"{role}/{version}", nemotron[role], record_property)

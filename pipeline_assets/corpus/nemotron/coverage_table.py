@@ -6,12 +6,13 @@ from typing import Any
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
+_ALWAYS = frozenset({"uuid", "correctness", "difficulty", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MOST_TAGS = 8
 
 
 def coverage_markdown(inventories: Sequence[Mapping[str, Any]]) -> str:
     """A table of shares, one of sizes, the tags of each split, and what was left unread or couldn't be read."""
-    names = [name for name in COVERAGE if any(one["coverage"][name]["rows"] for one in inventories)]
+    names = [name for name in COVERAGE if name in _ALWAYS or any(one["coverage"][name]["rows"] for one in inventories)]
     shares = [
         [_split(one), f"{one['rows_counted']:,}", *(_percent(one["coverage"][name]["share"]) for name in names)]
         for one in inventories

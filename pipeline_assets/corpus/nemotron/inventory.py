@@ -10,7 +10,7 @@ from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
-from pipeline_assets.corpus.nemotron.source_rows import RowShard, plan_sample, plan_shards, read_shard
+from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES, RowShard, plan_sample, plan_shards, read_shard
 from pipeline_assets.corpus.nemotron.split_files import format_of
 from pipeline_assets.corpus.nemotron.tally import Tally, add, counts_at, names_at
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -62,7 +62,7 @@ def take_inventory(
     Raises:
         InputError: a file can't be read, or isn't what its name says.
     """
-    shards = plan_shards(files) if max_rows is None else plan_sample(files, max_rows)
+    shards = plan_shards(files, SHARD_BYTES) if max_rows is None else plan_sample(files, max_rows)
     receipts = list(run_stage(_STAGE, take_census, shards, building, engine))
     counts = total_counts(receipts)
     tally: Tally = {}
@@ -71,8 +71,8 @@ def take_inventory(
     inventory = _inventory(files, info, max_rows, counts, tally)
     rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, zstd_level)
     written = [
-        _write(building, INVENTORY_JSON, json.dumps(inventory, indent=1, ensure_ascii=False) + "\n"),
-        _write(building, COVERAGE_MD, coverage_markdown([inventory])),
+        write_text(building, INVENTORY_JSON, json.dumps(inventory, indent=1, ensure_ascii=False) + "\n"),
+        write_text(building, COVERAGE_MD, coverage_markdown([inventory])),
         rejects,
     ]
     ledger = {"in": counts.get("in", 0), "out": counts.get("rows", 0), "dropped": {}, "rejected": inventory["rejected"]}
@@ -198,7 +198,8 @@ def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _write(building: Building, name: str, text: str) -> OutputFile:
+def write_text(building: Building, name: str, text: str) -> OutputFile:
+    """A file of lines in the building folder, durable."""
     data = text.encode("utf-8")
     with durable.DurableFile(building.path(name)) as file:
         file.write(data)

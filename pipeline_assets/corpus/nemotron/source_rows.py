@@ -57,7 +57,7 @@ class RowShard:
     rows: int = 0
 
 
-def plan_shards(files: Sequence[SourceFile], shard_bytes: int = SHARD_BYTES) -> list[RowShard]:
+def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
     """All rows of the files, in order, in shards of about `shard_bytes`: the same for the same sizes and footers.
 
     Raises:

@@ -75,8 +75,14 @@ def folder_of(manifest: Manifest, root: Path) -> SourceFolder | None:
     Args:
         root: the data root that the artifact lies in.
     """
-    path, patterns = manifest.provenance.get(_FOLDER), manifest.identity.recipe.get("files")
-    return SourceFolder(Path(path), tuple(patterns)).below(root) if isinstance(path, str) and patterns else None
+    path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
+    return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None
+
+
+def folder_path(manifest: Manifest, root: Path) -> Path | None:
+    """Where the files of a manifest's inputs lie, absolute; None where it names no folder."""
+    path = manifest.provenance.get(_FOLDER)
+    return (root / path).absolute() if isinstance(path, str) else None
 
 
 def is_of_folder(manifest: Manifest) -> bool:

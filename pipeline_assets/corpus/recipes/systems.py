@@ -2,16 +2,23 @@
 
 from pathlib import Path
 
-from pipeline_assets.corpus.recipes import healing_kinds, stage_a_kinds
+from pipeline_assets.corpus.recipes import healing_kinds, nemotron_kinds, stage_a_kinds
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import read_yaml
 
-AnyRecipe = HealingRecipe | StageARecipe
-RECIPES: dict[str, type[HealingRecipe] | type[StageARecipe]] = {"healing": HealingRecipe, "stage_a": StageARecipe}
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (*healing_kinds.KINDS, *stage_a_kinds.KINDS)}
+AnyRecipe = HealingRecipe | StageARecipe | NemotronRecipe
+RECIPES: dict[str, type[HealingRecipe] | type[StageARecipe] | type[NemotronRecipe]] = {
+    "healing": HealingRecipe,
+    "stage_a": StageARecipe,
+    "nemotron": NemotronRecipe,
+}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (*healing_kinds.KINDS, *stage_a_kinds.KINDS, *nemotron_kinds.KINDS)
+}
 
 
 def read_recipe(path: Path) -> AnyRecipe:

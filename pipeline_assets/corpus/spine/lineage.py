@@ -9,7 +9,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
-AREAS = ("corpora", "selections", "megatron", "stage_a")
+AREAS = ("corpora", "selections", "megatron", "stage_a", "nemotron")
 COPIES = "manifests"
 _UNSEALED = re.compile(r"\.(building|old)\.")
 

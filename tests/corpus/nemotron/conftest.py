@@ -1,6 +1,43 @@
-"""What tests of Nemotron rows share."""
+"""What tests of Nemotron rows share, and those of inventories: building these, and reading what came out."""
 
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
 
 sys.path.insert(0, str(Path(__file__).parent))  # of rows_made, real_rows
+
+Inventories = Callable[..., dict[str, Artifact]]
+
+
+@pytest.fixture
+def inventories(tmp_path: Path) -> Inventories:
+    """Builds the inventory of each split of a folder: `inventories(folder, "low", max_rows=5)`."""
+
+    def build(folder: Path, *splits: str, max_rows: int | None = None, **section: Any) -> dict[str, Artifact]:
+        dataset = {"dataset": "maker/chats", "path": str(folder), "splits": list(splits), **section}
+        content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": max_rows}, "datasets": [dataset]}
+        recipe, settings = NemotronRecipe.of(content, "the test"), RunSettings(EngineSettings())
+        built = {}
+        for one, split in recipe.all_splits():
+            KINDS["nemotron/raw"].build(recipe.raw(one, split), tmp_path / "root", True, settings)
+            target = recipe.inventory(one, split)
+            built[split] = KINDS["nemotron/inventory"].build(target, tmp_path / "root", True, settings)
+        return built
+
+    return build
+
+
+@pytest.fixture
+def told() -> Callable[[Artifact], dict[str, Any]]:
+    """What the `inventory.json` of an artifact says."""
+    return lambda artifact: json.loads(artifact.path("inventory.json").read_bytes())

@@ -35,7 +35,7 @@ def file_of(folder: Path, name: str, data: bytes) -> SourceFile:
     return SourceFile(path, name, len(data))
 
 
-def read(files: Sequence[SourceFile], shard_bytes: int = source_rows.SHARD_BYTES) -> list[SourceRow | Reject]:
+def read(files: Sequence[SourceFile], shard_bytes: int = 1 << 20) -> list[SourceRow | Reject]:
     return [row for shard in plan_shards(files, shard_bytes) for row in read_shard(shard)]
 
 

@@ -86,7 +86,9 @@ def test_a_missing_upstream_is_found_once_with_its_digest_and_who_was_made_from_
 
     chain = chain_of(root / "megatron/set/train", root)
 
-    what = f"made from words/split {digest}, which is not below corpora, selections, megatron, stage_a of {root}"
+    what = (
+        f"made from words/split {digest}, which is not below corpora, selections, megatron, stage_a, nemotron of {root}"
+    )
     assert chain.missing == [Finding(root / "megatron/set/train", what, train)]
     assert len(chain_of(root / "megatron/set", root).missing) == 1
 

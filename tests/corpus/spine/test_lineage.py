@@ -42,7 +42,8 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
     with pytest.raises(InputError) as refused:
         locate(tmp_path, words.manifest.digest)
     assert str(refused.value) == (
-        f"{tmp_path}: no artifact with digest {words.manifest.digest} is below corpora, selections, megatron, stage_a; "
+        f"{tmp_path}: no artifact with digest {words.manifest.digest} is below "
+        "corpora, selections, megatron, stage_a, nemotron; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 

@@ -136,7 +136,7 @@ def test_upstream_that_is_gone(built: Callable[..., dict[str, Artifact]], tmp_pa
         open_lineage(train.folder, root)
 
     assert str(refused.value) == (
-        f"{root}: no artifact with digest {wanted} is below corpora, selections, megatron, stage_a; "
+        f"{root}: no artifact with digest {wanted} is below corpora, selections, megatron, stage_a, nemotron; "
         "give the data root that has it with --data, or build it again from its recipe"
     )
 

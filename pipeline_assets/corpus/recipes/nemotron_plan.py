@@ -1,0 +1,66 @@
+"""The plan of a nemotron recipe: what is to be fetched, by the listings, and how long reading it will take."""
+
+from collections.abc import Sequence
+
+from pipeline_assets.corpus.nemotron.split_pin import SplitFolder, pin_of_hub
+from pipeline_assets.corpus.planning.estimate import Estimate, exactly
+from pipeline_assets.corpus.planning.rates import at_work, fetch_seconds
+from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan, TargetPlan
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.spine.inventory import Holding
+from pipeline_assets.corpus.spine.target import Target
+
+Figures = dict[str, Estimate]
+_CENSUS_BYTES_PER_S = 250e6  # of JSON lines, by one worker: measured
+_STORED = Estimate(4_000, 12_000, 4_000_000, "an inventory, and rejects that nobody knows")
+
+
+def plan_nemotron(recipe: NemotronRecipe, held: Sequence[Holding], hub: HubFiles, settings: PlanSettings) -> RecipePlan:
+    """
+    Args:
+        held: the state of the recipe's artifacts, as `holdings` tells it; what is current costs nothing.
+    Raises:
+        UsageError: a dataset that isn't pinned, a split or a folder that isn't there.
+        InputError: from the hub.
+    """
+    before = hub.traffic.bytes
+    splits = {
+        recipe.inventory(section, split).role: recipe.raw(section, split) for section, split in recipe.all_splits()
+    }
+    plans = []
+    for holding in held:
+        raw = splits.get(holding.target.role)
+        is_costly = raw is not None and holding.sealed != "current"
+        plans.append(TargetPlan(holding, _figures(raw, hub, settings) if is_costly and raw is not None else {}))
+    return RecipePlan(plans, None, [], hub.traffic.bytes - before)
+
+
+def _figures(raw: Target, hub: HubFiles, settings: PlanSettings) -> Figures:
+    """Of an inventory that reads all of its split, which a sample of a hub does too: files are fetched whole."""
+    size, missing = _sizes(raw, hub, settings)
+    rates = settings.record().rates()
+    figures = {
+        "bytes": _STORED,
+        "peak_disk_bytes": _STORED,
+        "build_seconds": rates.seconds(rates.start_s + size / (_CENSUS_BYTES_PER_S * at_work(settings.engine.workers))),
+    }
+    if raw.outside is None:
+        figures["bytes_fetched"] = exactly(missing, "the listing, less what the cache has")
+        fetching = fetch_seconds(missing, settings.record().fetch_rate())
+        if fetching is not None:
+            figures["fetch_seconds"] = fetching
+    return figures
+
+
+def _sizes(raw: Target, hub: HubFiles, settings: PlanSettings) -> tuple[int, int]:
+    """Bytes of the split's files, and how many of them are to be fetched."""
+    if raw.outside is not None:
+        assert isinstance(raw.outside, SplitFolder)
+        files = raw.outside.below(settings.root).source_folder().files()
+        return sum(file.bytes for file in files), 0
+    dataset, revision = str(raw.recipe["dataset"]), str(raw.recipe["revision"])
+    pinned = pin_of_hub(hub, dataset, revision, raw.recipe["split"], raw.recipe["files"]).outside
+    listed = [HubFile(entry["name"], entry["bytes"], entry["digest"]) for entry in pinned]
+    missing = sum(hub.bytes_missing(dataset, file, 0, file.size) for file in listed)
+    return sum(file.size for file in listed), missing

@@ -1,0 +1,182 @@
+"""The inventory of a split: what it says of real rows, of bad ones, of files that don't fit together."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from nemotron_hub import rows_of, write_dataset
+
+from pipeline_assets.corpus.nemotron import inventory
+from pipeline_assets.corpus.nemotron.splits import SPLITS
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+Inventories = Callable[..., dict[str, Artifact]]
+Told = Callable[[Artifact], dict[str, Any]]
+ALL_SPLITS = [(dataset, split) for dataset, splits in SPLITS.items() for split in splits]
+
+
+def write(folder: Path, **files: bytes) -> Path:
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / f"{name}.jsonl").write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(("dataset", "split"), ALL_SPLITS, ids=lambda name: name.rpartition("/")[2])
+def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
+    dataset: str, split: str, shared_data: Path, tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    write_dataset(tmp_path / "hub", dataset)
+    rows = [json.loads(line) for line in rows_of(dataset, split).split(b"\n") if line]
+
+    found = told(inventories(tmp_path / "hub", split)[split])
+
+    assert (found["rows"], found["rows_counted"], found["rejected"], found["found_by"]) == (3, 3, {}, "card")
+    assert found["scan"] == {"kind": "full", "max_rows": None, "rows_read": 3}
+    assert set(found["columns"]) == {key for row in rows for key in row}
+    assert found["optional_columns"] == sorted(
+        {key for row in rows for key in row if any(other.get(key) is None for other in rows)}
+    )
+    assert found["coverage"]["uuid"]["rows"] == sum(bool(row.get("uuid")) for row in rows)
+    assert found["coverage"]["licence"] == {"rows": 3, "share": "1.0000"}
+    assert found["coverage"]["correctness"]["share"] == ("1.0000" if "Math-v2" in dataset else "0.0000")
+    roles = {message["role"] for row in rows for message in row["messages"]}
+    assert set(found["messages"]) == roles
+
+
+def test_the_traps_of_real_agentic_rows_are_told(
+    shared_data: Path, tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1")
+
+    built = inventories(tmp_path / "hub", "interactive_agent", "tool_calling")
+
+    agent, calling = told(built["interactive_agent"]), told(built["tool_calling"])
+    assert agent["messages"]["assistant"]["arguments"] == {"str": 4}
+    assert calling["messages"]["assistant"]["arguments"] == {"dict": 8}
+    assert calling["messages"]["tool"]["keys"] == {"content": {"dict": 8}, "role": {"str": 8}}
+    assert agent["coverage"]["reasoning_label"]["rows"] == 3
+    assert agent["coverage"]["reasoning_content"]["rows"] == 0
+    assert calling["coverage"]["reasoning_label"]["rows"] == 0
+    assert calling["coverage"]["reasoning_content"]["rows"] == 3
+
+
+def test_bad_rows_are_kept_aside_and_the_rest_is_counted(
+    tmp_path: Path,
+    inventories: Inventories,
+    told: Told,
+    rejects_of: Callable[[Artifact], list[dict[str, object]]],
+) -> None:
+    folder = write(tmp_path / "in", low=b'{"messages": []}\n[1]\n{"messages": 5}\n\n{"uuid": "a')
+
+    low = inventories(folder, "low")["low"]
+
+    assert told(low)["rejected"] == {"cut_off": 1, "wrong_type": 1}
+    assert [(one["file"], one["row"], one["reason"]) for one in rejects_of(low)] == [
+        ("low.jsonl", 17, "wrong_type"),
+        ("low.jsonl", 38, "cut_off"),
+    ]
+    assert low.manifest.identity.counts["ledger"] == {
+        "in": 4,
+        "out": 2,
+        "dropped": {},
+        "rejected": {"cut_off": 1, "wrong_type": 1},
+    }
+    assert "1 cut_off, 1 wrong_type; see its rejects" in low.path("metadata_coverage.md").read_text()
+
+
+def test_an_empty_file_is_a_split_of_no_rows(tmp_path: Path, inventories: Inventories, told: Told) -> None:
+    low = inventories(write(tmp_path / "in", low=b""), "low")["low"]
+
+    assert (told(low)["rows"], told(low)["columns"]) == (0, {})
+    assert told(low)["coverage"]["uuid"] == {"rows": 0, "share": ""}
+    assert "| chats low | 0 | – |" in low.path("metadata_coverage.md").read_text()
+
+
+def test_rows_of_one_file_may_have_other_columns_and_types(
+    tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    lines = b'{"n": 1}\n{"n": "one", "tools": [1]}\n{"n": null, "uuid": "a"}\n{"n": 1.5}\n'
+
+    found = told(inventories(write(tmp_path / "in", low=lines), "low")["low"])
+
+    assert found["columns"]["n"] == {"types": {"float": 1, "int": 1, "null": 1, "str": 1}, "share": "0.7500"}
+    assert found["columns"]["tools"]["share"] == "0.2500"
+    assert found["optional_columns"] == ["n", "tools", "uuid"]
+
+
+def test_parquet_rows_are_counted_and_types_come_from_the_footers(
+    tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number, values in enumerate([[1, 2, 3], ["four"]]):
+        table = pa.table({"uuid": ["u"] * len(values), "n": values})
+        pq.write_table(table, tmp_path / "in" / f"low-0000{number}-of-00002.parquet", row_group_size=2)
+
+    sampled = told(inventories(tmp_path / "in", "low", max_rows=2)["low"])
+    found = told(inventories(tmp_path / "in", "low")["low"])
+
+    assert (found["format"], found["rows"], found["rows_counted"]) == ("parquet", 4, 4)
+    assert [footer["schema"]["n"] for footer in found["footers"]] == ["int64", "string"]
+    assert found["columns"]["n"]["types"] == {"int": 3, "str": 1}
+    assert (sampled["rows"], sampled["rows_counted"], sampled["scan"]["kind"]) == (4, 2, "sample")
+
+
+def test_of_a_sample_of_lines_it_is_not_said_how_many_rows_there_are(
+    tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    low = inventories(write(tmp_path / "in", low=b'{"n": 1}\n' * 9), "low", max_rows=4)["low"]
+
+    assert (told(low)["rows"], told(low)["rows_counted"]) == (None, 4)
+    assert "| unknown | sample of 4 rows |" in low.path("metadata_coverage.md").read_text()
+
+
+def test_the_shards_change_nothing(tmp_path: Path, inventories: Inventories, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1", made=True)
+    whole = inventories(tmp_path / "hub", "tool_calling")["tool_calling"].manifest.digest
+    (tmp_path / "root").rename(tmp_path / "before")
+
+    monkeypatch.setattr(inventory, "SHARD_BYTES", 100)
+    built = inventories(tmp_path / "hub", "tool_calling")["tool_calling"]
+
+    assert built.manifest.digest == whole
+    assert [item for item in verify(built.folder) if isinstance(item, Damage)] == []
+
+
+def test_a_split_that_is_not_there_is_refused_with_the_nearest(tmp_path: Path, inventories: Inventories) -> None:
+    folder = write(tmp_path / "in", medium=b"{}\n", low=b"{}\n")
+
+    with pytest.raises(UsageError, match=r"there is no split 'mediun'; did you mean medium\?"):
+        inventories(folder, "mediun")
+
+
+def test_a_broken_card_is_refused_and_a_recipe_may_name_the_files(
+    tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    folder = write(tmp_path / "in", low=b"{}\n")
+    (folder / "README.md").write_text("---\nconfigs: [\n---\n")
+
+    with pytest.raises(InputError, match="the card's YAML can't be read"):
+        inventories(folder, "low")
+
+    assert told(inventories(folder, "low", files={"low": ["low.*"]})["low"])["found_by"] == "recipe"
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_hashed_again(
+    tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    folder = write(tmp_path / "in", low=b"{}\n")
+    inventories(folder, "low")
+    (folder / "low.jsonl").write_bytes(b"{}\n{}\n")
+
+    assert told(inventories(folder, "low")["low"])["rows"] == 2
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, inventories: Inventories) -> None:
+    with pytest.raises(UsageError, match="there is no such folder"):
+        inventories(tmp_path / "gone", "low")

@@ -1,0 +1,134 @@
+"""What is counted of rows: keys and types by role, what is there and what isn't; sums of parts are the whole."""
+
+import json
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+from nemotron_hub import made_rows
+
+from pipeline_assets.corpus.nemotron.row_census import RowCensus
+from pipeline_assets.corpus.nemotron.tally import MAX_NAMES, OTHERS, Tally, add, counts_at, names_at
+
+
+def tally_of(*rows: dict[str, Any]) -> Tally:
+    census = RowCensus()
+    for row in rows:
+        census.add(row)
+    return census.tally()
+
+
+def test_columns_are_counted_by_name_and_type() -> None:
+    tally = tally_of({"a": 1, "b": None}, {"a": "one", "b": [1]}, {"a": True, "c": {"k": 0.5}})
+
+    assert tally["columns"] == {
+        "a": {"int": 1, "str": 1, "bool": 1},
+        "b": {"null": 1, "list": 1},
+        "c": {"dict": 1},
+    }
+
+
+def test_keys_of_messages_are_counted_by_role_and_arguments_by_type() -> None:
+    tally = tally_of(*made_rows("tool_calling"), *made_rows("interactive_agent"))
+
+    assert counts_at(tally, "messages", "tool", "keys", "content") == {"str": 3, "dict": 3}
+    assert counts_at(tally, "messages", "tool", "keys", "tool_call_id") == {"str": 3}
+    assert counts_at(tally, "messages", "assistant", "keys", "tool_calls") == {"list": 6, "null": 6}
+    assert counts_at(tally, "messages", "assistant", "arguments") == {"str": 3, "dict": 3}
+    assert names_at(tally, "messages", "assistant", "calls") == ["function", "id", "type"]
+    assert counts_at(tally, "coverage") == {
+        "uuid": 6,
+        "messages": 6,
+        "tools": 6,
+        "tool_calls": 6,
+        "reasoning_label": 3,
+        "licence": 6,
+    }
+
+
+@pytest.mark.parametrize("nothing", [None, "", [], {}])
+def test_nothing_in_a_column_is_as_if_it_were_absent(nothing: object) -> None:
+    names = ("uuid", "tools", "messages", "reasoning", "license", "metadata", "expected_answer", "difficulty", "text")
+
+    assert counts_at(tally_of(dict.fromkeys(names, nothing)), "coverage") == {}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_known"),
+    [
+        ({"reason_low_no_tool": {"count": 8, "pass": 0, "accuracy": 0.0}}, True),
+        ({"reason_low_no_tool": {"count": 7, "pass": 5}}, True),
+        ({"reason_low_no_tool": {"count": "8", "pass": "3"}}, True),
+        ({"reason_low_no_tool": {"count": 0, "pass": 0, "accuracy": 0.0}}, False),
+        ({"reason_low_no_tool": {"accuracy": 0.5}}, False),
+        ({"reason_low_no_tool": {"count": True, "pass": 1}}, False),
+        ({"reason_low_no_tool": {"count": "many", "pass": "some"}}, False),
+        ({"reason_low_no_tool": None}, False),
+        ("text", False),
+    ],
+)
+def test_correctness_is_known_where_something_was_counted(metadata: object, is_known: bool) -> None:
+    coverage = counts_at(tally_of({"metadata": metadata}), "coverage")
+
+    assert coverage == ({"correctness": 1, "difficulty": 1} if is_known else {})
+
+
+@pytest.mark.parametrize(
+    ("messages", "counted"),
+    [
+        ("text", {}),
+        ([1, None, "x"], {"(no object)": {"types": {"int": 1, "null": 1, "str": 1}}}),
+        ([{"role": 5}], {"(no role)": {"keys": {"role": {"int": 1}}}}),
+        ([{"content": 1.5}], {"(no role)": {"keys": {"content": {"float": 1}}}}),
+        (
+            [{"role": "assistant", "tool_calls": ["x", {"arguments": 1}]}],
+            {
+                "assistant": {
+                    "keys": {"role": {"str": 1}, "tool_calls": {"list": 1}},
+                    "calls": {"(no object)": {"str": 1}, "arguments": {"int": 1}},
+                    "arguments": {"int": 1},
+                }
+            },
+        ),
+    ],
+)
+def test_messages_of_any_type_are_counted_and_none_stops_it(messages: object, counted: Tally) -> None:
+    assert tally_of({"messages": messages}).get("messages", {}) == counted
+
+
+def test_tags_are_counted_by_value() -> None:
+    tally = tally_of({"license": "mit", "used_in": ["a", "b"]}, {"license": "mit", "used_in": []}, {"license": 5})
+
+    assert tally["tags"] == {"license": {"mit": 2}, "used_in": {"a": 1, "b": 1}}
+
+
+def test_memory_is_bounded_whatever_names_there_are() -> None:
+    tally = tally_of(*({f"column {number}": number, "license": "x" * number} for number in range(5000)))
+
+    columns = names_at(tally, "columns")
+    assert len(columns) == MAX_NAMES + 1 and OTHERS in columns
+    assert sum(counts_at(tally, "columns", name).get("int", 0) for name in columns) == 5000
+    assert max(map(len, names_at(tally, "tags", "license"))) == 201
+
+
+ROWS = st.lists(
+    st.sampled_from(
+        [
+            row
+            for split in ("low", "high_part01", "lean", "tool_calling", "interactive_agent")
+            for row in made_rows(split)
+        ]
+    ),
+    max_size=20,
+)
+
+
+@hypothesis.given(ROWS, ROWS)
+def test_the_counts_of_two_shards_add_up_to_those_of_both(
+    first: list[dict[str, Any]], second: list[dict[str, Any]]
+) -> None:
+    total: Tally = json.loads(json.dumps(tally_of(*first)))
+    add(total, json.loads(json.dumps(tally_of(*second))))
+
+    assert total == tally_of(*first, *second)

@@ -1,0 +1,108 @@
+"""The nemotron recipe: what it refuses, what it names, and that a commit nobody looked up yet builds nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
+from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.pin import pin_recipe
+from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import UsageError
+
+SHIPPED = Path(__file__).parents[3] / "manifests" / "recipes" / "nemotron_v1.yaml"
+
+
+def recipe_of(*datasets: dict[str, Any]) -> NemotronRecipe:
+    content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": None}, "datasets": list(datasets)}
+    return NemotronRecipe.of(content, "chats.yaml")
+
+
+def dataset(**changes: Any) -> dict[str, Any]:
+    return {"dataset": "maker/chats", "revision": "a" * 40, "splits": ["low"]} | changes
+
+
+def test_the_shipped_recipe_names_every_split_of_the_five_datasets() -> None:
+    recipe = read_recipe(SHIPPED)
+
+    assert isinstance(recipe, NemotronRecipe)
+    assert [target.partition for target in recipe.metadata_coverage().upstream] == list(PARTITION_KEYS)
+    assert [name for name, _ in recipe.revisions()] == list(SPLITS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"revision": "main"}, "is 'main', and a revision is a commit of 40 hex digits"),
+        ({"revision": None}, "maker/chats: give `revision` for a dataset of a hub, or `path` for a folder here"),
+        ({"path": "chats"}, "maker/chats: give `revision` for a dataset of a hub, or `path` for a folder here"),
+        ({"dataset": "chats"}, "'chats' is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1"),
+        ({"dataset": "maker/nemotron"}, "'maker/nemotron' can't be the name of a folder here: give it another"),
+        ({"splits": ["../low"]}, "'../low' is no split"),
+        ({"splits": ["low", "low"]}, "chats/low is there twice: name each split once"),
+        ({"files": {"high": ["*"]}}, "`files` has 'high', which is none of `splits`"),
+        ({"split": ["low"]}, "unknown key `datasets.0.split`; chats.yaml"),
+    ],
+)
+def test_a_section_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        recipe_of(dataset(**changes))
+
+    assert line.partition("; ")[0] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_scan_is_said_and_never_nothing() -> None:
+    content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": 0}, "datasets": [dataset()]}
+
+    with pytest.raises(UsageError, match=r"`scan\.max_rows` is 0"):
+        NemotronRecipe.of(content, "chats.yaml")
+
+
+def test_where_a_folder_lies_changes_no_artifact() -> None:
+    here, there = (recipe_of(dataset(revision=None, path=path)).targets()[0] for path in ("a", "/b"))
+
+    assert here.recipe == there.recipe
+
+
+def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(tmp_path: Path) -> None:
+    recipe = recipe_of(dataset(revision=UNPINNED))
+    settings = RunSettings(EngineSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
+
+    with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
+        KINDS["nemotron/raw"].build(recipe.targets()[0], tmp_path, False, settings)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Callable[[], Path]:
+    """The shipped recipe, where it may be changed."""
+
+    def copy() -> Path:
+        path = tmp_path / SHIPPED.name
+        path.write_bytes(SHIPPED.read_bytes())
+        return path
+
+    return copy
+
+
+def test_pinning_one_of_several_unpinned_datasets_leaves_the_others(copied: Callable[[], Path]) -> None:
+    path = copied()
+
+    before = pin_recipe(path, "nvidia/Nemotron-Science-v1", "b" * 40)
+
+    assert before == UNPINNED
+    pinned = {section["dataset"]: section["revision"] for section in yaml.safe_load(path.read_text())["datasets"]}
+    assert pinned == dict.fromkeys(SPLITS, UNPINNED) | {"nvidia/Nemotron-Science-v1": "b" * 40}
+    assert path.read_text().replace("b" * 40, UNPINNED) == SHIPPED.read_text()
+
+
+def test_pinning_another_dataset_names_those_that_are_read(copied: Callable[[], Path]) -> None:
+    with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
+        pin_recipe(copied(), "maker/pages", "b" * 40)

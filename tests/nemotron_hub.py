@@ -1,0 +1,107 @@
+"""The five Nemotron datasets as a hub has them: real file names, cards with configs, three rows of each split.
+
+Rows are the real ones where ../shared/data is there, else made ones of the same shapes: see `made_rows`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.nemotron.splits import SPLITS
+
+REAL_ROWS = Path(__file__).parents[2] / "shared" / "data" / "nemotron" / "rows"
+_FILES = {"high_part00": "high.part_00", "high_part01": "high.part_01", "high_part02": "high.part_02"}
+Row = dict[str, Any]
+
+
+def write_hub(folder: Path, made: bool = False) -> None:
+    """All five below `folder`.
+
+    Args:
+        made: whether rows are made even where real ones are there.
+    """
+    for dataset in SPLITS:
+        write_dataset(folder / "datasets" / dataset, dataset, made)
+
+
+def write_dataset(folder: Path, dataset: str, made: bool = False) -> None:
+    """One of them, in its own folder: the card, and a file for each split."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "README.md").write_text(card_of(dataset))
+    for split in SPLITS[dataset]:
+        (folder / path_of(split)).write_bytes(rows_of(dataset, split, made))
+
+
+def path_of(split: str) -> str:
+    return f"data/{_FILES.get(split, split)}.jsonl"
+
+
+def card_of(dataset: str) -> str:
+    lines = ["---", "license: cc-by-4.0", "configs:", "- config_name: default", "  data_files:"]
+    for split in SPLITS[dataset]:
+        lines += [f"  - split: {split}", f"    path: {path_of(split)}"]
+    return "\n".join([*lines, "---", f"# {dataset}", ""])
+
+
+def rows_of(dataset: str, split: str, made: bool = False) -> bytes:
+    """The lines of a split."""
+    real = REAL_ROWS / dataset.partition("/")[2] / f"{split}.jsonl"
+    if real.exists() and not made:
+        return real.read_bytes()
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in made_rows(split))
+
+
+def made_rows(split: str) -> list[Row]:
+    """Three rows with the traps of their split."""
+    match split:
+        case "high_part00" | "high_part01" | "high_part02" | "medium" | "low":
+            return [_math_row(number, split) for number in range(3)]
+        case "lean":
+            return [
+                {"uuid": f"l{number}", "messages": [], "formal_statement": "theorem", "tools": []} for number in "012"
+            ]
+        case "interactive_agent" | "tool_calling":
+            return [_agentic_row(number, split) for number in range(3)]
+    reasoning = {"reasoning": "on"} if split == "chat_if" else {}
+    answer = {"role": "assistant", "content": "\\boxed{1}", "reasoning_content": "Hm."}
+    question = {"role": "user", "content": "\b?", "reasoning_content": None}
+    row: Row = {"messages": [question, answer], "license": "odc-by-1.0", "used_in": ["nano_v3"], "tools": []}
+    return [{"uuid": f"{split}-{number}", **row, **reasoning} for number in range(3)]
+
+
+def _math_row(number: int, split: str) -> Row:
+    """Without uuid in the high parts; with tools in the second one; a condition of which nothing was counted."""
+    answer = {"role": "assistant", "content": "\\boxed{4}", "reasoning_content": "2 + 2"}
+    counted = {"count": 8, "pass": number, "accuracy": 0.125 * number}
+    row: Row = {
+        "expected_answer": "4",
+        "original_expected_answer": None if number else "4",
+        "messages": [{"role": "user", "content": "2 + 2?"}, answer],
+        "metadata": {"reason_high_no_tool": counted, "reason_low_no_tool": {"count": 0, "pass": 0, "accuracy": "0"}},
+        "license": "cc-by-sa-4.0" if split == "high_part02" else "cc-by-4.0",
+        "used_in": ["nano_v3"],
+    }
+    row |= {} if split.startswith("high") else {"uuid": f"{split}-{number}"}
+    return row | ({"tools": [{"type": "function"}]} if split == "high_part01" else {})
+
+
+def _agentic_row(number: int, split: str) -> Row:
+    """Arguments as text or as object; content of a tool as text or as object; calls without replies' ids."""
+    is_text = split == "interactive_agent"
+    arguments: object = '{"city": "Bonn"}' if is_text else {"city": "Bonn", "days": number}
+    call = {"id": f"call_{number}", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    content: object = "\n\nsunny" if is_text else {"weather": "sunny", "degrees": 21.5}
+    messages = [
+        {"role": "system", "content": ""},
+        {"role": "user", "content": "How is it in Bonn?"},
+        {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": [call]},
+        {"role": "tool", "content": content, **({"tool_call_id": f"call_{number}"} if is_text else {})},
+        {"role": "assistant", "content": "Sunny.", "reasoning_content": "", "tool_calls": None},
+    ]
+    row: Row = {
+        "uuid": f"{split}-{number}",
+        "messages": messages,
+        "tools": [{"type": "function"}],
+        "license": "cc-by-4.0",
+    }
+    return row | ({"reasoning": "on"} if is_text else {})
