@@ -18,9 +18,9 @@ RecipeIn = Callable[..., Path]
 
 
 def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
-    groups = (["hub"], ["tokenizer"], ["manifests"])
+    groups = (["hub"], ["tokenizer"], ["manifests"], ["nemotron"])
     commands = (["run"], ["verify"], ["pin"], ["demo"], ["smoke"], ["ui"])
-    commands_of_groups = (["hub", "serve"], ["tokenizer", "check"], ["manifests", "export"])
+    commands_of_groups = (["hub", "serve"], ["tokenizer", "check"], ["manifests", "export"], ["nemotron", "inventory"])
     for words in ([], *groups, *commands, *commands_of_groups):
         result = corpusmill(*words, "--help")
 

@@ -46,7 +46,9 @@ def test_the_commands_for_real_data_run_on_a_hub(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_prose_exists(page: Path, corpusmill: Corpusmill) -> None:
     spoken = set(
-        re.findall(r"`corpusmill ((?:hub |tokenizer |manifests |stage-a )?[a-z-]+)", page.read_text(encoding="utf-8"))
+        re.findall(
+            r"`corpusmill ((?:hub |tokenizer |manifests |stage-a |nemotron )?[a-z-]+)", page.read_text(encoding="utf-8")
+        )
     )
 
     for words in spoken:
