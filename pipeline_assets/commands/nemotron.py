@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 nemotron_app = typer.Typer(
     help="Rows of the Nemotron datasets, and of others of their layout.",
-    epilog="Example: corpusmill nemotron inventory --dataset Nemotron-Science-v1 --out-dir out",
+    epilog="Example: corpusmill nemotron inventory --dataset my/folder --out-dir out",
 )
 app.add_typer(nemotron_app, name="nemotron", no_args_is_help=True)
 
@@ -40,9 +40,7 @@ def nemotron() -> None:
     """Rows of the Nemotron datasets, and of others of their layout."""
 
 
-@nemotron_app.command(
-    "inventory", epilog="Example: corpusmill nemotron inventory --dataset Nemotron-Science-v1 --out-dir out"
-)
+@nemotron_app.command("inventory", epilog="Example: corpusmill nemotron inventory --dataset my/folder --out-dir out")
 def inventory(
     dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder here of the same layout.")],
     out_dir: OutDir,

@@ -122,9 +122,7 @@ def fetch_split(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) 
     Raises:
         InputError: from the hub.
     """
-    dataset, revision = str(pin.identity.recipe["dataset"]), str(pin.identity.recipe["revision"])
-    start = len(f"{dataset}@{revision}:")
-    listed = [HubFile(entry["name"][start:], entry["bytes"], entry["digest"]) for entry in pin.identity.inputs]
+    dataset, revision, listed = pinned_files(pin)
     progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s)
 
     def fetch(file: HubFile) -> SourceFile:
@@ -139,6 +137,14 @@ def fetch_split(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) 
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return files
+
+
+def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
+    """Dataset, commit and files of a pin of a hub, in order."""
+    dataset, revision = str(pin.identity.recipe["dataset"]), str(pin.identity.recipe["revision"])
+    start = len(f"{dataset}@{revision}:")
+    files = [HubFile(entry["name"][start:], entry["bytes"], entry["digest"]) for entry in pin.identity.inputs]
+    return dataset, revision, files
 
 
 def split_folder_of(manifest: Manifest, root: Path) -> SplitFolder | None:

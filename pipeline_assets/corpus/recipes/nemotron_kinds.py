@@ -4,12 +4,14 @@ from pathlib import Path
 
 from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo, take_inventory
+from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
     SplitFolder,
     fetch_split,
     pin_of_folder,
     pin_of_hub,
+    pinned_files,
     split_folder_of,
 )
 from pipeline_assets.corpus.readers.source_files import SourceFile
@@ -19,6 +21,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.target import Content, Target
 
 
@@ -43,8 +46,12 @@ def _make_inventory(building: Building, target: Target, root: Path, settings: Ru
     info = SplitInfo(
         recipe["dataset"], recipe["split"], recipe.get("revision"), decisions["found_by"], decisions["left_out"]
     )
-    files = _source_files(pin, raw_target, root, settings)
     max_rows = target.recipe["max_rows"]
+    if raw_target.outside is None and max_rows is not None:
+        folder = building.path(f"{WORK}/sample/0").parent
+        files = SampledSplit(settings.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
+    else:
+        files = _source_files(pin, raw_target, root, settings)
     content = take_inventory(building, files, info, max_rows, settings.engine, settings.zstd_level)
     if raw_target.outside is not None:
         _source_files(pin, raw_target, root, settings)  # else they were written to while they were read

@@ -37,7 +37,7 @@ def plan_nemotron(recipe: NemotronRecipe, held: Sequence[Holding], hub: HubFiles
 
 
 def _figures(raw: Target, hub: HubFiles, settings: PlanSettings) -> Figures:
-    """Of an inventory that reads all of its split, which a sample of a hub does too: files are fetched whole."""
+    """Of an inventory that reads all of its split; a sample takes less."""
     size, missing = _sizes(raw, hub, settings)
     rates = settings.record().rates()
     figures = {
