@@ -11,17 +11,22 @@ import dagster as dg
 import pytest
 import yaml
 from crash_points import count_steps, killed_at
-from nemotron_hub import write_dataset, write_hub
+from nemotron_hub import rows_of, write_dataset, write_hub
 from one_line import only_line
 
 from pipeline_assets.corpus.nemotron import inventory
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
+from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
+from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.planners import plan_recipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.inventory import holdings
 from pipeline_assets.definitions import defs
 from resources.corpus_store import CorpusStore
 from resources.hub import Hub
@@ -231,6 +236,41 @@ def test_what_a_command_built_is_there_for_its_recipe(typed: list[subprocess.Com
     assert [line.split()[0] for line in typed[4].stdout.splitlines()[::2]] == ["current"] * 5
 
 
+def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
+    corpusmill: Corpusmill, nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path: Path
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    science = recipe.content() | {"datasets": recipe.content()["datasets"][2:3]}
+    (tmp_path / "recipes" / "nemotron_v1.yaml").write_text(yaml.safe_dump(science))
+    env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
+
+    ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, env=env)
+    again = rebuild(
+        tmp_path / "nemotron" / "nemotron_v1" / "metadata_coverage",
+        tmp_path,
+        RunSettings(EngineSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),
+        with_upstream=True,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert "RQA: ledger_adds_up: passed: nemotron-science-v1/RQA: 3 in = 3 out" in ran.stderr
+    assert ran.stdout.count("built ") == 5
+    assert [outcome.verdict for outcome in again.outcomes] == ["identical"] * 5
+
+
+def test_a_plan_tells_what_is_to_be_fetched(
+    nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path
+) -> None:
+    settings = PlanSettings(TrackRecord, EngineSettings())
+
+    def to_fetch(hub: HubFiles) -> int:
+        return plan_recipe(recipe, holdings(tmp_path, recipe.targets()), hub, settings).missing_bytes
+
+    sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
+    assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)
+    assert to_fetch(offline(cache)) == 0
+
+
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Callable[..., tuple[int, str]]:
     """Exit status and the one line of an inventory that can't be taken."""
@@ -247,8 +287,8 @@ def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Callable[..., tuple[int, st
     ("options", "status", "line"),
     [
         (["--split", "tool_caling"], 2, f"{AGENTIC}: there is no split 'tool_caling'; did you mean tool_calling?"),
-        (["--revision", "f" * 40], 2, f"{AGENTIC}@{'f' * 40}"),
-        (["--revision", "v2"], 2, f"{AGENTIC}@v2"),
+        (["--revision", "f" * 40], 2, f"it has no revision {'f' * 40}; run `corpusmill pin {AGENTIC}` for its head"),
+        (["--revision", "v2"], 2, "it has no revision v2; run"),
         (["--max-records", "0"], 2, "--max-records: it is '0'; give 1 or more"),
     ],
 )

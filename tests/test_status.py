@@ -60,10 +60,10 @@ class TestStatus:
 
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout == (
-            "of no recipe anything is here yet: healing_text_v1, stage_a_v1; "
+            "of no recipe anything is here yet: healing_text_v1, nemotron_v1, stage_a_v1; "
             "`corpusmill status NAME` names what is missing\n"
         )
-        assert (told["recipes"], told["untouched"]) == ([], ["healing_text_v1", "stage_a_v1"])
+        assert (told["recipes"], told["untouched"]) == ([], ["healing_text_v1", "nemotron_v1", "stage_a_v1"])
 
     def test_a_default_recipe_that_nobody_built_is_shown_when_it_is_asked_for(
         self, corpusmill: Corpusmill, root: Path
@@ -238,7 +238,8 @@ class TestStatus:
         assert result.returncode == 1
         assert result.stdout.splitlines()[:2] == [
             f"broken  {root}/recipes/broken.yaml",
-            f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of healing, stage_a",
+            f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; "
+            "write one of healing, stage_a, nemotron",
         ]
         assert result.stdout.count("\n  current ") == 5
 
