@@ -1,0 +1,219 @@
+"""A split's files → normalised rows as Parquet of one schema, each id once, with the tools that rows name and rejects.
+
+    data/<split>-00000-of-0000N.parquet   rows, `schema.SCHEMA`, in source order
+    <split>__tools_catalog.json           id → list of tools, by id: what `source_tools_id` names
+    rejects.jsonl.zst                     rows that gave none, and why
+
+Shards are planned from the files' sizes. Ids that repeat are numbered over the whole split, so a shard with such is
+written again; the others stand as they were written. Any number of workers, killed or not, gives the same bytes.
+"""
+
+import functools
+import heapq
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.document_shards.gathered import gather_lines
+from pipeline_assets.corpus.document_shards.ledger import ledger
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.formats.arrow import strings
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.nemotron.row_ids import numbered
+from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.shard_rows import Tokenizer, load_tables, normalise_shard
+from pipeline_assets.corpus.nemotron.source_rows import plan_shards
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
+from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.tokens.encoded_blocks import OracleDisagrees
+
+logger = logging.getLogger("corpusmill")
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 1)
+DATA = "data"
+_reject_decoder = msgspec.json.Decoder(Reject)
+_tool_decoder = msgspec.json.Decoder(tuple[str, str])
+
+
+@dataclass(frozen=True)
+class NormaliseRules:
+    """What decides the bytes besides the source.
+
+    Attributes:
+        shard_bytes: of a split's files that become one Parquet file.
+        max_reject_fraction: more bad rows than this stop the build, a decimal string.
+        tokenizer_sha256: of the o200k file that counts tokens.
+    """
+
+    rows: RowSettings
+    shard_bytes: int
+    max_reject_fraction: str
+    tokenizer_sha256: str
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A normalised shard, its place among the final files, and which of its rows repeat an id (see `doc_ids`)."""
+
+    name: str
+    file: Path
+    output: OutputFile
+    final: str
+    repeats: Mapping[int, int]
+
+    @property
+    def rows(self) -> int:
+        return self.output.rows
+
+
+def normalise_split(
+    building: Building,
+    files: Sequence[SourceFile],
+    origin: RowOrigin,
+    rules: NormaliseRules,
+    engine: EngineSettings,
+    zstd_level: int,
+) -> Content:
+    """The files above. If gigatoken ever disagrees with tiktoken, all is encoded again by that.
+
+    Args:
+        files: of the split, in order.
+        origin: what the rows are of; its file is that of each row's.
+    Raises:
+        InputError: a file can't be read, too many rows are rejects, or none is left.
+    """
+    try:
+        return _normalise(
+            building, files, origin, rules, engine, zstd_level, Tokenizer(rules.tokenizer_sha256, "gigatoken")
+        )
+    except OracleDisagrees as disagreement:
+        logger.error("%s; tiktoken encodes everything again", disagreement)
+        return _normalise(
+            building, files, origin, rules, engine, zstd_level, Tokenizer(rules.tokenizer_sha256, "tiktoken")
+        )
+
+
+def _normalise(
+    building: Building,
+    files: Sequence[SourceFile],
+    origin: RowOrigin,
+    rules: NormaliseRules,
+    engine: EngineSettings,
+    zstd_level: int,
+    tokenizer: Tokenizer,
+) -> Content:
+    shards = plan_shards(files, rules.shard_bytes)
+    work = functools.partial(
+        normalise_shard, origin=origin, settings=rules.rows, tokenizer=tokenizer, zstd_level=zstd_level
+    )
+    warm_up = functools.partial(load_tables, tokenizer)
+    receipts = list(run_stage(f"normalise-{tokenizer.driver}", work, shards, building, engine, warm_up))
+    counts = total_counts(receipts)
+    _check(building, receipts, counts, rules)
+    outputs = [
+        *_publish(building, receipts, origin.split, engine),
+        _catalogue(building, receipts, f"{origin.split}__tools_catalog.json"),
+        gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level),
+    ]
+    apart = ("rows", "spot_checked")
+    told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
+    decisions = {
+        "template": str(rules.rows.template),
+        "analysis": str(rules.rows.analysis),
+        "loss_mode": rules.rows.loss.identity,
+    }
+    return Content(
+        files=outputs,
+        counts={"ledger": ledger(counts), **told},
+        decisions=decisions,
+        provenance={"tokenizer_driver": tokenizer.driver},
+    )
+
+
+def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules) -> None:
+    rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
+    shown = (
+        reject
+        for receipt in receipts
+        for block in read_line_blocks(building.path(receipt.files[2].path))
+        for reject in _reject_decoder.decode_lines(block)
+    )
+    check_rejects(rejected, counts.get("rows", 0), rules.max_reject_fraction, shown, building.target)
+    if not counts.get("documents"):
+        what = "no row gives a conversation" if counts.get("rows") else "there is no row in its files"
+        raise InputError(what, building.target, "look at the split's inventory, or leave the split out")
+
+
+def _publish(building: Building, receipts: Sequence[Receipt], split: str, engine: EngineSettings) -> list[OutputFile]:
+    """The rows under their final names. Only shards in which an id is repeated are written again."""
+    repeats = doc_ids.repeated_ids([building.path(receipt.files[1].path) for receipt in receipts])
+    finished = [
+        _Finished(
+            f"{number:05d}",
+            building.path(receipt.files[0].path),
+            receipt.files[0],
+            f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet",
+            doc_ids.rows_of(repeats, number),
+        )
+        for number, receipt in enumerate(receipts)
+    ]
+    again = [shard for shard in finished if shard.repeats]
+    rewritten = run_stage("number_ids", number_ids, again, building, engine) if again else ()
+    outputs = {shard.name: receipt.files[0] for shard, receipt in zip(again, rewritten, strict=True)}
+    return [outputs.get(shard.name) or _linked(shard, building) for shard in finished]
+
+
+def _linked(shard: _Finished, folder: BuildFolder) -> OutputFile:
+    durable.link(shard.file, folder.path(shard.final))
+    return replace(shard.output, path=shard.final)
+
+
+def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt:
+    """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
+    first = 0
+    with (
+        pq.ParquetFile(shard.file) as file,
+        ParquetOutput(folder.path(shard.final), SCHEMA, file.metadata.num_rows) as output,
+    ):
+        for group in range(file.num_row_groups):
+            table: pa.Table = file.read_row_group(group)
+            own = {row - first: times for row, times in shard.repeats.items() if first <= row < first + table.num_rows}
+            ids = strings(numbered(table["id"].to_pylist(), own))
+            output.write(table.set_column(0, SCHEMA.field("id"), ids))
+            first += table.num_rows
+    return Receipt([output.output(shard.final)], {})
+
+
+def _catalogue(building: Building, receipts: Sequence[Receipt], name: str) -> OutputFile:
+    """Every list of tools once, by id; one line of the file each."""
+    merged = heapq.merge(*(_tools(building.path(receipt.files[3].path)) for receipt in receipts))
+    tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
+    lists = 0
+    with DurableFile(building.path(name)) as file:
+        file.write(b"{")
+        for tools_id, canonical in tools:
+            file.write(f'{"," if lists else ""}\n"{tools_id}": {canonical}'.encode())
+            lists += 1
+        file.write(b"\n}\n")
+    return OutputFile.plain(name, lists, file)
+
+
+def _tools(path: Path) -> Iterator[tuple[str, str]]:
+    for block in read_line_blocks(path):
+        yield from _tool_decoder.decode_lines(block)

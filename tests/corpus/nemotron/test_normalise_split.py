@@ -1,0 +1,210 @@
+"""A split's files → Parquet of one schema: whole, the same however it is built, each id once."""
+
+import functools
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from crash_points import Victim, count_steps, killed_at
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nemotron_hub import made_rows
+from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
+from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.nemotron import shard_rows
+from pipeline_assets.corpus.nemotron.normalise_split import NORMALISE_STAGE, NormaliseRules, normalise_split
+from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
+from pipeline_assets.corpus.nemotron.row_settings import RowOrigin
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+RULES = NormaliseRules(SETTINGS, 400, "0.9", VOCABULARY_SHA256)
+INLINE, FORKED = EngineSettings(), EngineSettings(2, "fork")
+Row = dict[str, Any]
+
+
+def said(answer: str, **columns: object) -> Row:
+    return {"messages": [QUESTION, {**ANSWER, "content": answer}], **columns}
+
+
+def tool_row(number: int) -> Row:
+    """One of two lists of tools, called."""
+    tool = {"type": "function", "function": {**LOOKUP["function"], "description": f"Of book {number % 2}."}}
+    reply = {"role": "tool", "content": "4"}
+    return {"messages": [QUESTION, called({"word": "sum"}), reply, ANSWER], "tools": [tool], "uuid": f"t-{number}"}
+
+
+def write(folder: Path, *files: Sequence[Row | bytes]) -> list[SourceFile]:
+    """Files of lines; bytes are written as they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, rows in enumerate(files):
+        path = folder / f"{number}.jsonl"
+        path.write_bytes(b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows))
+        written.append(SourceFile(path, f"data/{path.name}", path.stat().st_size))
+    return written
+
+
+def build(
+    root: Path,
+    files: Sequence[SourceFile],
+    rules: NormaliseRules = RULES,
+    engine: EngineSettings = INLINE,
+    origin: RowOrigin = ORIGIN,
+) -> Artifact:
+    target = Target("made/rows", "rows", Path("rows"), NORMALISE_STAGE, {})
+    return target.build(root, lambda building: normalise_split(building, files, origin, rules, engine, 3), False, {})
+
+
+def rows_of(built: Artifact) -> list[Row]:
+    paths = sorted((built.folder / "data").iterdir())
+    return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def test_rows_lie_in_files_of_one_schema_in_source_order_and_all_others_are_rejects(tmp_path: Path) -> None:
+    rows = [said(f"number {number}", uuid=f"u-{number}") for number in range(9)]
+    files = write(tmp_path / "in", [*rows[:5], b"{cut\n", {"messages": []}], rows[5:])
+
+    built = build(tmp_path, files)
+
+    paths = sorted(path.name for path in (built.folder / "data").iterdir())
+    assert paths == [f"train-{number:05d}-of-{len(paths):05d}.parquet" for number in range(len(paths))]
+    assert len(paths) > 2
+    assert all(pq.read_schema(built.folder / "data" / path).equals(SCHEMA) for path in paths)
+    found = rows_of(built)
+    assert [row["id"] for row in found] == [f"u-{number}" for number in range(9)]
+    assert [row["source_file"] for row in found] == ["data/0.jsonl"] * 5 + ["data/1.jsonl"] * 4
+    for row in found:
+        line = Path(tmp_path / "in" / Path(row["source_file"]).name).read_bytes()[row["source_row"] :].splitlines()[0]
+        assert json.loads(line)["uuid"] == row["id"]
+    [block] = read_line_blocks(built.path("rejects.jsonl.zst"))
+    assert [json.loads(line)["reason"] for line in block.splitlines()] == ["not_json", "no_messages"]
+    assert built.manifest.identity.counts["ledger"] == {
+        "in": 11,
+        "out": 9,
+        "dropped": {},
+        "rejected": {"no_messages": 1, "not_json": 1},
+    }
+
+
+def test_counts_are_sums_over_the_rows(tmp_path: Path) -> None:
+    built = build(tmp_path, write(tmp_path / "in", [*map(tool_row, range(5)), *made_rows("chat_if")]))
+
+    rows, counts = rows_of(built), built.manifest.identity.counts
+    for name in ("tokens", "completion_tokens", "tool_calls"):
+        assert counts[name] == sum(row[f"stats_{name}"] for row in rows) > 0
+    assert counts["documents"] == len(rows)
+
+
+def test_the_catalogue_has_every_list_of_tools_that_a_row_names_once(tmp_path: Path) -> None:
+    built = build(tmp_path, write(tmp_path / "in", [tool_row(number) for number in range(7)]))
+
+    text = built.path("train__tools_catalog.json").read_text()
+    catalogue = json.loads(text)
+    assert set(catalogue) == {row["source_tools_id"] for row in rows_of(built)}
+    assert [one[0]["function"]["description"] for one in catalogue.values()] in (
+        ["Of book 0.", "Of book 1."],
+        ["Of book 1.", "Of book 0."],
+    )
+    assert len(text.splitlines()) == 4
+
+
+def test_ids_that_repeat_are_numbered_over_the_whole_split_whatever_its_shards(tmp_path: Path) -> None:
+    rows = [said("one", uuid="a"), said("two", uuid="b"), said("three", uuid="a"), said("four"), said("four")] * 3
+    files = write(tmp_path / "in", rows)
+
+    built = [build(tmp_path / str(size), files, replace(RULES, shard_bytes=size)) for size in (1, 300, 1 << 20)]
+
+    ids = [[row["id"] for row in rows_of(one)] for one in built]
+    assert ids[0] == ids[1] == ids[2]
+    assert len(set(ids[0])) == len(rows)
+    assert [one for one in ids[0] if one.startswith("a")] == ["a", "a#2", "a#3", "a#4", "a#5", "a#6"]
+    assert [row["text"] for row in rows_of(built[0])] == [row["text"] for row in rows_of(built[2])]
+
+
+@settings(max_examples=6)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    st.integers(1, 900),
+    st.integers(1, 3),
+    st.sampled_from([INLINE, FORKED]),
+)
+def test_blocks_and_workers_change_no_row(
+    tmp_path_factory: pytest.TempPathFactory,
+    kinds: list[int],
+    shard_bytes: int,
+    block_rows: int,
+    engine: EngineSettings,
+) -> None:
+    folder = tmp_path_factory.mktemp("split")
+    kinds_of_row = [said("a", uuid="a"), said("a"), tool_row(0), tool_row(1), {"messages": []}, b"no json\n"]
+    files = write(folder / "in", [said("first", uuid="first"), *(kinds_of_row[kind] for kind in kinds)])
+    rules = replace(RULES, shard_bytes=shard_bytes, max_reject_fraction="1")
+
+    built = build(folder / "built", files, rules, engine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard_rows, "_BLOCK_ROWS", block_rows)
+        in_blocks = build(folder / "blocks", files, rules)
+
+    assert rows_of(in_blocks) == rows_of(built)
+    assert build(folder / "again", files, rules).manifest.digest == built.manifest.digest
+    assert in_blocks.manifest.identity.counts == built.manifest.identity.counts
+
+
+@needs_real_rows
+@pytest.mark.parametrize("name", EVERY_SPLIT)
+def test_real_rows_of_every_split_come_out_and_hold_against_tiktoken(name: str, tmp_path: Path) -> None:
+    built = build(tmp_path, write(tmp_path / "in", real_rows(name)), origin=origin_of(name))
+
+    assert built.manifest.identity.counts["documents"] == 3
+    encoder = load_encoder(VOCABULARY_SHA256)
+    for path in sorted((built.folder / "data").iterdir()):
+        for batch in pq.ParquetFile(path).iter_batches():
+            assert list(encoding_faults(batch, range(batch.num_rows), SETTINGS.loss, encoder)) == []
+
+
+def test_too_many_rejects_stop_it_and_show_the_first(tmp_path: Path) -> None:
+    files = write(tmp_path / "in", [said("fine"), {"messages": []}, {"messages": 3}])
+
+    with pytest.raises(
+        InputError, match=r"2 of 3 rows are rejected, above max_reject_fraction 0.5 \(the first: data/0"
+    ):
+        build(tmp_path, files, replace(RULES, max_reject_fraction="0.5"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"), [([], "there is no row in its files"), ([{}], "no row gives a conversation")]
+)
+def test_a_split_without_a_row_is_refused(tmp_path: Path, rows: list[Row], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        build(tmp_path, write(tmp_path / "in", rows), replace(RULES, max_reject_fraction="1"))
+
+
+@pytest.mark.parametrize(("victim", "engine"), [(Victim.ALL, INLINE), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)])
+def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
+    tmp_path: Path, victim: Victim, engine: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # builds that don't ask git for the commit
+    rows = [said("one", uuid="a"), said("two", uuid="a"), tool_row(0), tool_row(1), {"messages": []}]
+    files = write(tmp_path / "in", rows)
+    undisturbed = build(tmp_path / "undisturbed", files).manifest.digest
+    steps = count_steps(functools.partial(build, tmp_path / "counted", files, RULES, engine), victim)
+
+    killed = functools.partial(build, tmp_path / "killed", files, RULES, engine)
+    killed_at(random.Random(str(victim)).randint(1, steps), killed, victim)
+    finished = build(tmp_path / "killed", files)
+
+    assert finished.manifest.digest == undisturbed
+    assert [item for item in verify(finished.folder) if isinstance(item, Damage)] == []
