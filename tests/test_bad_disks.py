@@ -58,6 +58,7 @@ def test_a_smoke_run_where_nothing_may_be_written(corpusmill: Corpusmill, read_o
     assert list(read_only_folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_then_space_again(
     corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, small_disk: Path, demo_root: Path
 ) -> None:

@@ -143,6 +143,7 @@ class TestBadInput:
         assert only_line(result).startswith(f"{target}: process {os.getpid()} on ")
         assert only_line(result).endswith("wait for it or stop it, then run the same command")
 
+    @pytest.mark.slow
     def test_a_changed_recipe_needs_a_new_name_or_replace(
         self, corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path
     ) -> None:
@@ -180,6 +181,7 @@ class TestBadInput:
             "(seed: healing_text_v1 → other); give it another `snapshot.name` in the recipe, or run with --replace"
         )
 
+    @pytest.mark.slow
     def test_a_damaged_artifact_stays_until_replace_builds_it_again(
         self, corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
     ) -> None:
@@ -277,6 +279,7 @@ class TestBadInput:
         for result in (served, shown):
             assert only_line(result) == f"127.0.0.1:{port}: the port is taken; give another one with --port"
 
+    @pytest.mark.slow
     def test_a_budget_larger_than_the_corpus_is_built_and_said(
         self, corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path
     ) -> None:

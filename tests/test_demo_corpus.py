@@ -76,6 +76,7 @@ def test_row_groups_hold_50_rows_in_zstd(corpus: DemoCorpus) -> None:
         assert {group.column(0).compression for group in groups} == {"ZSTD"}
 
 
+@pytest.mark.slow
 def test_the_same_python_writes_the_same_bytes(corpus: DemoCorpus, tmp_path: Path) -> None:
     write_fineweb_edu(tmp_path)
 
@@ -166,6 +167,7 @@ def test_the_card_says_that_it_is_a_stand_in_and_where_the_files_are(corpus: Dem
     assert f"{corpus.documents} rows, {corpus.text_bytes} bytes of text" in card
 
 
+@pytest.mark.slow
 def test_a_limit_keeps_that_many_pages_besides_the_planted_rows(tmp_path: Path) -> None:
     corpus = write_fineweb_edu(tmp_path, documents_limit=100)
 

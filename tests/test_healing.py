@@ -288,6 +288,7 @@ class TestSplits:
         assert len(json.loads((folder / "manifest.json").read_text())["identity"]["recipe_sha256"]) == 64
 
 
+@pytest.mark.slow
 def test_no_secret_is_written_anywhere(
     corpusmill: Callable[..., subprocess.CompletedProcess[str]], hub: LoopbackHub, tmp_path: Path, recipe_in: RecipeIn
 ) -> None:

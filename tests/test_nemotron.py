@@ -236,6 +236,7 @@ def test_what_a_command_built_is_there_for_its_recipe(typed: list[subprocess.Com
     assert [line.split()[0] for line in typed[4].stdout.splitlines()[::2]] == ["current"] * 5
 
 
+@pytest.mark.slow
 def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
     corpusmill: Corpusmill, nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path: Path
 ) -> None:

@@ -217,6 +217,7 @@ def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     assert "Texts that can't be encoded: 2 special_tokens" in (tmp_path / "out/report/report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(
     corpusmill: Corpusmill, work: Path, tmp_path: Path
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_source_that_deduplication_emptied_is_named_and_needs_no_weight(
     assert left_out.returncode == 0, left_out.stderr
 
 
+@pytest.mark.slow
 def test_what_was_decontaminated_but_never_deduplicated_is_told(
     corpusmill: Corpusmill, work: Path, tmp_path: Path
 ) -> None:

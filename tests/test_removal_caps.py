@@ -5,10 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from one_line import only_line
-from stage_a_build import local_source, recipe_of
+from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_dedup
+
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.spine.errors import InputError
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats.", "key": f"l-{n}"} for n in range(8)]
@@ -42,17 +46,26 @@ def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: 
     assert not (deduplicated.parents[1] / "report").exists()
 
 
-def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(tmp_path: Path) -> None:
     root = tmp_path / "data"
-
     write_capped(root, "0.5")
-    passed = corpusmill("run", "capped", "--data", root, env={"CORPUSMILL_WORKERS": "0"})
+    path = root / "recipes" / "capped.yaml"
+    build(StageARecipe.read(path), root)
+
+    StageARecipe.read(path).check_sealed(root)
     write_capped(root, "0.49")
+
+    with pytest.raises(InputError, match=r"letters: 4 of 8 \(50.0%, MORE THAN 49.0%\)"):
+        StageARecipe.read(path).check_sealed(root)
+
+
+def test_a_run_of_what_is_there_is_told_too(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_capped(root, "0.5")
+    build(StageARecipe.read(root / "recipes" / "capped.yaml"), root)
+    write_capped(root, "0.49")
+
     told = corpusmill("run", "capped", "--data", root)
 
-    assert passed.returncode == 0, passed.stderr
-    assert "letters: 4 of 8 (50.0%, at most 50.0%)" in passed.stderr
     assert told.returncode == 1
     assert "letters: 4 of 8 (50.0%, MORE THAN 49.0%)" in only_line(told)

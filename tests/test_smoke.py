@@ -157,6 +157,7 @@ def test_every_source_is_in_the_packed_set_with_the_tokens_of_its_documents(out:
         )
 
 
+@pytest.mark.slow
 def test_a_token_of_each_source_traces_to_its_source_row(out: Path, corpusmill: Corpusmill) -> None:
     texts = {document["doc_id"]: document["text"] for document in lines(out / "dedup/deduped.jsonl.zst")}
 

@@ -185,6 +185,7 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
     assert [check.description for check in checks if not check.passed] == []
 
 
+@pytest.mark.slow
 def test_the_command_killed_in_the_middle_goes_on_to_the_same_digests(
     built: dict[str, Artifact],
     built_root: Path,

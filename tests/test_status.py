@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from demo_variants import V1, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
@@ -141,6 +142,7 @@ class TestStatus:
         assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
         assert "  stale    megatron/healing_text_v1 " in result.stdout
 
+    @pytest.mark.slow
     def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_again(
         self, corpusmill: Corpusmill, root: Path, hub: LoopbackHub
     ) -> None:

@@ -153,6 +153,7 @@ def test_damage_and_what_is_missing_count_for_more_than_a_changed_source(
     assert "\nDAMAGED: 12 of 13 files, " in result.stdout
 
 
+@pytest.mark.slow
 def test_a_sample_draws_among_source_files_too(corpusmill: Corpusmill, notes_root: Path) -> None:
     words = ("verify", notes_root / FILTERED, "--upstream", "--sample", "60%", "--json")
     flip(notes_root / "sources" / "notes" / "0.jsonl")

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from one_line import only_line
 
 Typed = subprocess.CompletedProcess[str]
@@ -49,6 +50,7 @@ def test_bad_rows_are_not_told_to_be_tried_again(corpusmill: Corpusmill, work: P
     assert "to go on" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_source_that_its_filters_empty_does_not_keep_the_others_from_theirs(
     corpusmill: Corpusmill, typed: dict[str, Typed], work: Path, tmp_path: Path
 ) -> None:

@@ -102,13 +102,13 @@ def assert_same(line: ContaminatedLine, expected: PlainFate, text: str) -> None:
     assert line.action == ("dropped" if expected.kept is None else "cut")
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.integers(0, 2**64).map(made), rules())
 def test_documents_come_out_as_plain_python_says(corpus: Made, changes: dict[str, Any]) -> None:
     check(corpus.documents, corpus.items, changes)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**64).map(made), rules())
 def test_words_decide_where_hashes_are_alike(corpus: Made, changes: dict[str, Any]) -> None:
     """A word's hash is one of two here: nearly every n-gram has the key of others."""
