@@ -30,6 +30,7 @@ def typed_commands(page: Path) -> list[list[str]]:
     return [words[1:] for words in commands if words[0].endswith("corpusmill")]
 
 
+@pytest.mark.slow
 def test_the_commands_for_real_data_run_on_a_hub(
     corpusmill: Corpusmill, demo_root: Path, hub: LoopbackHub, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> 
         assert lines[-1].strip().startswith(f"Example: corpusmill {word} ")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path, commit: str) -> None:
     page = (PROJECT / "docs" / "trace.md").read_text()
     blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

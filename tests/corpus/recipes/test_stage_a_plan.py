@@ -42,6 +42,7 @@ def settings(root: Path) -> PlanSettings:
     return PlanSettings(TrackRecord, root=root, engine=INLINE, fetch_threads=1)
 
 
+@pytest.mark.slow
 def test_before_a_build_every_artifact_has_its_figures_and_after_it_none(
     sources: tuple[Path, LoopbackHub],
 ) -> None:

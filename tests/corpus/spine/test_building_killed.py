@@ -39,6 +39,7 @@ def finished_shards(target: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.slow
 def test_what_was_finished_when_a_build_was_killed_is_not_done_again(tmp_path: Path) -> None:
     for step in itertools.count(1):
         root = tmp_path / f"{step}"
