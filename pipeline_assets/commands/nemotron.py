@@ -14,13 +14,14 @@ from pipeline_assets.commands.stage_a_settings import (
     Replace,
     Threads,
     Verbose,
+    build_each,
     name_of,
     place_for,
     prepare,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -111,36 +112,21 @@ def _repo(dataset: str) -> str:
 def _build(
     recipe: "NemotronRecipe", path: Path, root: Path, hub: "HubFiles", threads: int, log_every: int, replace: bool
 ) -> None:
-    """Builds split after split, then what tells of all of them.
-
-    Raises:
-        Obstacle: at once, since every split would meet it.
-        InputError, UsageError: which of several splits failed, after the others were built; of the only one, why.
-    """
+    """Builds split after split, then what tells of all of them. Errors as `build_each`."""
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.engine import EngineSettings
 
     settings = RunSettings(EngineSettings(threads, log_every_s=log_every), hub)
-    failures: dict[str, InputError] = {}
-    splits = recipe.all_splits()
-    for section, split in splits:
-        try:
-            KINDS["nemotron/raw"].build(recipe.raw(section, split), root, replace, settings)
-            made = KINDS["nemotron/inventory"].build(recipe.inventory(section, split), root, replace, settings)
-        except InputError as error:
-            if isinstance(error, Obstacle) or len(splits) == 1:
-                raise
-            typer.echo(f"FAILED {split}: {error}", err=True)
-            failures[split] = error
-            continue
+    sections = {split: section for section, split in recipe.all_splits()}
+
+    def build_one(split: str) -> None:
+        KINDS["nemotron/raw"].build(recipe.raw(sections[split], split), root, replace, settings)
+        made = KINDS["nemotron/inventory"].build(recipe.inventory(sections[split], split), root, replace, settings)
         for line in _lines(made):
             typer.echo(line)
-    if failures:
-        is_usage = all(isinstance(error, UsageError) for error in failures.values())
-        what = f"{len(failures)} of {len(splits)} splits failed: {', '.join(failures)}"
-        fix = "the lines that begin with FAILED say why; the others are built"
-        raise (UsageError if is_usage else InputError)(what, path, fix)
+
+    build_each(list(sections), build_one, "splits", path)
     coverage = KINDS["nemotron/metadata_coverage"].build(recipe.metadata_coverage(), root, replace, settings)
     typer.echo(f"{coverage.folder}\n  {coverage.manifest.digest}")
     for file in coverage.manifest.identity.files:

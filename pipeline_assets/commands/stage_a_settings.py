@@ -130,26 +130,38 @@ def build_normalized(recipe: Any, path: Path, root: Path, threads: int, replace:
 
 
 def build(recipe: Any, path: Path, root: Path, threads: int, replace: bool, kinds: Collection[str]) -> None:
-    """Runs artifacts of these kinds through their assets, and tells which Documents came out.
+    """Runs artifacts of these kinds through their assets; tells which Documents came out. Errors as `build_each`."""
+    settings: dict[str, int | bool] = {"workers": threads, "replace": replace}
 
+    def build_one(source: str) -> None:
+        _build_source(recipe, source, path, root, settings, kinds)
+
+    build_each([source.source for source in recipe.sources], build_one, "sources", path)
+
+
+def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str, where: Path) -> None:
+    """Builds part after part; one that fails keeps none of the others from it.
+
+    Args:
+        noun: what parts are, several of them.
     Raises:
-        Obstacle: at once, since every source would meet it.
-        InputError, UsageError: which of several sources failed, after the others were built; of the only one, why.
+        Obstacle: at once, since every part would meet it.
+        InputError, UsageError: which of several parts failed, after the others were built; of the only one, why.
     """
     failures: dict[str, InputError] = {}
-    for source in recipe.sources:
+    for part in parts:
         try:
-            _build_source(recipe, source.source, path, root, {"workers": threads, "replace": replace}, kinds)
+            build_one(part)
         except InputError as error:
-            if isinstance(error, Obstacle) or len(recipe.sources) == 1:
+            if isinstance(error, Obstacle) or len(parts) == 1:
                 raise
-            typer.echo(f"FAILED {source.source}: {error}", err=True)
-            failures[source.source] = error
+            typer.echo(f"FAILED {part}: {error}", err=True)
+            failures[part] = error
     if failures:
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
-        what = f"{len(failures)} of {len(recipe.sources)} sources failed: {', '.join(failures)}"
+        what = f"{len(failures)} of {len(parts)} {noun} failed: {', '.join(failures)}"
         fix = "the lines that begin with FAILED say why; the others are built"
-        raise (UsageError if is_usage else InputError)(what, path, fix)
+        raise (UsageError if is_usage else InputError)(what, where, fix)
 
 
 def _build_source(

@@ -23,14 +23,14 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.ledger import ledger
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, read_rejects
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.row_ids import numbered
 from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.shard_rows import Tokenizer, load_tables, normalise_shard
+from pipeline_assets.corpus.nemotron.shard_rows import normalise_shard
 from pipeline_assets.corpus.nemotron.source_rows import plan_shards
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine import durable
@@ -39,15 +39,16 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
+from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.tokens.encode import load_tokenizers
 from pipeline_assets.corpus.tokens.encoded_blocks import OracleDisagrees
+from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 1)
 DATA = "data"
-_reject_decoder = msgspec.json.Decoder(Reject)
 _tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
@@ -98,15 +99,12 @@ def normalise_split(
     Raises:
         InputError: a file can't be read, too many rows are rejects, or none is left.
     """
+    normalise = functools.partial(_normalise, building, files, origin, rules, engine, zstd_level)
     try:
-        return _normalise(
-            building, files, origin, rules, engine, zstd_level, Tokenizer(rules.tokenizer_sha256, "gigatoken")
-        )
+        return normalise("gigatoken")
     except OracleDisagrees as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
-        return _normalise(
-            building, files, origin, rules, engine, zstd_level, Tokenizer(rules.tokenizer_sha256, "tiktoken")
-        )
+        return normalise("tiktoken")
 
 
 def _normalise(
@@ -116,14 +114,20 @@ def _normalise(
     rules: NormaliseRules,
     engine: EngineSettings,
     zstd_level: int,
-    tokenizer: Tokenizer,
+    driver: Driver,
 ) -> Content:
     shards = plan_shards(files, rules.shard_bytes)
+    tokenizer_sha256 = rules.tokenizer_sha256
     work = functools.partial(
-        normalise_shard, origin=origin, settings=rules.rows, tokenizer=tokenizer, zstd_level=zstd_level
+        normalise_shard,
+        origin=origin,
+        settings=rules.rows,
+        tokenizer_sha256=tokenizer_sha256,
+        driver=driver,
+        zstd_level=zstd_level,
     )
-    warm_up = functools.partial(load_tables, tokenizer)
-    receipts = list(run_stage(f"normalise-{tokenizer.driver}", work, shards, building, engine, warm_up))
+    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver)
+    receipts = list(run_stage(f"normalise-{driver}", work, shards, building, engine, warm_up))
     counts = total_counts(receipts)
     _check(building, receipts, counts, rules)
     outputs = [
@@ -142,18 +146,13 @@ def _normalise(
         files=outputs,
         counts={"ledger": ledger(counts), **told},
         decisions=decisions,
-        provenance={"tokenizer_driver": tokenizer.driver},
+        provenance={"tokenizer_driver": driver},
     )
 
 
 def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules) -> None:
     rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
-    shown = (
-        reject
-        for receipt in receipts
-        for block in read_line_blocks(building.path(receipt.files[2].path))
-        for reject in _reject_decoder.decode_lines(block)
-    )
+    shown = read_rejects(building, receipts)
     check_rejects(rejected, counts.get("rows", 0), rules.max_reject_fraction, shown, building.target)
     if not counts.get("documents"):
         what = "no row gives a conversation" if counts.get("rows") else "there is no row in its files"

@@ -3,7 +3,6 @@
 Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.document_shards.shard_writer import IDS, REJECTS
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
@@ -26,25 +26,14 @@ from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Recei
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.tokens.encode import kept_encoder
 from pipeline_assets.corpus.tokens.encoded_blocks import OracleDisagrees, is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
 
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
 _SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens", "tool_calls": "stats_tool_calls"}
 _REJECTED = "rejected_"
-
-
-@dataclass(frozen=True)
-class Tokenizer:
-    """The o200k file by its hash, and the library that encodes."""
-
-    sha256: str
-    driver: Driver
-
-    def load(self) -> Encoder:
-        """Loaded once in a process."""
-        return _load(self)
 
 
 @dataclass
@@ -62,7 +51,8 @@ def normalise_shard(
     folder: BuildFolder,
     origin: RowOrigin,
     settings: RowSettings,
-    tokenizer: Tokenizer,
+    tokenizer_sha256: str,
+    driver: Driver,
     zstd_level: int,
 ) -> Receipt:
     """Files: the rows, `SCHEMA`, ids not numbered; their ids as `doc_ids` has them; rejects; tools, a line
@@ -76,14 +66,14 @@ def normalise_shard(
         InputError: a file can't be read, or changed since it was planned.
         OracleDisagrees: one row in a thousand, chosen by its id, is held against tiktoken.
     """
-    encoder = tokenizer.load()
+    encoder = kept_encoder(tokenizer_sha256, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
     ids: list[str] = []
     rejects: list[Reject] = []
     tools: dict[str, str] = {}
-    stem = f"{WORK}/{tokenizer.driver}/{{}}/{shard.name}"
-    rows_name, ids_name = stem.format("rows") + ".parquet", stem.format("ids")
-    rejects_name, tools_name = stem.format("rejects") + SUFFIX, stem.format("tools") + SUFFIX
+    stem = f"{driver}/{shard.name}"
+    rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS}/{stem}"
+    rejects_name, tools_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/tools/{stem}{SUFFIX}"
     with ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output:
         for block in _blocks(shard):
             found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder)
@@ -104,18 +94,6 @@ def normalise_shard(
         writer.output(tools_name),
     ]
     return Receipt(files, dict(counts))
-
-
-def load_tables(tokenizer: Tokenizer) -> None:
-    """Loads what `normalise_shard` keeps for the life of its process."""
-    encoder = tokenizer.load()
-    encoder.encode(["the first text builds the tables"])
-    encoder.oracle_ids("")
-
-
-@functools.lru_cache(maxsize=1)
-def _load(tokenizer: Tokenizer) -> Encoder:
-    return load_encoder(tokenizer.sha256, driver=tokenizer.driver)
 
 
 def _blocks(shard: RowShard) -> Iterator[_Block]:

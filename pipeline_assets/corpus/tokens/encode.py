@@ -46,7 +46,7 @@ def encode_shard(
         InputError: a line that is no Document.
         OracleDisagrees: see there.
     """
-    encoder = _encoder(tokenizer_sha256, driver)
+    encoder = kept_encoder(tokenizer_sha256, driver)
     split_of = split_rule(valid_fraction)
     encoding = ShardEncoding(shard, window, encoder)
     tables: list[pa.Table] = []
@@ -65,14 +65,15 @@ def encode_shard(
 
 
 def load_tokenizers(tokenizer_sha256: str, driver: Driver) -> None:
-    """Loads what `encode_shard` keeps for the life of its process: the encoder, its tables, and the oracle."""
-    encoder = _encoder(tokenizer_sha256, driver)
+    """Loads what a process keeps for its life: the encoder, its tables, and the oracle."""
+    encoder = kept_encoder(tokenizer_sha256, driver)
     encoder.encode(["the first text builds the tables"])
     encoder.oracle.encode_ordinary("")
 
 
 @functools.lru_cache(maxsize=1)
-def _encoder(tokenizer_sha256: str, driver: Driver) -> Encoder:
+def kept_encoder(tokenizer_sha256: str, driver: Driver) -> Encoder:
+    """The encoder, loaded once in a process."""
     return load_encoder(tokenizer_sha256, driver=driver)
 
 
