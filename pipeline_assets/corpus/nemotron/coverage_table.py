@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline_assets.corpus.markdown import cell, code, table
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
@@ -18,16 +19,16 @@ def coverage_markdown(inventories: Sequence[Mapping[str, Any]]) -> str:
         for one in inventories
     ]
     lines = ["# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""]
-    lines += _table(["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)], shares)
+    lines += table(["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)], shares)
     lines += ["", "| column of this table | there is |", "| --- | --- |"]
     lines += [f"| {_SHORT.get(name, name.replace('_', ' '))} | {COVERAGE[name]} |" for name in names]
     lines += ["", "## Files and rows", ""]
-    lines += _table(
+    lines += table(
         ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"],
         [*map(_size, inventories)],
     )
     lines += ["", "## Tags", ""]
-    lines += _table(["split", "column", "values"], [row for one in inventories for row in _tags(one)])
+    lines += table(["split", "column", "values"], [row for one in inventories for row in _tags(one)])
     notes = [note for one in inventories for note in _notes(one)]
     if notes:
         lines += ["", "## Not read", "", *notes]
@@ -45,7 +46,7 @@ def _size(one: Mapping[str, Any]) -> list[str]:
         "unknown" if one["rows"] is None else f"{one['rows']:,}",
         "full" if is_full else f"sample of {scan['rows_read']:,} rows",
         f"{sum(one['rejected'].values()):,}",
-        ", ".join(map(_code, one["optional_columns"])) or "none",
+        ", ".join(map(code, one["optional_columns"])) or "none",
     ]
 
 
@@ -54,7 +55,7 @@ def _tags(one: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for column, values in one["tags"].items():
         most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-        shown = ", ".join(f"{_code(value)} {many:,}" for value, many in most[:_MOST_TAGS])
+        shown = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MOST_TAGS])
         more = f", and {len(most) - _MOST_TAGS:,} more" if len(most) > _MOST_TAGS else ""
         rows.append([_split(one), column, shown + more])
     return rows
@@ -63,7 +64,7 @@ def _tags(one: Mapping[str, Any]) -> list[list[str]]:
 def _notes(one: Mapping[str, Any]) -> list[str]:
     notes = []
     if one["left_out"]:
-        paths = ", ".join(map(_code, one["left_out"]))
+        paths = ", ".join(map(code, one["left_out"]))
         notes.append(f"- {_split(one)}: {paths} lie beside its {one['format']} files, which are read.")
     if one["rejected"]:
         reasons = ", ".join(f"{many:,} {reason}" for reason, many in one["rejected"].items())
@@ -72,7 +73,7 @@ def _notes(one: Mapping[str, Any]) -> list[str]:
 
 
 def _split(one: Mapping[str, Any]) -> str:
-    return _cell(f"{one['dataset'].rpartition('/')[2]} {one['split']}")
+    return cell(f"{one['dataset'].rpartition('/')[2]} {one['split']}")
 
 
 def _percent(fraction: str) -> str:
@@ -82,18 +83,3 @@ def _percent(fraction: str) -> str:
     whole, _, places = fraction.partition(".")
     hundredths = int(whole) * 10_000 + int(places)
     return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths % 100 else f"{hundredths // 100} %"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    if not rows:
-        return ["(none)"]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
-
-
-def _code(text: str) -> str:
-    return f"`{_cell(text)}`"
-
-
-def _cell(text: str) -> str:
-    """Text that can't leave its cell."""
-    return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")

@@ -1,0 +1,1 @@
+"""Publishing: what goes with finished rows to a hub."""

@@ -1,0 +1,172 @@
+"""The dataset card: README.md of normalised rows as a hub has them.
+
+    data/<split>-00000-of-0000N.parquet   all splits of one dataset, `SCHEMA`
+    <split>__tools_catalog.json
+    README.md                             this page
+
+No date, no host: equal content gives equal bytes. No text of a dataset, a title or a licence can leave its place.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pipeline_assets.corpus.markdown import code, plain, table
+from pipeline_assets.corpus.nemotron.columns import COLUMNS
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.publishing.card_metadata import card_metadata, type_name
+from pipeline_assets.corpus.publishing.card_split import CardSplit
+from pipeline_assets.corpus.publishing.hub_licences import hub_licence
+from pipeline_assets.corpus.publishing.hub_splits import hub_split_names
+
+_MOST_LICENCES = 20  # of a split
+_LICENCE_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class CardContent:
+    """What a card is of.
+
+    Attributes:
+        title: for people.
+        repository: what `load_dataset` takes: owner/name, or a folder.
+        source: the dataset that the rows are of.
+        revision: its commit, 40 hex digits; None of a folder on this machine.
+        template, analysis, loss_mode: as the manifest's decisions name them.
+        tokenizer_sha256: of the o200k file that counted tokens.
+    """
+
+    title: str
+    repository: str
+    source: str
+    revision: str | None
+    template: str
+    analysis: str
+    loss_mode: str
+    tokenizer_sha256: str
+    splits: Sequence[CardSplit]
+
+
+def dataset_card(card: CardContent) -> str:
+    """The text of README.md. Splits that a hub can't name as the files do have another name there, which it says.
+
+    Raises:
+        ValueError: there is no split, or two have one name.
+    """
+    names = hub_split_names([split.name for split in card.splits])
+    if not names or len(names) != len(card.splits):
+        raise ValueError(f"a card is of one or more splits, each once, not {[split.name for split in card.splits]}")
+    source = card.source if card.revision is not None else None
+    tags = ["corpusmill", card.template.partition("/")[0]]
+    metadata = card_metadata(card.title, card.splits, names, source, tags)
+    sections = [
+        [f"# {plain(card.title)}", "", *_opening(card)],
+        ["## Splits", "", *_splits(card.splits, names)],
+        ["## Loading", "", *_loading(card, names)],
+        ["## How the text was made", "", *_making(card, names)],
+        ["## Licences", "", *_licences(card.splits, names)],
+        ["## Columns", "", *_columns(card.splits)],
+    ]
+    return f"---\n{metadata}---\n\n" + "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _opening(card: CardContent) -> list[str]:
+    commit = "in a folder, of no commit" if card.revision is None else f"at commit {code(card.revision)}"
+    return [
+        f"Conversations of {code(card.source)}, {commit}.",
+        "Each is one text, with its exact token counts and what its row says of itself.",
+        "Every row names the one that it was made from: `source_file`, `source_row`, `source_revision`.",
+    ]
+
+
+def _splits(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
+    figures = [
+        [split.rows, sum(split.rejected.values()), split.tokens, split.completion_tokens, split.tool_calls, split.bytes]
+        for split in splits
+    ]
+    rows = [[code(names[split.name]), *map(_grouped, line)] for split, line in zip(splits, figures, strict=True)]
+    if len(splits) > 1:
+        rows.append(["all", *(_grouped(sum(column)) for column in zip(*figures, strict=True))])
+    lines = table(["split", "rows", "rejected", "tokens", "completion tokens", "tool calls", "bytes"], rows)
+    others = [split.name for split in splits if names[split.name] != split.name]
+    if others:
+        lines += ["", "A hub's split names have no `-`, and dots only between other characters, so:"]
+        lines += [f"{code(name)} of the files is the split {code(names[name])}." for name in others]
+    rejected = [
+        [code(names[split.name]), code(reason), _grouped(rows)]
+        for split in splits
+        for reason, rows in sorted(split.rejected.items())
+    ]
+    if rejected:
+        lines += ["", "Rows of the source that gave none, and why:", "", *table(["split", "reason", "rows"], rejected)]
+    return lines
+
+
+def _loading(card: CardContent, names: Mapping[str, str]) -> list[str]:
+    first = card.splits[0].name
+    return [
+        "```python",
+        "from datasets import load_dataset",
+        "",
+        f"rows = load_dataset({json.dumps(card.repository)}, split={json.dumps(names[first])})",
+        "```",
+        "",
+        f"The tools that rows declare lie in a file for each split, such as {code(f'{first}__tools_catalog.json')}, "
+        "under their `source_tools_id`.",
+    ]
+
+
+def _making(card: CardContent, names: Mapping[str, str]) -> list[str]:
+    rows = [
+        ["template", code(card.template)],
+        ["messages on the analysis channel", code(card.analysis)],
+        ["completion", code(card.loss_mode)],
+        ["sha256 of the o200k file", code(card.tokenizer_sha256)],
+        *([f"manifest of {code(names[split.name])}", code(split.digest)] for split in card.splits),
+    ]
+    return table(["choice", "value"], rows)
+
+
+def _licences(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
+    rows = []
+    for split in splits:
+        most = sorted(split.licences.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
+        for licence, count in most[:_MOST_LICENCES]:
+            shown = "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS])
+            rows.append([code(names[split.name]), shown, code(hub_licence(licence)), _grouped(count)])
+        if len(most) > _MOST_LICENCES:
+            count = sum(count for _, count in most[_MOST_LICENCES:])
+            rows.append([code(names[split.name]), f"{len(most) - _MOST_LICENCES:,} more", "", _grouped(count)])
+    head = ["Each row has its own, in `meta_license`, as the source says it.", ""]
+    return head + table(["split", "licence", "the hub's identifier", "rows"], rows)
+
+
+def _columns(splits: Sequence[CardSplit]) -> list[str]:
+    filled: Counter[str] = Counter()
+    for split in splits:
+        filled.update(split.filled)
+    rows = sum(split.rows for split in splits)
+    lines = [
+        [code(field.name), _type(field.type), _share(filled[field.name], rows), COLUMNS[field.name]] for field in SCHEMA
+    ]
+    head = ["All splits have all columns; where a row says nothing, there is null.", ""]
+    return head + table(["column", "type", "rows with a value", "what it holds"], lines)
+
+
+def _type(kind: pa.DataType) -> str:
+    return f"list of {type_name(kind)}" if pa.types.is_list(kind) else type_name(kind)
+
+
+def _share(part: int, rows: int) -> str:
+    """A percentage that is 0 or 100 only where it is exactly that."""
+    tenths = 1000 * part // rows if rows else 0
+    if 0 < part < rows:
+        tenths = min(max(tenths, 1), 999)
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"

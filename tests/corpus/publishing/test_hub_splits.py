@@ -1,0 +1,46 @@
+"""Names of splits that a hub allows, and patterns that are one split's files and no other's."""
+
+import fnmatch
+import re
+
+from datasets.naming import _split_re
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.publishing.hub_splits import files_pattern, hub_split_names
+
+SPLITS = st.lists(st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True)
+
+
+def test_what_is_not_allowed_becomes_an_underscore() -> None:
+    assert hub_split_names(["low", "high.part", "low-part", "a.", "a..b"]) == {
+        "low": "low",
+        "high.part": "high.part",
+        "low-part": "low_part",
+        "a.": "a_",
+        "a..b": "a_b",
+    }
+
+
+def test_a_name_that_is_allowed_stays_and_others_are_numbered() -> None:
+    names = hub_split_names(["a-b", "a_b", "a--b"])
+
+    assert names == {"a-b": "a_b_2", "a_b": "a_b", "a--b": "a_b_3"}
+    assert list(names) == ["a-b", "a_b", "a--b"]
+
+
+@given(SPLITS)
+def test_every_split_has_a_name_of_its_own(splits: list[str]) -> None:
+    names = hub_split_names(splits)
+
+    assert list(names) == splits
+    assert len(set(names.values())) == len(splits)
+    assert all(re.match(_split_re, name) for name in names.values())
+
+
+@given(SPLITS)
+def test_a_pattern_has_the_files_of_its_split_alone(splits: list[str]) -> None:
+    files = {split: f"data/{split}-00001-of-00002.parquet" for split in splits}
+
+    for split in splits:
+        assert fnmatch.filter(files.values(), files_pattern(split, 2)) == [files[split]]
