@@ -1,19 +1,24 @@
-"""Nemotron: splits of the datasets at a commit → their files → what their rows are, and what metadata they cover."""
+"""Nemotron: splits of the datasets at a commit → their files → what their rows are → texts → folders for a hub."""
 
 from collections.abc import Iterator
 
 import dagster as dg
 
 from pipeline_assets.checks import check_of
-from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage
+from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage, preview_rows
+from pipeline_assets.corpus.nemotron.shards_audit import coverage_within, texts_parse, tokens_round_trip
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.recipes import nemotron_kinds
-from pipeline_assets.corpus.recipes.nemotron import DatasetSection, NemotronRecipe
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.nemotron_dataset import DatasetSection
 from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.partitions import NEMOTRON_SPLITS
+from pipeline_assets.partitions import NEMOTRON_DATASETS, NEMOTRON_SPLITS
 from resources.corpus_store import CorpusStore
 from resources.hub import Hub
+from resources.materialization import APPLIES
+
+_DATASET_OF_SPLIT = {key: key.partition("/")[0] for key in NEMOTRON_SPLITS.get_partition_keys()}
 
 
 @dg.asset(
@@ -37,15 +42,20 @@ def raw(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) -> dg.M
     group_name="nemotron",
     deps=[raw],
     partitions_def=NEMOTRON_SPLITS,
+    output_required=False,
     code_version=str(nemotron_kinds.INVENTORY.stage.version),
 )
-def inventory(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) -> dg.MaterializeResult:
+def inventory(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) -> Iterator[dg.MaterializeResult]:
     """What the rows of a split are: columns, types by role, tags, and the share of rows that have which metadata.
 
     Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.
     """
     recipe, section, split = _chosen(context, store)
-    return store.build(context, recipe.inventory(section, split), preview_columns, hub.files(store.root))
+    target = recipe.inventory(section, split)
+    if target is None:
+        context.log.info("the recipe has no section `scan`")
+    else:
+        yield store.build(context, target, preview_columns, hub.files(store.root))
 
 
 @dg.asset(
@@ -58,11 +68,79 @@ def inventory(context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub) -
 def metadata_coverage(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
     """The inventories of all splits as one table. Waits until every split of the recipe has its own."""
     target = store.recipe(NemotronRecipe).metadata_coverage()
-    missing = [str(one.partition) for one in target.upstream if one.state(store.root)[0] != "current"]
-    if missing:
-        context.log.info(f"not there yet: {', '.join(missing)}")
-        return
-    yield store.build(context, target, preview_coverage)
+    if target is None:
+        context.log.info("the recipe has no section `scan`")
+    elif not store.waits(context, target):
+        yield store.build(context, target, preview_coverage)
+
+
+@dg.asset(
+    key_prefix="nemotron",
+    group_name="nemotron",
+    kinds={"parquet"},
+    deps=[raw],
+    partitions_def=NEMOTRON_SPLITS,
+    output_required=False,
+    code_version=str(nemotron_kinds.NORMALIZED_SHARDS.stage.version),
+)
+def normalized_shards(
+    context: dg.AssetExecutionContext, store: CorpusStore, hub: Hub
+) -> Iterator[dg.MaterializeResult]:
+    """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
+
+    Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.
+    """
+    recipe, section, split = _chosen(context, store)
+    target = recipe.normalized_shards(section, split)
+    if target is None:
+        context.log.info("the recipe has no section `rows`")
+    else:
+        yield store.build(context, target, preview_rows, hub.files(store.root))
+
+
+@dg.asset(
+    key_prefix="nemotron",
+    group_name="nemotron",
+    kinds={"parquet"},
+    deps=[
+        dg.AssetDep(normalized_shards, partition_mapping=dg.StaticPartitionMapping(_DATASET_OF_SPLIT)),
+    ],
+    partitions_def=NEMOTRON_DATASETS,
+    output_required=False,
+    code_version=str(nemotron_kinds.HF_LAYOUT.stage.version),
+)
+def hf_layout(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
+    """The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits."""
+    recipe = store.recipe(NemotronRecipe)
+    section = recipe.dataset(context.partition_key)
+    if section is None:
+        names = ", ".join(sorted({str(target.partition).partition("/")[0] for target in recipe.targets()}))
+        raise dg.Failure(description=f"choose a dataset of recipe {recipe.name}: {names}", allow_retries=False)
+    target = recipe.hub_folder(section)
+    if target is None:
+        context.log.info("the recipe has no section `hf_layout`")
+    elif not store.waits(context, target):
+        yield store.build(context, target)
+
+
+@dg.asset_check(asset=normalized_shards, additional_deps=[inventory])
+def coverage_within_inventory(context: dg.AssetCheckExecutionContext, store: CorpusStore) -> dg.AssetCheckResult:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
+    operation, recipe = context.op_execution_context, store.recipe(NemotronRecipe)
+    partition = operation.partition_key if operation.has_partition_key else None
+    verdicts = {}
+    for section, split in recipe.all_splits():
+        pair = (recipe.normalized_shards(section, split), recipe.inventory(section, split))
+        built = [store.open(one) for one in pair if one is not None and one.state(store.root)[0] == "current"]
+        key = str(recipe.raw(section, split).partition)
+        if partition in (None, key) and len(built) == len(pair):
+            verdicts[key] = coverage_within(*built)
+    return dg.AssetCheckResult(
+        passed=all(verdict.holds for verdict in verdicts.values()),
+        severity=dg.AssetCheckSeverity.WARN,
+        description="; ".join(f"{key}: {verdict.because}" for key, verdict in verdicts.items()) or "nothing to compare",
+        metadata={} if any(verdict.applies for verdict in verdicts.values()) else {APPLIES: False},
+    )
 
 
 def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[NemotronRecipe, DatasetSection, str]:
@@ -71,7 +149,7 @@ def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[Nemo
     key = context.partition_key if context.has_partition_key else None
     chosen = recipe.split(key) if key is not None else None
     if chosen is None:
-        names = ", ".join(str(target.partition) for target in recipe.metadata_coverage().upstream)
+        names = ", ".join(str(recipe.raw(*one).partition) for one in recipe.all_splits())
         raise dg.Failure(description=f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
     return recipe, *chosen
 
@@ -80,9 +158,15 @@ def _targets(store: CorpusStore) -> list[Target]:
     return list(store.recipe(NemotronRecipe).targets())
 
 
-ASSETS = [raw, inventory, metadata_coverage]
+ASSETS = [raw, inventory, metadata_coverage, normalized_shards, hf_layout]
 
 CHECKS = [
-    *(check_of(asset, files_match_manifest, _targets, blocking=True) for asset in (inventory, metadata_coverage)),
-    check_of(inventory, ledger_adds_up, _targets, blocking=True),
+    *(
+        check_of(asset, files_match_manifest, _targets, blocking=True)
+        for asset in (inventory, metadata_coverage, normalized_shards, hf_layout)
+    ),
+    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (inventory, normalized_shards)),
+    check_of(normalized_shards, texts_parse, _targets, blocking=True),
+    check_of(normalized_shards, tokens_round_trip, _targets, blocking=True),
+    coverage_within_inventory,
 ]

@@ -19,5 +19,14 @@ NEMOTRON_SPLITS = dg.StaticPartitionsDefinition(
         "nemotron-instruction-following-chat-v1/structured_outputs",
     ]
 )
+NEMOTRON_DATASETS = dg.StaticPartitionsDefinition(
+    [
+        "nemotron-math-v2",
+        "nemotron-math-proofs-v1",
+        "nemotron-science-v1",
+        "nemotron-agentic-v1",
+        "nemotron-instruction-following-chat-v1",
+    ]
+)
 STAGE_A_SOURCES = dg.DynamicPartitionsDefinition(name="stage_a_source")
 STAGE_A_EVALUATION_SETS = dg.DynamicPartitionsDefinition(name="stage_a_evaluation_set")

@@ -22,10 +22,10 @@ STAGE_A_JOB = dg.define_asset_job(
 )
 NEMOTRON_JOB = dg.define_asset_job(
     "nemotron",
-    selection=dg.AssetSelection.assets(*nemotron.ASSETS),
+    selection=dg.AssetSelection.assets(*nemotron.ASSETS) - dg.AssetSelection.assets(nemotron.hf_layout),
     partitions_def=NEMOTRON_SPLITS,
-    description="Splits of the Nemotron datasets → their files → what their rows are, a partition for each split; the "
-    "coverage of all when the last one is there",
+    description="Splits of the Nemotron datasets → their files → what their rows are, and their texts, a partition for "
+    "each split; the coverage of all when the last one is there. Folders for a hub have partitions of their own",
 )
 
 

@@ -99,7 +99,7 @@ def deduplicated(context: dg.AssetExecutionContext, store: CorpusStore) -> Itera
     target = store.recipe(StageARecipe).deduplicated()
     if target is None:
         context.log.info("the recipe has no section `dedup`")
-    elif not _is_missing(context, target, store):
+    elif not store.waits(context, target):
         yield store.build(context, target, preview_documents)
 
 
@@ -220,15 +220,7 @@ def _is_waiting(context: dg.AssetExecutionContext, target: Target, store: Corpus
         store.recipe(StageARecipe).check_sealed(store.root)
     except InputError as error:
         raise dg.Failure(description=str(error), allow_retries=False) from error
-    return _is_missing(context, target, store)
-
-
-def _is_missing(context: dg.AssetExecutionContext, target: Target, store: CorpusStore) -> bool:
-    """Whether something that it is made from is not there; says what."""
-    missing = [one.partition or one.kind for one in target.upstream if one.state(store.root)[0] != "current"]
-    if missing:
-        context.log.info(f"not there yet: {', '.join(missing)}")
-    return bool(missing)
+    return store.waits(context, target)
 
 
 def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[StageARecipe, Source]:

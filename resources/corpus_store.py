@@ -114,6 +114,13 @@ class CorpusStore(dg.ConfigurableResource):
         faiss_gpu = parse_gpu(environment_setting(FAISS_GPU.variable))
         return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_bytes, faiss_gpu)
 
+    def waits(self, context: dg.AssetExecutionContext, target: Target) -> bool:
+        """Whether something that an artifact is made from is not there as asked; says what."""
+        missing = [one.partition or one.kind for one in target.upstream if one.state(self.root)[0] != "current"]
+        if missing:
+            context.log.info(f"not there yet: {', '.join(missing)}")
+        return bool(missing)
+
     def build(
         self,
         context: dg.AssetExecutionContext,

@@ -11,6 +11,13 @@ from pipeline_assets.corpus.nemotron.splits import SPLITS
 
 REAL_ROWS = Path(__file__).parents[2] / "shared" / "data" / "nemotron" / "rows"
 _FILES = {"high_part00": "high.part_00", "high_part01": "high.part_01", "high_part02": "high.part_02"}
+_WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]},
+    },
+}
 Row = dict[str, Any]
 
 
@@ -57,9 +64,7 @@ def made_rows(split: str) -> list[Row]:
         case "high_part00" | "high_part01" | "high_part02" | "medium" | "low":
             return [_math_row(number, split) for number in range(3)]
         case "lean":
-            return [
-                {"uuid": f"l{number}", "messages": [], "formal_statement": "theorem", "tools": []} for number in "012"
-            ]
+            return [_proof_row(number) for number in range(3)]
         case "interactive_agent" | "tool_calling":
             return [_agentic_row(number, split) for number in range(3)]
     reasoning = {"reasoning": "on"} if split == "chat_if" else {}
@@ -82,7 +87,24 @@ def _math_row(number: int, split: str) -> Row:
         "used_in": ["nano_v3"],
     }
     row |= {} if split.startswith("high") else {"uuid": f"{split}-{number}"}
-    return row | ({"tools": [{"type": "function"}]} if split == "high_part01" else {})
+    return row | ({"tools": [_WEATHER]} if split == "high_part01" else {})
+
+
+def _proof_row(number: int) -> Row:
+    """Without messages, but for the last, whose licence is none of the two before."""
+    row: Row = {
+        "uuid": f"lean-{number}",
+        "problem": f"Show that {number} + 0 = {number}.",
+        "lean_header": "import Mathlib",
+        "formal_statement": f"theorem t : {number} + 0 = {number} := by sorry",
+        "messages": [],
+        "tools": [],
+        "license": "cc-by-sa-4.0" if number == 2 else "cc-by-4.0",
+    }
+    if number == 2:
+        question = {"role": "user", "content": row["formal_statement"]}
+        row["messages"] = [question, {"role": "assistant", "content": "theorem t : 2 + 0 = 2 := by simp"}]
+    return row
 
 
 def _agentic_row(number: int, split: str) -> Row:
@@ -101,7 +123,7 @@ def _agentic_row(number: int, split: str) -> Row:
     row: Row = {
         "uuid": f"{split}-{number}",
         "messages": messages,
-        "tools": [{"type": "function"}],
+        "tools": [_WEATHER],
         "license": "cc-by-4.0",
     }
     return row | ({"reasoning": "on"} if is_text else {})

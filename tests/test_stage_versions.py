@@ -20,7 +20,9 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
 from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE
+from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
@@ -119,7 +121,8 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     root = tmp_path_factory.mktemp("nemotron")
     write_dataset(root / "agentic", "nvidia/Nemotron-Agentic-v1", made=True)
     section = {"dataset": "makers/agentic", "path": "agentic", "splits": ["interactive_agent", "tool_calling"]}
-    content = {"system": "nemotron", "name": "made", "scan": {"max_rows": None}, "datasets": [section]}
+    shipped = yaml.safe_load((PROJECT / "manifests" / "recipes" / "nemotron_v1.yaml").read_text())
+    content = {**shipped, "name": "made", "datasets": [{**section, "domain": "agentic"}]}
     targets, settings = NemotronRecipe.of(content, "made").targets(), RunSettings(EngineSettings())
     return {target.role: KINDS[target.kind].build(target, root, False, settings).manifest for target in targets}
 
@@ -213,9 +216,12 @@ def test_decontamination_and_what_is_made_of_it_have_the_content_of_their_versio
         ("nemotron/inventory/agentic/interactive_agent", INVENTORY_STAGE.version),
         ("nemotron/inventory/agentic/tool_calling", INVENTORY_STAGE.version),
         ("nemotron/metadata_coverage", COVERAGE_STAGE.version),
+        ("nemotron/normalized_shards/agentic/interactive_agent", NORMALISE_STAGE.version),
+        ("nemotron/normalized_shards/agentic/tool_calling", NORMALISE_STAGE.version),
+        ("nemotron/hf_layout/agentic", HF_LAYOUT_STAGE.version),
     ],
 )
-def test_an_inventory_has_the_content_of_its_version(
+def test_nemotron_artifacts_have_the_content_of_their_versions(
     role: str, version: int, nemotron: dict[str, Manifest], record_property: Callable[[str, object], None]
 ) -> None:
     check_golden(f"{role}/{version}", nemotron[role], record_property)

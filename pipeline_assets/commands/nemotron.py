@@ -1,11 +1,13 @@
-"""nemotron: what the rows of the Nemotron datasets are, and of others of their layout."""
+"""nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline_assets.commands.nemotron_dataset import Dataset, MaxRecords, Revision, Splits, dataset_section
+from pipeline_assets.commands.nemotron_lines import lines_of
 from pipeline_assets.commands.stage_a_settings import (
     LOG_EVERY_S,
     THREADS,
@@ -21,12 +23,14 @@ from pipeline_assets.commands.stage_a_settings import (
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.hub_files import HubFiles
-    from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
     from pipeline_assets.corpus.spine.artifact import Artifact
+    from pipeline_assets.corpus.spine.target import Target
+
+MAX_REJECT_FRACTION = "0.05"
+SHARD_BYTES = 1 << 27
 
 app = typer.Typer()
 nemotron_app = typer.Typer(
@@ -43,117 +47,173 @@ def nemotron() -> None:
 
 @nemotron_app.command("inventory", epilog="Example: corpusmill nemotron inventory --dataset my/folder --out-dir out")
 def inventory(
-    dataset: Annotated[str, typer.Option(help="owner/name on the hub, or a folder here of the same layout.")],
+    dataset: Dataset,
     out_dir: OutDir,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit; its commit is written down. Default: main.")
-    ] = None,
-    split: Annotated[list[str] | None, typer.Option(help="Only this one, such as low; repeatable.")] = None,
-    max_records: Annotated[int | None, typer.Option(min=1, help="Rows of a split at most, from all over it.")] = None,
+    revision: Revision = None,
+    split: Splits = None,
+    max_records: MaxRecords = None,
     cpu_threads: Threads = THREADS,
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
     replace: Replace = False,
 ) -> None:
     """Tell what the rows of each split are: files, columns and types, and which share of them has which metadata."""
-    from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
-    from pipeline_assets.corpus.recipes.written import write_recipe_of
-    from resources.hub import Hub
+    prepare(log_every, verbose)
+    sections = {"scan": {"max_rows": max_records}}
+    _build("inventory", dataset, revision, split or (), {}, sections, out_dir, cpu_threads, log_every, replace)
+
+
+@nemotron_app.command(
+    "normalize", epilog="Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"
+)
+def normalize(
+    dataset: Dataset,
+    out_dir: OutDir,
+    revision: Revision = None,
+    split: Splits = None,
+    domain: Annotated[
+        str | None, typer.Option(help="math, proof, science, agentic or chat_if; of the five it is known.")
+    ] = None,
+    template: Annotated[str, typer.Option(help="harmony/1 or plain/1, of texts that are rendered.")] = "harmony/1",
+    analysis: Annotated[str, typer.Option(help="Reasoning: keep, drop or auto_drop.")] = "keep",
+    loss: Annotated[str, typer.Option(help="The completion: assistant_all or assistant_last.")] = "assistant_all",
+    system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
+    hf_layout: Annotated[
+        bool, typer.Option("--hf-layout", help="All splits in one folder, as a hub has them.")
+    ] = False,
+    write_readme: Annotated[bool, typer.Option("--write-readme", help="With the dataset's card in it.")] = False,
+    drop_invalid_harmony: Annotated[
+        bool, typer.Option("--drop-invalid-harmony", help="Leave out rows whose own text is no Harmony.")
+    ] = False,
+    drop_empty_completion: Annotated[
+        bool, typer.Option("--drop-empty-completion", help="Leave out rows that don't end with the assistant's words.")
+    ] = False,
+    max_records: MaxRecords = None,
+    max_reject_fraction: Annotated[
+        str, typer.Option(help="More bad rows of a split than this stop it.")
+    ] = MAX_REJECT_FRACTION,
+    cpu_threads: Threads = THREADS,
+    log_every: LogEvery = LOG_EVERY_S,
+    verbose: Verbose = False,
+    replace: Replace = False,
+) -> None:
+    """Render the rows of each split as Harmony texts, with metadata, quality and exact token counts, as Parquet."""
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     prepare(log_every, verbose)
-    root = place_for(out_dir)
-    hub = Hub().files(root)
-    with going_on(as_typed()), naming_options():
-        section = _section(dataset, revision, split or (), hub)
-        name = "-".join(["inventory", name_of(section["dataset"].rpartition("/")[2]), *map(name_of, split or ())])
-        scan = {"max_rows": max_records}
-        content = {"system": "nemotron", "name": name, "scan": scan, "datasets": [section]}
-        recipe, path = write_recipe_of(NemotronRecipe, content, root, "nemotron", replace)
-        typer.echo(f"recipe {path}", err=True)
-        _build(recipe, path, root, hub, cpu_threads, log_every, replace)
+    if write_readme and not hf_layout:
+        raise UsageError(
+            "it is the card of the folder that --hf-layout makes", "--write-readme", "give --hf-layout too"
+        )
+    rows = {
+        "template": template,
+        "analysis": analysis,
+        "loss": {"mode": loss} | ({"analysis": True, "calls": True} if loss == "assistant_all" else {}),
+        "system": _gpt_oss_system() if system else None,
+        "drop_invalid_harmony": drop_invalid_harmony,
+        "drop_empty_completion": drop_empty_completion,
+        "keep_user_names": False,
+        "keep_urls": False,
+        "max_rows": max_records,
+        "shard_bytes": SHARD_BYTES,
+        "max_reject_fraction": max_reject_fraction,
+        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+    }
+    sections: dict[str, Any] = {"rows": rows}
+    if hf_layout:
+        sections["hf_layout"] = {"readme": write_readme}
+    said = {} if domain is None else {"domain": domain}
+    _build("normalize", dataset, revision, split or (), said, sections, out_dir, cpu_threads, log_every, replace)
 
 
-def _section(dataset: str, revision: str | None, splits: Sequence[str], hub: "HubFiles") -> dict[str, Any]:
-    """The dataset as a recipe has it, with the commit that it has now and the splits that are there."""
-    from pipeline_assets.corpus.nemotron.split_files import no_such_split
-    from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
+def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
+    """What is known of the splits."""
+    from pipeline_assets.corpus.nemotron.row_settings import EFFORTS
+    from pipeline_assets.corpus.nemotron.splits import dataset_key
 
-    path = Path(dataset).absolute()
-    if path.is_dir():
-        if revision is not None:
-            raise UsageError("--revision is given", dataset, "leave it out: a folder has no commits")
-        section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
-        there = list(splits_of_folder(path))
-    else:
-        repo = _repo(dataset)
-        commit = hub.resolve(repo, revision or "main")
-        typer.echo(f"{repo} at {commit}", err=True)
-        section = {"dataset": repo, "revision": commit}
-        there = list(splits_on_hub(hub, repo, commit))
-    if not there:
-        raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
-    unknown = next((split for split in splits if split not in there), None)
-    if unknown is not None:
-        raise no_such_split(unknown, there, dataset)
-    return section | {"splits": list(dict.fromkeys(splits)) or there}
+    known = {dataset_key(dataset): efforts for dataset, efforts in EFFORTS.items()}
+    efforts = known.get(dataset_key(section["dataset"]), {})
+    return {split: effort for split, effort in efforts.items() if split in section["splits"]}
 
 
-def _repo(dataset: str) -> str:
-    """The dataset's name on the hub; of the five, the owner can be left out."""
-    from pipeline_assets.corpus.nemotron.splits import SPLITS, dataset_key
+def _gpt_oss_system() -> dict[str, Any]:
+    from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 
-    known = {dataset_key(name): name for name in SPLITS}
-    repo = known.get(dataset.lower(), dataset)
-    if repo.count("/") != 1 or repo.startswith((".", "/", "~")):
-        raise UsageError("there is no such folder, and it is no owner/name", dataset, "give a folder, or owner/name")
-    return repo
+    content = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
+    return content | {"valid_channels": list(GPT_OSS_SYSTEM.valid_channels)}
 
 
 def _build(
-    recipe: "NemotronRecipe", path: Path, root: Path, hub: "HubFiles", threads: int, log_every: int, replace: bool
+    command: str,
+    dataset: str,
+    revision: str | None,
+    splits: Sequence[str],
+    said: Mapping[str, Any],
+    sections: Mapping[str, Any],
+    out_dir: Path,
+    threads: int,
+    log_every: int,
+    replace: bool,
 ) -> None:
-    """Builds split after split, then what tells of all of them. Errors as `build_each`."""
+    """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
+
+    Args:
+        said: of the dataset, beside what is found.
+        sections: of the recipe.
+    Raises:
+        UsageError, InputError: from `dataset_section`, `build_each`; or what came out is not as it should be.
+    """
+    from pipeline_assets.corpus.nemotron.splits import partition_key
     from pipeline_assets.corpus.recipes.kind import RunSettings
+    from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+    from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
     from pipeline_assets.corpus.recipes.systems import KINDS
+    from pipeline_assets.corpus.recipes.written import write_recipe_of
     from pipeline_assets.corpus.spine.engine import EngineSettings
+    from resources.hub import Hub
 
-    settings = RunSettings(EngineSettings(threads, log_every_s=log_every), hub)
-    sections = {split: section for section, split in recipe.all_splits()}
+    root = place_for(out_dir)
+    hub = Hub().files(root)
+    with going_on(as_typed()), naming_options():
+        section = {**dataset_section(dataset, revision, splits, hub), **said}
+        if sections.get("rows", {}).get("system"):
+            section["reasoning_effort"] = _efforts(section)
+        name = "-".join([command, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, splits)])
+        content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
+        recipe, path = write_recipe_of(NemotronRecipe, content, root, "nemotron", replace)
+        typer.echo(f"recipe {path}", err=True)
+        settings = RunSettings(EngineSettings(threads, log_every_s=log_every), hub)
+        split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
 
-    def build_one(split: str) -> None:
-        KINDS["nemotron/raw"].build(recipe.raw(sections[split], split), root, replace, settings)
-        made = KINDS["nemotron/inventory"].build(recipe.inventory(sections[split], split), root, replace, settings)
-        for line in _lines(made):
-            typer.echo(line)
+        def build(target: "Target") -> None:
+            was_there = target.state(root)[0] == "current"
+            made = KINDS[target.kind].build(target, root, replace, settings)
+            for line in lines_of(made):
+                typer.echo(line)
+            if target.kind == NORMALIZED_SHARDS.name and not was_there:
+                _check_rows(made)
 
-    build_each(list(sections), build_one, "splits", path)
-    coverage = KINDS["nemotron/metadata_coverage"].build(recipe.metadata_coverage(), root, replace, settings)
-    typer.echo(f"{coverage.folder}\n  {coverage.manifest.digest}")
-    for file in coverage.manifest.identity.files:
-        typer.echo(f"  {coverage.path(file.path)}")
+        def build_split(split: str) -> None:
+            for target in recipe.targets():
+                if split_of.get(target.partition or "") == split:
+                    build(target)
 
-
-def _lines(made: "Artifact") -> Iterator[str]:
-    """What an inventory holds, in a few lines."""
-    from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
-    from pipeline_assets.corpus.nemotron.coverage import read_inventory
-
-    found = read_inventory(made)
-    scan = "all rows" if found["scan"]["kind"] == "full" else "a sample"
-    optional = f", {len(found['optional_columns'])} of them optional" * bool(found["optional_columns"])
-    parts = (
-        _many(len(found["files"]), "file"),
-        _many(found["rows_counted"], "row"),
-        _many(len(found["columns"]), "column"),
-    )
-    yield f"{made.folder}\n  {made.manifest.digest}"
-    yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
-    if found["left_out"]:
-        yield f"  not read, beside {found['format']} files of the same split: {', '.join(found['left_out'])}"
-    if found["rejected"]:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in found["rejected"].items())
-        yield f"  rows that can't be read: {reasons}; {made.path(REJECTS_FILE)} has them"
+        build_each(list(split_of.values()), build_split, "splits", path)
+        for target in recipe.targets():
+            if target.partition not in split_of:
+                build(target)
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + "s" * (count != 1)
+def _check_rows(made: "Artifact") -> None:
+    """
+    Raises:
+        InputError: normalised rows are not as they should be.
+    """
+    from pipeline_assets.corpus.nemotron.shards_audit import texts_parse, tokens_round_trip
+    from pipeline_assets.corpus.spine.audit import ledger_adds_up
+
+    for judge in (ledger_adds_up, texts_parse, tokens_round_trip):
+        verdict = judge(made)
+        if not verdict.holds:
+            what = f"it is built and stays, but {judge.__name__}: {verdict.because}"
+            raise InputError(what, made.folder, "look at it: make nothing of it")

@@ -28,17 +28,17 @@ from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.row_ids import numbered
-from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
+from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.shard_rows import normalise_shard
-from pipeline_assets.corpus.nemotron.source_rows import plan_shards
+from pipeline_assets.corpus.nemotron.source_rows import plan_sample, plan_shards
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
@@ -47,25 +47,8 @@ from pipeline_assets.corpus.tokens.encoded_blocks import OracleDisagrees
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 1)
 DATA = "data"
 _tool_decoder = msgspec.json.Decoder(tuple[str, str])
-
-
-@dataclass(frozen=True)
-class NormaliseRules:
-    """What decides the bytes besides the source.
-
-    Attributes:
-        shard_bytes: of a split's files that become one Parquet file.
-        max_reject_fraction: more bad rows than this stop the build, a decimal string.
-        tokenizer_sha256: of the o200k file that counts tokens.
-    """
-
-    rows: RowSettings
-    shard_bytes: int
-    max_reject_fraction: str
-    tokenizer_sha256: str
 
 
 @dataclass(frozen=True)
@@ -116,7 +99,7 @@ def _normalise(
     zstd_level: int,
     driver: Driver,
 ) -> Content:
-    shards = plan_shards(files, rules.shard_bytes)
+    shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
     tokenizer_sha256 = rules.tokenizer_sha256
     work = functools.partial(
         normalise_shard,
@@ -148,6 +131,11 @@ def _normalise(
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
+
+
+def data_files(shards: Artifact) -> list[str]:
+    """The names of the files that hold the rows of a split, in order."""
+    return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]
 
 
 def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules) -> None:

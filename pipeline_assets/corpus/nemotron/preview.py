@@ -1,15 +1,19 @@
-"""An inventory as the UI shows it."""
+"""Inventories and normalised rows as the UI shows them."""
 
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.nemotron.coverage import read_inventory
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_JSON
+from pipeline_assets.corpus.nemotron.normalise_split import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 Rows = list[dict[str, str]]
 _SHOWN_COLUMNS = 20
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 160
 
 
 def preview_columns(inventory: Artifact) -> Rows:
@@ -32,4 +36,20 @@ def preview_coverage(coverage: Artifact) -> Rows:
             **{name: one["coverage"][name]["share"] for name in wanted},
         }
         for one in splits
+    ]
+
+
+def preview_rows(shards: Artifact) -> Rows:
+    """The first rows: id, exact tokens, how the text begins."""
+    with pq.ParquetFile(shards.path(data_files(shards)[0])) as file:
+        columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
+        rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()
+    return [
+        {
+            "id": row["id"],
+            "tokens": f"{row['stats_tokens']:,}",
+            "of the completion": f"{row['stats_completion_tokens']:,}",
+            "text": " ".join(row["text"][:_SHOWN_CHARACTERS].split()),
+        }
+        for row in rows
     ]

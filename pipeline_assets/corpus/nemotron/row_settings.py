@@ -8,6 +8,7 @@ from pipeline_assets.corpus.harmony.prompt import SystemContent
 from pipeline_assets.corpus.harmony.template import Analysis, Template
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
+Effort = Literal["low", "medium", "high"]
 
 DOMAINS: dict[str, Domain] = {
     "nvidia/Nemotron-Math-v2": "math",
@@ -15,6 +16,16 @@ DOMAINS: dict[str, Domain] = {
     "nvidia/Nemotron-Science-v1": "science",
     "nvidia/Nemotron-Agentic-v1": "agentic",
     "nvidia/Nemotron-Instruction-Following-Chat-v1": "chat_if",
+}
+# How hard gpt-oss-120b was told to think when it answered, by split: what these are named after.
+EFFORTS: dict[str, dict[str, Effort]] = {
+    "nvidia/Nemotron-Math-v2": {
+        "high_part00": "high",
+        "high_part01": "high",
+        "high_part02": "high",
+        "medium": "medium",
+        "low": "low",
+    },
 }
 
 
@@ -59,7 +70,7 @@ class RowOrigin:
         split: `high_part00`.
         domain: of the dataset; `DOMAINS` has the five, for any other the recipe says it.
         file: as the manifest's inputs name it.
-        revision: the commit, 40 hex digits.
+        revision: the commit, 40 hex digits; None of a folder.
     """
 
     dataset: str
@@ -67,4 +78,22 @@ class RowOrigin:
     split: str
     domain: Domain
     file: str
-    revision: str
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class NormaliseRules:
+    """What decides the bytes besides the source.
+
+    Attributes:
+        max_rows: of a sample that lies evenly over the split's files (`plan_sample`); None for all.
+        shard_bytes: of a split's files that become one Parquet file.
+        max_reject_fraction: more bad rows than this stop the build, a decimal string.
+        tokenizer_sha256: of the o200k file that counts tokens.
+    """
+
+    rows: RowSettings
+    max_rows: int | None
+    shard_bytes: int
+    max_reject_fraction: str
+    tokenizer_sha256: str

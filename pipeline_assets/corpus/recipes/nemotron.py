@@ -1,66 +1,21 @@
 """The nemotron recipe: datasets at a commit, split by split, and the artifacts that it names."""
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 
+from pipeline_assets.corpus.nemotron.row_settings import Domain
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.split_pin import SplitFolder
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.corpus.recipes import nemotron_kinds
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Recipe, RecipePart
+from pipeline_assets.corpus.recipes.nemotron_dataset import DatasetSection
+from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Target
-
-Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-
-
-class DatasetSection(RecipePart):
-    """One dataset: of a hub, at a commit, or a folder here of the same layout.
-
-    Attributes:
-        dataset: owner/name; of a folder, any name: it is what its rows are said to be of.
-        revision: 40 hex digits; None of a folder. Forty zeros are a commit that nobody has looked up yet: such a
-            dataset can be planned and not built.
-        path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
-        splits: which of them; the card names them, else the files do.
-        files: patterns by split, as fnmatch reads them, where the card isn't to be asked.
-    """
-
-    dataset: str
-    revision: str | None = None
-    path: str | None = None
-    splits: Texts
-    files: dict[str, Texts] = pydantic.Field(default_factory=dict)
-
-    @pydantic.model_validator(mode="after")
-    def _is_of_a_hub_or_a_folder(self) -> Self:
-        if (self.revision is None) == (self.path is None):
-            raise ValueError(f"{self.dataset}: give `revision` for a dataset of a hub, or `path` for a folder here")
-        if self.revision is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
-            raise ValueError(f"{self.dataset!r} is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1")
-        if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
-            raise ValueError(
-                f"the revision of {self.dataset} is {self.revision!r}, and a revision is a commit of 40 hex digits, "
-                "since a branch moves; `corpusmill pin` gives the commit"
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _can_be_a_folder(self) -> Self:
-        if not dataset_key(self.dataset) or dataset_key(self.dataset) in AREAS:
-            raise ValueError(f"{self.dataset!r} can't be the name of a folder here: give it another")
-        for split in self.splits:
-            if not re.fullmatch(r"\w[\w.-]*", split):
-                raise ValueError(f"{split!r} is no split: its name has letters, digits, `_`, `.` and `-`")
-        for split in self.files:
-            if split not in self.splits:
-                raise ValueError(f"`files` has {split!r}, which is none of `splits`")
-        return self
 
 
 class Scan(RecipePart):
@@ -73,11 +28,23 @@ class Scan(RecipePart):
     max_rows: int | None = pydantic.Field(ge=1)
 
 
+class HubLayout(RecipePart):
+    """Splits of a dataset in one folder, as a hub has them.
+
+    Attributes:
+        readme: with the dataset's card.
+    """
+
+    readme: bool
+
+
 class NemotronRecipe(Recipe):
-    """Everything that decides the bytes of the inventories."""
+    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts."""
 
     system: Literal["nemotron"]
-    scan: Scan
+    scan: Scan | None = None
+    rows: RowsRecipe | None = None
+    hf_layout: HubLayout | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
     @pydantic.model_validator(mode="after")
@@ -86,6 +53,24 @@ class NemotronRecipe(Recipe):
         repeated = [key for key, times in keys.items() if times > 1]
         if repeated:
             raise ValueError(f"{repeated[0]} is there twice: name each split once")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if self.scan is None and self.rows is None:
+            raise ValueError("it asks for nothing: add `scan` for inventories, `rows` for normalised rows")
+        if self.hf_layout is not None and self.rows is None:
+            raise ValueError("`hf_layout` lays out normalised rows: add `rows`")
+        datasets = Counter(dataset_key(section.dataset) for section in self.datasets)
+        if self.hf_layout is not None and max(datasets.values()) > 1:
+            raise ValueError(f"{max(datasets, key=datasets.__getitem__)} is there twice: `hf_layout` needs it once")
+        if self.rows is None:
+            return self
+        for section in self.datasets:
+            if section.rows_domain is None:
+                raise ValueError(f"{section.dataset} needs a `domain`: one of {', '.join(get_args(Domain))}")
+            if section.reasoning_effort and self.rows.system is None:
+                raise ValueError(f"`reasoning_effort` of {section.dataset} is told in a system message: add `system`")
         return self
 
     def raw(self, section: DatasetSection, split: str) -> Target:
@@ -97,22 +82,59 @@ class NemotronRecipe(Recipe):
         outside = SplitFolder(Path(section.path), split, patterns)
         return self._target(nemotron_kinds.RAW, section, split, content, (), outside)
 
-    def inventory(self, section: DatasetSection, split: str) -> Target:
+    def inventory(self, section: DatasetSection, split: str) -> Target | None:
         """What the rows of a split are."""
+        if self.scan is None:
+            return None
         upstream = (self.raw(section, split),)
         return self._target(nemotron_kinds.INVENTORY, section, split, self.scan.content(), upstream)
 
-    def metadata_coverage(self) -> Target:
+    def metadata_coverage(self) -> Target | None:
         """The inventories of all splits as one."""
+        inventories = [self.inventory(section, split) for section, split in self.all_splits()]
         kind = nemotron_kinds.METADATA_COVERAGE
+        if self.scan is None:
+            return None
         return Target(
             kind=kind.name,
             name=self.name,
             folder=Path("nemotron", self.name, "metadata_coverage"),
             stage=kind.stage,
             recipe={},
-            upstream=tuple(self.inventory(section, split) for section, split in self.all_splits()),
+            upstream=tuple(inventory for inventory in inventories if inventory is not None),
             export_as=f"{self.name}_metadata_coverage.json",
+        )
+
+    def normalized_shards(self, section: DatasetSection, split: str) -> Target | None:
+        """The rows of a split as texts with their metadata."""
+        if self.rows is None:
+            return None
+        content: dict[str, Any] = {
+            "subset": section.subset,
+            "domain": section.rows_domain,
+            "reasoning_effort": section.reasoning_effort.get(split),
+            "rows": {key: value for key, value in self.rows.content().items() if key != "tokenizer"},
+        }
+        upstream = (self.raw(section, split),)
+        return self._target(
+            nemotron_kinds.NORMALIZED_SHARDS, section, split, content, upstream, None, self.rows.tokenizer.content()
+        )
+
+    def hub_folder(self, section: DatasetSection) -> Target | None:
+        """The normalised rows of a dataset's splits in one folder, as a hub has them."""
+        shards = [self.normalized_shards(section, split) for split in section.splits]
+        if self.hf_layout is None:
+            return None
+        kind, key = nemotron_kinds.HF_LAYOUT, dataset_key(section.dataset)
+        return Target(
+            kind=kind.name,
+            name=f"{self.name}/{key}",
+            folder=Path("nemotron", self.name, "hf_layout", key),
+            stage=kind.stage,
+            recipe=self.hf_layout.content(),
+            upstream=tuple(target for target in shards if target is not None),
+            partition=key,
+            export_as=f"{self.name}_{key}_hf_layout.json",
         )
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
@@ -123,6 +145,10 @@ class NemotronRecipe(Recipe):
         """The split of a partition, such as `nemotron-math-v2/low`."""
         return next((one for one in self.all_splits() if partition_key(one[0].dataset, one[1]) == key), None)
 
+    def dataset(self, key: str) -> DatasetSection | None:
+        """The dataset of a partition, such as `nemotron-math-v2`."""
+        return next((section for section in self.datasets if dataset_key(section.dataset) == key), None)
+
     def revisions(self) -> list[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
@@ -132,9 +158,14 @@ class NemotronRecipe(Recipe):
         of_splits = [
             target
             for section, split in self.all_splits()
-            for target in (self.raw(section, split), self.inventory(section, split))
+            for target in (
+                self.raw(section, split),
+                self.inventory(section, split),
+                self.normalized_shards(section, split),
+            )
         ]
-        return [*of_splits, self.metadata_coverage()]
+        of_datasets = [self.hub_folder(section) for section in self.datasets]
+        return [target for target in (*of_splits, self.metadata_coverage(), *of_datasets) if target is not None]
 
     def _target(
         self,
@@ -144,6 +175,7 @@ class NemotronRecipe(Recipe):
         content: dict[str, Any],
         upstream: tuple[Target, ...],
         outside: SplitFolder | None = None,
+        tokenizer: Mapping[str, object] | None = None,
     ) -> Target:
         step, key = kind.name.partition("/")[2], partition_key(section.dataset, split)
         return Target(
@@ -153,6 +185,7 @@ class NemotronRecipe(Recipe):
             stage=kind.stage,
             recipe=content,
             upstream=upstream,
+            tokenizer=tokenizer,
             partition=key,
             export_as=f"{self.name}_{key.replace('/', '_')}_{step}.json",
             outside=outside,

@@ -1,9 +1,13 @@
 """How the artifacts of the nemotron system are made."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
+from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo, take_inventory
+from pipeline_assets.corpus.nemotron.row_settings import RowOrigin
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
@@ -14,6 +18,8 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     pinned_files,
     split_folder_of,
 )
+from pipeline_assets.corpus.publishing.card_split import card_split
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
@@ -47,15 +53,52 @@ def _make_inventory(building: Building, target: Target, root: Path, settings: Ru
         recipe["dataset"], recipe["split"], recipe.get("revision"), decisions["found_by"], decisions["left_out"]
     )
     max_rows = target.recipe["max_rows"]
-    if raw_target.outside is None and max_rows is not None:
-        folder = building.path(f"{WORK}/sample/0").parent
-        files = SampledSplit(settings.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
-    else:
-        files = _source_files(pin, raw_target, root, settings)
+    files = _rows_files(building, raw_target, max_rows, root, settings)
     content = take_inventory(building, files, info, max_rows, settings.engine, settings.zstd_level)
-    if raw_target.outside is not None:
-        _source_files(pin, raw_target, root, settings)  # else they were written to while they were read
+    _check_unchanged(raw_target, root, settings)
     return content
+
+
+def _make_normalized(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    # The tokenizer is loaded only where it is needed.
+    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+
+    [raw_target] = target.upstream
+    source, recipe = open_artifact(root / raw_target.folder).manifest.identity.recipe, target.recipe
+    rows = RowsRecipe.from_content({**recipe["rows"], "tokenizer": target.tokenizer})
+    rules = rows.rules(recipe["reasoning_effort"])
+    origin = RowOrigin(
+        dataset=source["dataset"],
+        subset=recipe["subset"],
+        split=source["split"],
+        domain=recipe["domain"],
+        file="",
+        revision=source.get("revision"),
+    )
+    files = _rows_files(building, raw_target, rules.max_rows, root, settings)
+    content = normalise_split(building, files, origin, rules, settings.engine, settings.zstd_level)
+    _check_unchanged(raw_target, root, settings)
+    return content
+
+
+def _rows_files(
+    building: Building, raw: Target, max_rows: int | None, root: Path, settings: RunSettings
+) -> list[SourceFile]:
+    """The files of a split, in order; of large ones on a hub only what a sample of the rows reads."""
+    pin = open_artifact(root / raw.folder).manifest
+    if raw.outside is None and max_rows is not None:
+        folder = building.path(f"{WORK}/sample/0").parent
+        return SampledSplit(settings.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
+    return _source_files(pin, raw, root, settings)
+
+
+def _check_unchanged(raw: Target, root: Path, settings: RunSettings) -> None:
+    """
+    Raises:
+        InputError: files of a folder were written to while they were read.
+    """
+    if raw.outside is not None:
+        _source_files(open_artifact(root / raw.folder).manifest, raw, root, settings)
 
 
 def _source_files(pin: Manifest, raw: Target, root: Path, settings: RunSettings) -> list[SourceFile]:
@@ -68,6 +111,36 @@ def _source_files(pin: Manifest, raw: Target, root: Path, settings: RunSettings)
     return files_of(SourceFolder(raw.outside.below(root).path, names), pin)
 
 
+def _make_hf_layout(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+    splits = [open_artifact(root / split.folder) for split in target.upstream]
+    card = _card(target, splits, root) if target.recipe["readme"] else None
+    return lay_out(building, splits, card)
+
+
+def _card(target: Target, splits: Sequence[Artifact], root: Path) -> str:
+    """What README.md says of a dataset whose splits are normalised."""
+    source = open_artifact(root / target.upstream[0].upstream[0].folder).manifest.identity.recipe
+    identity = splits[0].manifest.identity
+    assert identity.tokenizer is not None
+    content = CardContent(
+        title=f"{source['dataset'].rpartition('/')[2]}, normalised",
+        repository=target.folder.name,
+        source=source["dataset"],
+        revision=source.get("revision"),
+        template=identity.decisions["template"],
+        analysis=identity.decisions["analysis"],
+        loss_mode=identity.decisions["loss_mode"],
+        tokenizer_sha256=identity.tokenizer["sha256"],
+        splits=[card_split(split) for split in splits],
+    )
+    return dataset_card(content)
+
+
+def _read_by_hf_layout(target: Target) -> Sequence[Target]:
+    """The rows of its splits, and where they came from."""
+    return [*target.upstream, *target.upstream[0].upstream]
+
+
 def _make_coverage(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     return gather_coverage(building, [open_artifact(root / inventory.folder) for inventory in target.upstream])
 
@@ -77,4 +150,6 @@ INVENTORY = Kind("nemotron/inventory", INVENTORY_STAGE, by_files(_make_inventory
 METADATA_COVERAGE = Kind(
     "nemotron/metadata_coverage", COVERAGE_STAGE, by_files(_make_coverage), reads=lambda target: target.upstream
 )
-KINDS = (RAW, INVENTORY, METADATA_COVERAGE)
+NORMALIZED_SHARDS = Kind("nemotron/normalized_shards", NORMALISE_STAGE, by_files(_make_normalized))
+HF_LAYOUT = Kind("nemotron/hf_layout", HF_LAYOUT_STAGE, by_files(_make_hf_layout), reads=lambda target: target.upstream)
+KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)

@@ -1,6 +1,6 @@
 """The plan of a nemotron recipe: what is to be fetched, by the listings, and how long reading it will take."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pipeline_assets.corpus.nemotron.split_pin import SplitFolder, pin_of_hub
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly
@@ -8,11 +8,14 @@ from pipeline_assets.corpus.planning.rates import at_work, fetch_seconds
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan, TargetPlan
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.nemotron_kinds import INVENTORY, NORMALIZED_SHARDS, RAW
 from pipeline_assets.corpus.spine.inventory import Holding
 from pipeline_assets.corpus.spine.target import Target
 
 Figures = dict[str, Estimate]
-_CENSUS_BYTES_PER_S = 250e6  # of JSON lines, by one worker: measured
+# Of JSON lines, by one worker: measured.
+_CENSUS_BYTES_PER_S = 250e6
+_NORMALISED_BYTES_PER_S = 20e6
 _STORED = Estimate(4_000, 12_000, 4_000_000, "an inventory, and rejects that nobody knows")
 
 
@@ -25,27 +28,34 @@ def plan_nemotron(recipe: NemotronRecipe, held: Sequence[Holding], hub: HubFiles
         InputError: from the hub.
     """
     before = hub.traffic.bytes
-    splits = {
-        recipe.inventory(section, split).role: recipe.raw(section, split) for section, split in recipe.all_splits()
-    }
+    raw = {target.partition: target for target in recipe.targets() if target.kind == RAW.name}
     plans = []
+    fetched: set[str | None] = set()
     for holding in held:
-        raw = splits.get(holding.target.role)
-        is_costly = raw is not None and holding.sealed != "current"
-        plans.append(TargetPlan(holding, _figures(raw, hub, settings) if is_costly and raw is not None else {}))
+        target = holding.target
+        if holding.sealed == "current" or target.kind not in (INVENTORY.name, NORMALIZED_SHARDS.name):
+            plans.append(TargetPlan(holding, {}))
+            continue
+        plans.append(TargetPlan(holding, _figures(target, raw[target.partition], hub, settings, fetched)))
+        fetched.add(target.partition)
     return RecipePlan(plans, None, [], hub.traffic.bytes - before)
 
 
-def _figures(raw: Target, hub: HubFiles, settings: PlanSettings) -> Figures:
-    """Of an inventory that reads all of its split; a sample takes less."""
+def _figures(
+    target: Target, raw: Target, hub: HubFiles, settings: PlanSettings, fetched: Collection[str | None]
+) -> Figures:
+    """Of what reads all of a split; a sample takes less. The first of those that read it fetches it."""
     size, missing = _sizes(raw, hub, settings)
     rates = settings.record().rates()
+    is_rows = target.kind == NORMALIZED_SHARDS.name
+    speed = (_NORMALISED_BYTES_PER_S if is_rows else _CENSUS_BYTES_PER_S) * at_work(settings.engine.workers)
+    stored = Estimate(size // 10, size // 3, size, "Parquet of what the files hold") if is_rows else _STORED
     figures = {
-        "bytes": _STORED,
-        "peak_disk_bytes": _STORED,
-        "build_seconds": rates.seconds(rates.start_s + size / (_CENSUS_BYTES_PER_S * at_work(settings.engine.workers))),
+        "bytes": stored,
+        "peak_disk_bytes": stored,
+        "build_seconds": rates.seconds(rates.start_s + size / speed),
     }
-    if raw.outside is None:
+    if raw.outside is None and raw.partition not in fetched:
         figures["bytes_fetched"] = exactly(missing, "the listing, less what the cache has")
         fetching = fetch_seconds(missing, settings.record().fetch_rate())
         if fetching is not None:

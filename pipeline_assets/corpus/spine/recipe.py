@@ -146,7 +146,8 @@ def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: o
             tag, known = str(first["ctx"]["tag"]), first["ctx"]["expected_tags"].replace("'", "").split(", ")
             nearest = difflib.get_close_matches(tag, known, n=1)
             fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
-            return UsageError(f"`{key}.{_tag_key(first)}` is {tag!r}", where, fix)
+            tagged = f"{key}.{_tag_key(first)}"
+            return UsageError(f"`{tagged}` is {tag!r}", where, fix, tagged)
         case "value_error" if isinstance(first["input"], Mapping):  # all of it would bury what is said of it
             what = first["msg"].removeprefix("Value error, ")
             return UsageError(f"`{key}`: {what}" if key else what, where, "correct the recipe", key)

@@ -19,9 +19,10 @@ from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.nemotron import shard_rows
-from pipeline_assets.corpus.nemotron.normalise_split import NORMALISE_STAGE, NormaliseRules, normalise_split
+from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
-from pipeline_assets.corpus.nemotron.row_settings import RowOrigin
+from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
@@ -30,7 +31,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
-RULES = NormaliseRules(SETTINGS, 400, "0.9", VOCABULARY_SHA256)
+RULES = NormaliseRules(SETTINGS, None, 400, "0.9", VOCABULARY_SHA256)
 INLINE, FORKED = EngineSettings(), EngineSettings(2, "fork")
 Row = dict[str, Any]
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS
 
-from pipeline_assets.corpus.nemotron.normalise_split import NORMALISE_STAGE, NormaliseRules, normalise_split
+from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.publishing.card_split import CardSplit
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
 from pipeline_assets.corpus.readers.source_files import SourceFile
@@ -58,7 +60,7 @@ def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) 
     path = root / f"{split}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [SourceFile(path, f"data/{path.name}", path.stat().st_size)]
-    rules = NormaliseRules(SETTINGS, shard_bytes, "0.9", VOCABULARY_SHA256)
+    rules = NormaliseRules(SETTINGS, None, shard_bytes, "0.9", VOCABULARY_SHA256)
     origin = replace(ORIGIN, split=split)
     target = Target("made/rows", "rows", Path("rows", split), NORMALISE_STAGE, {})
     make = lambda building: normalise_split(building, files, origin, rules, EngineSettings(), 3)  # noqa: E731

@@ -1,0 +1,68 @@
+"""What each artifact of the nemotron system holds, in a few lines."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.spine.artifact import Artifact
+
+
+def lines_of(made: "Artifact") -> Iterator[str]:
+    """Its folder, its digest, what is in it; nothing of a pin, which holds no files."""
+    step = made.manifest.kind.partition("/")[2]
+    if step == "raw":
+        return
+    yield f"{made.folder}\n  {made.manifest.digest}"
+    match step:
+        case "inventory":
+            yield from _of_inventory(made)
+        case "normalized_shards":
+            yield from _of_rows(made)
+        case "hf_layout":
+            counts, files = made.manifest.identity.counts, len(made.manifest.storage)
+            parts = _many(files, "file"), _many(counts["splits"], "split"), _many(counts["documents"], "row")
+            yield f"  {', '.join(parts)}, {counts['tokens']:,} tokens"
+        case _:
+            for file in made.manifest.identity.files:
+                yield f"  {made.path(file.path)}"
+
+
+def _of_inventory(made: "Artifact") -> Iterator[str]:
+    from pipeline_assets.corpus.nemotron.coverage import read_inventory
+
+    found = read_inventory(made)
+    scan = "all rows" if found["scan"]["kind"] == "full" else "a sample"
+    optional = f", {len(found['optional_columns'])} of them optional" * bool(found["optional_columns"])
+    parts = (
+        _many(len(found["files"]), "file"),
+        _many(found["rows_counted"], "row"),
+        _many(len(found["columns"]), "column"),
+    )
+    yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
+    if found["left_out"]:
+        yield f"  not read, beside {found['format']} files of the same split: {', '.join(found['left_out'])}"
+    yield from _rejects(made, "rows that can't be read", found["rejected"])
+
+
+def _of_rows(made: "Artifact") -> Iterator[str]:
+    identity = made.manifest.identity
+    counts, ledger = identity.counts, identity.counts["ledger"]
+    yield (
+        f"  {_many(ledger['out'], 'row')} of {ledger['in']:,}, {counts['tokens']:,} tokens, "
+        f"{counts['completion_tokens']:,} of them completion"
+    )
+    if counts["analysis_given"] != counts["analysis_rendered"]:
+        yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
+    yield from _rejects(made, "rows that give no text", ledger["rejected"])
+
+
+def _rejects(made: "Artifact", what: str, rejected: Mapping[str, int]) -> Iterator[str]:
+    from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+
+    if rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
+        yield f"  {what}: {reasons}; {made.path(REJECTS_FILE)} has them"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + "s" * (count != 1)

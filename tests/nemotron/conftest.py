@@ -1,0 +1,103 @@
+"""The five datasets on a hub, the shipped recipe pinned to what it has, and what docs/nemotron.md has a user type."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from nemotron_hub import write_dataset, write_hub
+from one_line import only_line
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from resources.loopback_hub import LoopbackHub
+
+sys.path.insert(0, str(Path(__file__).parent))  # of nemotron_build
+
+from nemotron_build import SHIPPED, build, offline
+
+PAGE = Path(__file__).parents[2] / "docs" / "nemotron.md"
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+
+
+@pytest.fixture(scope="session")
+def nemotron_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    """All five, running."""
+    folder = tmp_path_factory.mktemp("nemotron") / "hub"
+    write_hub(folder)
+    with LoopbackHub(folder) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="session")
+def recipe(nemotron_hub: LoopbackHub) -> NemotronRecipe:
+    """The shipped recipe, pinned to what the hub has."""
+    content = yaml.safe_load(SHIPPED.read_text())
+    for section in content["datasets"]:
+        section["revision"] = nemotron_hub.commits()[section["dataset"]]
+    return NemotronRecipe.of(content, SHIPPED)
+
+
+@pytest.fixture(scope="session")
+def cache(nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with all that the recipe reads."""
+    folder = tmp_path_factory.mktemp("cache")
+    build(recipe, tmp_path_factory.mktemp("first"), HubFiles(folder, nemotron_hub.endpoint), EngineSettings())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def undisturbed(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Digests of all artifacts of the recipe, by role."""
+    return build(recipe, tmp_path_factory.mktemp("undisturbed"), offline(cache), EngineSettings())
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with datasets as a user may have them on disk: one of the five, and one that is Harmony text."""
+    folder = tmp_path_factory.mktemp("work")
+    write_dataset(folder / "datasets" / "Nemotron-Math-v2", "nvidia/Nemotron-Math-v2", made=True)
+    (folder / "datasets" / "harmony-tools").mkdir()
+    text = "<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|>4<|end|>"
+    lines = [f'{{"text": "{text}", "accuracy": "0.5"}}\n', '{"text": "no Harmony"}\n']
+    (folder / "datasets" / "harmony-tools" / "train.jsonl").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def typed(corpusmill: Corpusmill, nemotron_hub: LoopbackHub, work: Path) -> list[Typed]:
+    """What every command of docs/nemotron.md answered, in their order."""
+    page = PAGE.read_text(encoding="utf-8").replace("\\\n", "")
+    [block] = re.findall(r"^```\n(corpusmill .*?)^```", page, re.MULTILINE | re.DOTALL)
+    answers = []
+    for line in block.splitlines():
+        env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
+        answers.append(corpusmill(*shlex.split(line)[1:], cwd=work, env=env))
+        assert answers[-1].returncode == 0, f"{line}\n{answers[-1].stderr}"
+    return answers
+
+
+@pytest.fixture
+def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Exit status and the one line of a nemotron command that can't be done: `wrong("inventory", "--split", "x")`."""
+
+    def answer(*arguments: object, **env: str) -> tuple[int, str]:
+        result = corpusmill(
+            "nemotron",
+            *arguments,
+            "--out-dir",
+            tmp_path / "out",
+            "--cpu-threads",
+            "0",
+            cwd=tmp_path,
+            env={"CORPUSMILL_HUB_TRIES": "1", **env},
+        )
+        return result.returncode, only_line(result)
+
+    return answer

@@ -1,0 +1,120 @@
+"""docs/nemotron.md, typed: what each of its commands answers."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from huggingface_hub import DatasetCard
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.splits import SPLITS
+from resources.loopback_hub import LoopbackHub
+
+AGENTIC = "nvidia/Nemotron-Agentic-v1"
+Typed = subprocess.CompletedProcess[str]
+
+
+def test_the_command_tells_what_it_built_and_comes_to_the_digests_of_the_assets(
+    typed: list[Typed],
+    nemotron_hub: LoopbackHub,
+    work: Path,
+    undisturbed: dict[str, str],
+) -> None:
+    lines = typed[0].stdout.splitlines()
+
+    folder = work / "out" / "nemotron" / "inventory-nemotron-agentic-v1" / "inventory" / "nemotron-agentic-v1"
+    assert lines[0] == str(folder / "interactive_agent")
+    assert lines[1].strip() == undisturbed["nemotron/inventory/nemotron-agentic-v1/interactive_agent"]
+    assert lines[4].strip() == undisturbed["nemotron/inventory/nemotron-agentic-v1/tool_calling"]
+    assert "1 file, 3 rows (all rows)" in lines[2]
+    assert lines[-1].endswith("metadata_coverage/metadata_coverage.md")
+    assert f"{AGENTIC} at {nemotron_hub.commits()[AGENTIC]}" in typed[0].stderr
+
+
+def test_a_sample_of_one_split_is_told_as_one(typed: list[Typed], work: Path) -> None:
+    assert "1 file, 2 rows (a sample)" in typed[1].stdout
+
+    found = json.loads(Path(typed[1].stdout.splitlines()[-2].strip()).read_bytes())
+    assert [(one["split"], one["scan"]["max_rows"], one["rows"]) for one in found["splits"]] == [("MCQ", 2, None)]
+
+
+def test_a_folder_is_read_as_the_hub_is(typed: list[Typed], work: Path) -> None:
+    found = json.loads(Path(typed[2].stdout.splitlines()[-2].strip()).read_bytes())
+
+    splits = {one["split"]: one for one in found["splits"]}
+    assert list(splits) == list(SPLITS["nvidia/Nemotron-Math-v2"])
+    assert splits["low"]["coverage"]["uuid"]["share"] == "1.0000"
+    assert splits["high_part00"]["coverage"]["uuid"]["share"] == "0.0000"
+    assert splits["high_part01"]["coverage"]["tools"]["share"] == "1.0000"
+    assert splits["high_part02"]["tags"]["license"] == {"cc-by-sa-4.0": 3}
+    assert [file["path"] for file in splits["high_part00"]["files"]] == ["data/high.part_00.jsonl"]
+    assert splits["low"]["revision"] is None
+
+
+def test_what_a_command_built_is_there_for_its_recipe(typed: list[Typed]) -> None:
+    assert [line.split()[0] for line in typed[4].stdout.splitlines()[::2]] == ["current"] * 5
+
+
+def test_rows_and_their_folder_have_the_digests_of_the_assets(
+    typed: list[Typed], work: Path, undisturbed: dict[str, str]
+) -> None:
+    lines = typed[5].stdout.splitlines()
+
+    for split, place in (("interactive_agent", 1), ("tool_calling", 4)):
+        assert lines[place].strip() == undisturbed[f"nemotron/normalized_shards/nemotron-agentic-v1/{split}"]
+        assert lines[place + 1].startswith("  3 rows of 3, ")
+    assert lines[-2].strip() == undisturbed["nemotron/hf_layout/nemotron-agentic-v1"]
+    assert lines[-1].startswith("  5 files, 2 splits, 6 rows, ")
+
+
+def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[Typed], work: Path) -> None:
+    recipe = work / "out" / "nemotron" / "normalize-nemotron-agentic-v1"
+    folder = recipe / "hf_layout" / "nemotron-agentic-v1"
+
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert names == [
+        "README.md",
+        "data/interactive_agent-00000-of-00001.parquet",
+        "data/tool_calling-00000-of-00001.parquet",
+        "interactive_agent__tools_catalog.json",
+        "manifest.json",
+        "tool_calling__tools_catalog.json",
+    ]
+    shard = "data/tool_calling-00000-of-00001.parquet"
+    own = recipe / "normalized_shards" / "nemotron-agentic-v1" / "tool_calling" / shard
+    assert os.path.samefile(folder / shard, own)
+    assert pq.read_schema(folder / shard).equals(SCHEMA)
+    card = DatasetCard.load(folder / "README.md")
+    assert [one["split"] for one in card.data.configs[0]["data_files"]] == ["interactive_agent", "tool_calling"]
+    assert "2 splits" not in card.text and "| all | 6 | 0 |" in card.text
+
+
+def test_a_sample_of_rows_names_their_places_in_the_whole_file(
+    typed: list[Typed], nemotron_hub: LoopbackHub, work: Path
+) -> None:
+    assert "  2 rows of 2, " in typed[6].stdout
+
+    folder = Path(typed[6].stdout.splitlines()[0])
+    rows = pq.read_table(folder / "data" / "RQA-00000-of-00001.parquet").to_pylist()
+    assert rows[0]["source_row"] == 0 < rows[1]["source_row"]
+    assert {row["source_file"] for row in rows} == {"data/RQA.jsonl"}
+    assert {row["source_revision"] for row in rows} == {nemotron_hub.commits()["nvidia/Nemotron-Science-v1"]}
+
+
+def test_text_that_is_harmony_already_stays_as_it_is(typed: list[Typed], work: Path) -> None:
+    folder = Path(typed[7].stdout.splitlines()[0])
+
+    [row] = pq.read_table(folder / "data" / "train-00000-of-00001.parquet").to_pylist()
+    given = json.loads((work / "datasets" / "harmony-tools" / "train.jsonl").read_text().splitlines()[0])
+    assert row["text"] == given["text"]
+    assert (row["meta_domain"], row["template"], row["source_revision"]) == ("math", "plain/1", None)
+    [block] = read_line_blocks(folder / "rejects.jsonl.zst")
+    assert json.loads(block)["reason"] == "text_outside_messages"
+    assert "rows that give no text: 1 text_outside_messages" in typed[7].stdout
+
+
+def test_a_folder_for_a_hub_is_verified_to_the_commit(typed: list[Typed]) -> None:
+    assert typed[8].stdout.count("nemotron/raw") + typed[8].stdout.count("raw/") >= 2

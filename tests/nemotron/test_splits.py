@@ -1,0 +1,173 @@
+"""The five datasets at their real layout on a hub, by recipe: with any workers, killed, by asset: equal digests."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from crash_points import count_steps, killed_at
+from nemotron_build import build, offline
+from nemotron_hub import rows_of
+
+from pipeline_assets import nemotron
+from pipeline_assets.corpus.nemotron import inventory
+from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
+from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
+from pipeline_assets.corpus.planning.track_record import TrackRecord
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.rebuild.run import rebuild
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.planners import plan_recipe
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.definitions import defs
+from resources.corpus_store import CorpusStore
+from resources.hub import Hub
+from resources.loopback_hub import LoopbackHub
+
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+DATASETS = [key.partition("/")[0] for key in PARTITION_KEYS]
+
+
+def test_every_partition_of_the_five_datasets_is_built(undisturbed: dict[str, str]) -> None:
+    for kind in ("raw", "inventory", "normalized_shards"):
+        assert {f"nemotron/{kind}/{key}" for key in PARTITION_KEYS} < undisturbed.keys()
+    assert {f"nemotron/hf_layout/{dataset}" for dataset in DATASETS} < undisturbed.keys()
+    assert len(set(undisturbed.values())) == len(undisturbed) == 3 * 12 + 1 + 5
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_number_of_workers_and_the_shards_change_no_digest(
+    workers: int,
+    recipe: NemotronRecipe,
+    cache: Path,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inventory, "SHARD_BYTES", 30_000)
+
+    assert build(recipe, tmp_path, offline(cache), EngineSettings(workers, "fork")) == undisturbed
+
+
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.6, 0.85])
+def test_killed_anywhere_it_goes_on_to_the_same_digests(
+    share: float,
+    recipe: NemotronRecipe,
+    cache: Path,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inventory, "SHARD_BYTES", 10_000)
+    agentic = recipe.model_copy(update={"datasets": recipe.datasets[3:4]})
+    steps = count_steps(lambda: build(agentic, tmp_path / "counted", offline(cache), EngineSettings()))
+
+    killed_before = killed_at(
+        round(share * steps), lambda: build(agentic, tmp_path / "data", offline(cache), EngineSettings())
+    )
+    found = build(agentic, tmp_path / "data", offline(cache), EngineSettings())
+
+    assert killed_before is not None
+    assert {role: digest for role, digest in found.items() if "coverage" not in role}.items() <= undisturbed.items()
+    assert not [*(tmp_path / "data").rglob("*.building.*/*")]
+
+
+def test_the_assets_come_to_the_same_digests_by_partition(
+    nemotron_hub: LoopbackHub, recipe: NemotronRecipe, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    (recipes / "nemotron_v1.yaml").write_text(yaml.safe_dump(recipe.content()))
+    resources = {
+        "store": CorpusStore(data_root=str(tmp_path), nemotron_recipe="nemotron_v1", workers=0),
+        "hub": Hub(endpoint=nemotron_hub.endpoint),
+    }
+    assets = [asset for asset in defs.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+    assets = [*(asset for asset in assets if asset.key.path[0] == "nemotron"), *nemotron.CHECKS]
+    science = ("nemotron-science-v1/MCQ", "nemotron-science-v1/RQA")
+    steps = ["raw", "inventory", "normalized_shards"]
+
+    def materialised(key: str | None, *names: str) -> dg.ExecuteInProcessResult:
+        selection = [f"nemotron/{name}" for name in names]
+        return dg.materialize(
+            assets, partition_key=key, instance=instance, resources=resources, selection=selection, raise_on_error=True
+        )
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = materialised(science[0], *steps)
+        waiting = [materialised(None, "metadata_coverage"), materialised("nemotron-science-v1", "hf_layout")]
+        materialised(science[1], *steps)
+        materialised("nemotron-science-v1", "hf_layout")
+
+    checks = {one.check_name: one for one in first.get_asset_check_evaluations()}
+    assert all(check.passed for check in checks.values())
+    assert checks["texts_parse"].description == f"{science[0]}: 3 texts"
+    assert checks["tokens_round_trip"].description == f"{science[0]}: looked at 1 of 3 rows"
+    words = "3 rows, 0 fewer than in the inventory, and the same metadata"
+    assert checks["coverage_within_inventory"].description == f"{science[0]}: {words}"
+    assert all(one.success and one.get_asset_materialization_events() == [] for one in waiting)
+    built = [target for target in recipe.targets() if "nemotron-science-v1" in (target.partition or "")]
+    assert len(built) == 7
+    for target in built:
+        assert open_artifact(tmp_path / target.folder).manifest.digest == undisturbed[target.role]
+
+
+def test_a_partition_that_the_recipe_has_not_is_refused_with_those_it_has(
+    recipe: NemotronRecipe, tmp_path: Path
+) -> None:
+    (tmp_path / "nemotron_v1.yaml").write_text(
+        yaml.safe_dump(recipe.content() | {"datasets": recipe.content()["datasets"][2:3]})
+    )
+    store = CorpusStore(data_root=str(tmp_path), nemotron_recipe=str(tmp_path / "nemotron_v1.yaml"))
+    assets = [asset for asset in defs.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+    raw = next(asset for asset in assets if asset.key.path == ["nemotron", "raw"])
+
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(dg.Failure) as refused:
+        dg.materialize(
+            [raw], partition_key="nemotron-math-v2/low", instance=instance, resources={"store": store, "hub": Hub()}
+        )
+
+    assert refused.value.description == (
+        "choose a partition of recipe nemotron_v1: nemotron-science-v1/MCQ, nemotron-science-v1/RQA"
+    )
+
+
+@pytest.mark.slow
+def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
+    corpusmill: Corpusmill, nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path: Path
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    science = recipe.content() | {"datasets": recipe.content()["datasets"][2:3]}
+    (tmp_path / "recipes" / "nemotron_v1.yaml").write_text(yaml.safe_dump(science))
+    env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
+
+    ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, env=env)
+    again = rebuild(
+        tmp_path / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1",
+        tmp_path,
+        RunSettings(EngineSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),
+        with_upstream=True,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert "RQA: ledger_adds_up: passed: nemotron-science-v1/RQA: 3 in = 3 out" in ran.stderr
+    assert ran.stdout.count("built ") == 8
+    assert [outcome.verdict for outcome in again.outcomes] == ["identical"] * 5
+
+
+def test_a_plan_tells_what_is_to_be_fetched(
+    nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path
+) -> None:
+    settings = PlanSettings(TrackRecord, EngineSettings())
+
+    def to_fetch(hub: HubFiles) -> int:
+        return plan_recipe(recipe, holdings(tmp_path, recipe.targets()), hub, settings).missing_bytes
+
+    sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
+    assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)
+    assert to_fetch(offline(cache)) == 0

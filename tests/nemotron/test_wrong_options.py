@@ -1,0 +1,178 @@
+"""Commands that can't be done: one line each; and what can be done is."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nemotron_hub import write_dataset
+from one_line import only_line
+
+from resources.loopback_hub import LoopbackHub
+
+AGENTIC = "nvidia/Nemotron-Agentic-v1"
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "line"),
+    [
+        (["--split", "tool_caling"], 2, f"{AGENTIC}: there is no split 'tool_caling'; did you mean tool_calling?"),
+        (["--revision", "f" * 40], 2, f"it has no revision {'f' * 40}; run `corpusmill pin {AGENTIC}` for its head"),
+        (["--revision", "v2"], 2, "it has no revision v2; run"),
+        (["--max-records", "0"], 2, "--max-records: it is '0'; give 1 or more"),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    wrong: Callable[..., tuple[int, str]], nemotron_hub: LoopbackHub, options: list[str], status: int, line: str
+) -> None:
+    found = wrong("inventory", "--dataset", AGENTIC, *options, HF_ENDPOINT=nemotron_hub.endpoint)
+
+    assert found[0] == status
+    assert line in found[1]
+
+
+def test_a_dataset_that_is_nowhere_is_one_line(wrong: Callable[..., tuple[int, str]]) -> None:
+    words = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
+    assert wrong("inventory", "--dataset", "chats") == (2, f"chats: {words}")
+    assert wrong("inventory", "--dataset", "./a/b/c") == (2, f"./a/b/c: {words}")
+
+
+def test_a_folder_has_no_revision_and_must_have_rows(wrong: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no rows")
+
+    assert wrong("inventory", "--dataset", folder, "--revision", "main")[1].startswith(
+        f"{folder}: --revision is given; leave it out"
+    )
+    assert wrong("inventory", "--dataset", folder) == (
+        2,
+        f"{folder}: it has no JSON lines and no Parquet; give a dataset of rows",
+    )
+
+
+def test_a_broken_card_is_one_line_and_no_card_is_none(
+    corpusmill: Corpusmill, wrong: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "chats"
+    write_dataset(folder, AGENTIC, made=True)
+    (folder / "README.md").write_text("---\nconfigs: [\n---\n")
+
+    status, line = wrong("inventory", "--dataset", folder)
+
+    assert (status, line.startswith(f"{folder}: the card's YAML can't be read")) == (1, True)
+    (folder / "README.md").unlink()
+    result = corpusmill("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    (folder / "bad.parquet").write_bytes(b"no parquet")
+    (folder / "good.jsonl").write_bytes(b"{}\n")
+
+    result = corpusmill("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+
+    assert result.returncode == 1
+    assert "FAILED bad: " in result.stderr and "its Parquet footer can't be read" in result.stderr
+    assert only_line(result).endswith(
+        "1 of 2 splits failed: bad; the lines that begin with FAILED say why; the others are built"
+    )
+    assert "1 file, 1 row (all rows)" in result.stdout
+
+
+def test_another_scan_of_the_same_split_asks_before_it_replaces(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    write_dataset(folder, AGENTIC, made=True)
+    arguments = ("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    assert corpusmill(*arguments).returncode == 0
+
+    again = corpusmill(*arguments, "--max-records", 2)
+    replaced = corpusmill(*arguments, "--max-records", 2, "--replace")
+
+    assert again.returncode == 2
+    assert "--max-records" in only_line(again) and "--replace" in only_line(again)
+    assert replaced.returncode == 0 and "2 rows (a sample)" in replaced.stdout
+
+
+def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    result = corpusmill("run", "nemotron_v1", "--data", tmp_path, "--partition", "nemotron-science-v1/MCQ")
+
+    assert result.returncode == 2
+    assert only_line(result).startswith(
+        "nvidia/Nemotron-Science-v1: no revision is pinned yet; run corpusmill pin nvidia/Nemotron-Science-v1 --recipe"
+    )
+
+
+def test_a_dataset_beyond_the_partitions_is_built_by_the_command_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "harmony-tools"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text('{"text": "<|start|>user<|message|>Hi<|end|>"}\n')
+    arguments = ("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+
+    made = corpusmill(*arguments)
+    (tmp_path / "out" / "nemotron").rename(tmp_path / "moved")
+    ran = corpusmill("run", "inventory-harmony-tools", "--data", tmp_path / "out")
+
+    assert made.returncode == 0 and "1 column" in made.stdout
+    what = "harmony-tools/train is no partition of the asset nemotron/raw"
+    fix = "build it by a command: see corpusmill nemotron --help"
+    assert (ran.returncode, only_line(ran)) == (2, f"inventory-harmony-tools: {what}; {fix}")
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    """A dataset that nobody knows: two rows, of which one gives no text."""
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    message = '{"role": "user", "content": "Hi"}'
+    (folder / "train.jsonl").write_text(f'{{"messages": [{message}]}}\n{{"messages": []}}\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], "chats needs a `domain`: one of math, proof, science, agentic, chat_if"),
+        (["--domain", "maths"], "--domain"),
+        (["--domain", "math", "--template", "harmony"], "--template"),
+        (["--domain", "math", "--analysis", "hide"], "--analysis"),
+        (["--domain", "math", "--loss", "all"], "--loss"),
+        (["--domain", "math", "--max-reject-fraction", "2"], "--max-reject-fraction"),
+        (["--domain", "math", "--max-records", "none"], "--max-records"),
+        (["--domain", "math", "--write-readme"], "--write-readme: it is the card of the folder that --hf-layout makes"),
+        (["--domain", "math", "--revision", "main"], "--revision is given; leave it out: a folder has no commits"),
+    ],
+)
+def test_a_choice_that_is_none_is_one_line(
+    wrong: Callable[..., tuple[int, str]], chats: Path, options: list[str], line: str
+) -> None:
+    status, found = wrong("normalize", "--dataset", chats, *options)
+
+    assert status == 2
+    assert line in found
+
+
+def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Callable[..., tuple[int, str]], chats: Path) -> None:
+    status, line = wrong("normalize", "--dataset", chats, "--domain", "math")
+
+    assert status == 1
+    assert "1 of 2 rows are rejected, above --max-reject-fraction 0.05" in line
+    assert "train.jsonl row 50: no_messages" in line
+    assert "--max-reject-fraction" in line
+
+
+def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "Nemotron-Science-v1"
+    write_dataset(folder, "nvidia/Nemotron-Science-v1", made=True)
+    arguments = ("nemotron", "normalize", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    assert corpusmill(*arguments).returncode == 0
+
+    again = corpusmill(*arguments, "--analysis", "drop")
+    replaced = corpusmill(*arguments, "--analysis", "drop", "--replace")
+
+    assert again.returncode == 2 and "--replace" in only_line(again)
+    assert replaced.returncode == 0
+    assert "analysis: 0 of 3 messages are in the texts" in replaced.stdout
