@@ -1,4 +1,4 @@
-"""What is killed: every way in which the spine, healing and stage A write, on tiny shards, with each engine.
+"""What is killed: every way in which the spine and its systems write, on tiny shards, with each engine.
 
 The tests and benchmarks/crashes.py run the same cases, by `crash_proof`.
 """
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
+from nemotron_crashes import nemotron, write_nemotron
 from stage_a_crashes import stage_a, write_stage_a
 
 sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
@@ -28,6 +29,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
@@ -51,6 +53,7 @@ class Sources:
     cache: Path
     recipe: HealingRecipe
     stage_a: StageARecipe
+    nemotron: NemotronRecipe
 
     @property
     def offline(self) -> HubFiles:
@@ -186,6 +189,7 @@ _TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
 _TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation")
 _TO_DECONTAMINATED = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation", "decontaminated")
 _TO_PACKED = _all(_TO_DECONTAMINATED, stage_a("packed"))
+_RAW_ROWS = nemotron("raw")
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),
     *(Case("words: build", _nothing, _ENGLISH, SERVED, victim, stride=4) for victim in Victim),
@@ -226,6 +230,11 @@ CASES = [
     Case("stage A: packed", _TO_DECONTAMINATED, stage_a("packed"), FORKED, stride=16),
     Case("stage A: report", _TO_PACKED, stage_a("report")),
     Case("stage A: all", _nothing, _all(_TO_PACKED, stage_a("report")), FORKED, stride=16),
+    Case("nemotron: inventory", _RAW_ROWS, nemotron("inventory", "metadata_coverage")),
+    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards")),
+    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=8),
+    Case("nemotron: normalized shards without links", _RAW_ROWS, nemotron("normalized_shards"), lacks="link", stride=4),
+    Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
 ]
 
 
@@ -248,7 +257,8 @@ def open_sources() -> Iterator[Sources]:
                 threads=1,
                 log_every_s=60,
             )
-            yield Sources(hub, folder / "cache", recipe, write_stage_a(folder, LEAVES, hub.commits()[LEAVES]))
+            stage_a_recipe = write_stage_a(folder, LEAVES, hub.commits()[LEAVES])
+            yield Sources(hub, folder / "cache", recipe, stage_a_recipe, write_nemotron(folder))
 
 
 def _write_leaves(folder: Path) -> None:

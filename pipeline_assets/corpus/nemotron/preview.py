@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.harmony.control_tokens import MESSAGE, START
 from pipeline_assets.corpus.nemotron.coverage import read_inventory
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_JSON
 from pipeline_assets.corpus.nemotron.normalise_split import data_files
@@ -40,7 +41,7 @@ def preview_coverage(coverage: Artifact) -> Rows:
 
 
 def preview_rows(shards: Artifact) -> Rows:
-    """The first rows: id, exact tokens, how the text begins."""
+    """The first rows: id, exact tokens, what is asked first."""
     with pq.ParquetFile(shards.path(data_files(shards)[0])) as file:
         columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
         rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()
@@ -49,7 +50,12 @@ def preview_rows(shards: Artifact) -> Rows:
             "id": row["id"],
             "tokens": f"{row['stats_tokens']:,}",
             "of the completion": f"{row['stats_completion_tokens']:,}",
-            "text": " ".join(row["text"][:_SHOWN_CHARACTERS].split()),
+            "asked": " ".join(_asked(row["text"])[:_SHOWN_CHARACTERS].split()),
         }
         for row in rows
     ]
+
+
+def _asked(text: str) -> str:
+    """From the first words of the user on; all of a text without such."""
+    return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text

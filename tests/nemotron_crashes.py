@@ -1,0 +1,43 @@
+"""Nemotron rows as crash cases kill them: two splits in a folder, each of two shards, built step by step."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from nemotron_hub import made_rows
+
+from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine.engine import EngineSettings
+
+if TYPE_CHECKING:
+    from crash_cases import Sources
+
+SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
+
+
+def write_nemotron(folder: Path) -> NemotronRecipe:
+    """A recipe of tool calls and of maths, whose ids repeat over shards; the last row of each split is cut off."""
+    data = folder / "nemotron"
+    data.mkdir()
+    for split in ("high_part01", "tool_calling"):
+        lines = [json.dumps(row) for row in made_rows(split)]
+        (data / f"{split}.jsonl").write_text("\n".join([*lines, lines[0], lines[1][:40]]))
+    content = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
+    content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 900, "max_reject_fraction": "0.5"}}
+    return NemotronRecipe.of(content, SHIPPED)
+
+
+def nemotron(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
+    """Builds these steps: `raw`, `inventory`, `normalized_shards`, `metadata_coverage`, `hf_layout`."""
+
+    def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
+        for target in sources.nemotron.targets():
+            if target.kind.removeprefix("nemotron/") in steps:
+                KINDS[target.kind].build(target, root, False, RunSettings(engine, sources.offline))
+
+    return run
