@@ -28,7 +28,7 @@ def write_nemotron(folder: Path) -> NemotronRecipe:
         (data / f"{split}.jsonl").write_text("\n".join([*lines, lines[0], lines[1][:40]]))
     content = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
-    content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 900, "max_reject_fraction": "0.5"}}
+    content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
     return NemotronRecipe.of(content, SHIPPED)
 
 
