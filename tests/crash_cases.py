@@ -231,8 +231,8 @@ CASES = [
     Case("stage A: report", _TO_PACKED, stage_a("report")),
     Case("stage A: all", _nothing, _all(_TO_PACKED, stage_a("report")), FORKED, stride=16),
     Case("nemotron: inventory", _RAW_ROWS, nemotron("inventory", "metadata_coverage")),
-    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=32),
-    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=64),
+    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), stride=4),
+    Case("nemotron: normalized shards", _RAW_ROWS, nemotron("normalized_shards"), FORKED, stride=16),
     Case("nemotron: hf layout", nemotron("raw", "normalized_shards"), nemotron("hf_layout")),
 ]
 

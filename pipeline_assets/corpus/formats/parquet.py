@@ -17,6 +17,7 @@ from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 
 HASH_BLOCK_ROWS = 65_536
+_BUFFER_BYTES = 1 << 20
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
@@ -80,7 +81,9 @@ class ParquetOutput:
 
     def __enter__(self) -> Self:
         self._file.__enter__()
-        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        # A column chunk is written in many small pieces.
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
+        self._writer = pq.ParquetWriter(self._buffered, self._schema, compression="zstd")
         return self
 
     def write(self, table: pa.Table) -> None:
@@ -93,6 +96,7 @@ class ParquetOutput:
     ) -> None:
         try:
             self._writer.close()
+            self._buffered.detach()
         except BaseException as failed:
             self._file.__exit__(type(failed), failed, failed.__traceback__)
             raise
