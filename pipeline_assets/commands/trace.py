@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.commands.terminal import VISIBLE, AsJson, OptionalRoot, data_root, existing_root
-from pipeline_assets.commands.trace_lines import document_lines, drawn_lines, fate_lines, segment_lines, token_lines
+from pipeline_assets.commands.trace_lines import (
+    conversation_lines,
+    document_lines,
+    drawn_lines,
+    fate_lines,
+    segment_lines,
+    token_lines,
+)
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.spine.artifact import Artifact
+    from pipeline_assets.corpus.trace.conversation_to_source import ConversationTrace
     from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
     from pipeline_assets.corpus.trace.packed_to_source import DrawnDocument, SegmentTrace
     from pipeline_assets.corpus.trace.source_row import AnyRow
@@ -26,12 +34,17 @@ _SHOWN_CHARACTERS = 2_000
 def trace(
     context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder of a Megatron split, a packed set, or a corpus.")
+        Path | None, typer.Argument(help="Folder of a Megatron split, a packed set, a corpus, or normalised rows.")
     ] = None,
     token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
-    doc_id: Annotated[str | None, typer.Option(help="A document of the split, set or corpus.")] = None,
+    doc_id: Annotated[
+        str | None, typer.Option(help="A document of the split, set or corpus; the id of a normalised row.")
+    ] = None,
     row: Annotated[
-        int | None, typer.Option(help="Row of a split's documents.parquet, of a packed set, or document; from 0.")
+        int | None,
+        typer.Option(
+            help="Row of a split's documents.parquet, of a packed set, of normalised rows, or document; from 0."
+        ),
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW or PATH#ROW; no FOLDER.")
@@ -56,10 +69,14 @@ def trace(
     from pipeline_assets.corpus.document_shards.publish import holds_documents
     from pipeline_assets.corpus.packing.recipe import PACK_STAGE
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
+    from pipeline_assets.corpus.trace.conversation_to_source import holds_conversations
 
     artifact = open_artifact(folder, sealed_manifest(folder).digest)
     if holds_documents(artifact):
         _show_document(_traced_document(artifact, token, doc_id, row, root), as_json)
+        return
+    if holds_conversations(artifact):
+        _show_conversation(_traced_conversation(artifact, token, doc_id, row, root), as_json)
         return
     if artifact.manifest.identity.stage.name == PACK_STAGE.name:
         _show_packed(_traced_in_packed(artifact, token, doc_id, row, root), as_json)
@@ -118,6 +135,23 @@ def _document_json(found: "DocumentTrace") -> dict[str, Any]:
     return dataclasses.asdict(found) | rows
 
 
+def _traced_conversation(
+    rows: "Artifact", token: int | None, row_id: str | None, row: int | None, root: Path
+) -> "ConversationTrace":
+    from pipeline_assets.corpus.trace.conversation_to_source import trace_conversation
+
+    if token is not None:
+        raise UsageError("it has texts, no tokens", rows.folder, "give --doc-id or --row")
+    return trace_conversation(rows, root, row_id, row)
+
+
+def _show_conversation(found: "ConversationTrace", as_json: bool) -> None:
+    if as_json:
+        _print_json(dataclasses.asdict(found) | {"source": _row_json(found.source)})
+    else:
+        typer.echo("\n".join(conversation_lines(found)))
+
+
 def _traced_in_packed(
     packed: "Artifact", token: int | None, doc_id: str | None, row: int | None, root: Path
 ) -> "list[SegmentTrace] | list[DrawnDocument]":
@@ -141,7 +175,9 @@ def _show_packed(found: "list[SegmentTrace] | list[DrawnDocument]", as_json: boo
 
 @app.command(epilog="Example: corpusmill peek data/megatron/healing_text_v1/train --row 7")
 def peek(
-    folder: Annotated[Path, typer.Argument(help="Folder of a Megatron split, a packed set, or a corpus of documents.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a Megatron split, a packed set, a corpus, or normalised rows.")
+    ],
     row: Annotated[
         int | None, typer.Option(help="Sequence, row of a packed set, or document, from 0; default: 0.")
     ] = None,
@@ -162,7 +198,8 @@ def peek(
     if as_json:
         _print_json(dataclasses.asdict(seen))
         return
-    tokens = "" if seen.tokens is None else f", {seen.tokens:,} tokens from {seen.first_token:,} on"
+    tokens = "" if seen.tokens is None else f", {seen.tokens:,} tokens"
+    tokens += "" if seen.first_token is None else f" from {seen.first_token:,} on"
     typer.echo(f"row {seen.row:,}: {seen.doc_id}{tokens}")
     typer.echo(f"{seen.shard} row {seen.shard_row:,}\n")
     _show_text(seen.text)

@@ -6,6 +6,7 @@ from pipeline_assets.commands.terminal import IN_ONE_LINE
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.packing.drawn_lines import DrawnLine
+    from pipeline_assets.corpus.trace.conversation_to_source import ConversationTrace
     from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
     from pipeline_assets.corpus.trace.packed_to_source import DrawnDocument, SegmentTrace
     from pipeline_assets.corpus.trace.source_to_corpora import CorpusFate, FilterFate
@@ -49,6 +50,20 @@ def document_lines(found: "DocumentTrace") -> list[str]:
         *(f"answer    {answer}" for answer in found.answers),
         f"licence   {found.license_tag} ({found.license_evidence})",
         f"text      {found.beginning}",
+    ]
+    return [line.translate(IN_ONE_LINE) for line in lines]
+
+
+def conversation_lines(found: "ConversationTrace") -> list[str]:
+    """A normalised row."""
+    lines = [
+        f"row       {found.id}",
+        f"shard     {found.folder / found.shard} row {found.shard_row:,}",
+        f"tokens    {found.tokens:,}, {found.completion_tokens:,} of them completion",
+        f"source    {found.source}",
+        f"          {found.source_digest}",
+        f"licence   {found.license or 'not stated'}",
+        f"asked     {found.asked}",
     ]
     return [line.translate(IN_ONE_LINE) for line in lines]
 

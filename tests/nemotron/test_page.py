@@ -117,4 +117,15 @@ def test_text_that_is_harmony_already_stays_as_it_is(typed: list[Typed], work: P
 
 
 def test_a_folder_for_a_hub_is_verified_to_the_commit(typed: list[Typed]) -> None:
-    assert typed[8].stdout.count("nemotron/raw") + typed[8].stdout.count("raw/") >= 2
+    kinds = [line.split()[1] for line in typed[8].stdout.splitlines() if line.startswith("intact  nemotron/")]
+    assert sorted(set(kinds)) == ["nemotron/hf_layout", "nemotron/normalized_shards", "nemotron/raw"]
+
+
+def test_a_row_is_traced_to_its_line_and_shown(typed: list[Typed], nemotron_hub: LoopbackHub, work: Path) -> None:
+    commit = nemotron_hub.commits()[AGENTIC]
+    shard = work / "out" / "nemotron" / "normalize-nemotron-agentic-v1" / "normalized_shards" / "nemotron-agentic-v1"
+    rows = pq.read_table(shard / "tool_calling" / "data" / "tool_calling-00000-of-00001.parquet").to_pylist()
+
+    assert f"source    {AGENTIC}@{commit}:data/tool_calling.jsonl#{rows[1]['source_row']}" in typed[9].stdout
+    assert typed[9].stdout.startswith(f"row       {rows[1]['id']}\n")
+    assert typed[10].stdout.startswith(f"row 1: {rows[1]['id']}, {rows[1]['stats_tokens']:,} tokens\n")

@@ -50,12 +50,12 @@ def preview_rows(shards: Artifact) -> Rows:
             "id": row["id"],
             "tokens": f"{row['stats_tokens']:,}",
             "of the completion": f"{row['stats_completion_tokens']:,}",
-            "asked": " ".join(_asked(row["text"])[:_SHOWN_CHARACTERS].split()),
+            "asked": " ".join(asked(row["text"])[:_SHOWN_CHARACTERS].split()),
         }
         for row in rows
     ]
 
 
-def _asked(text: str) -> str:
-    """From the first words of the user on; all of a text without such."""
+def asked(text: str) -> str:
+    """The first words of the user; all of a text that has none."""
     return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text

@@ -8,6 +8,7 @@ from pipeline_assets.corpus.document_shards.publish import holds_documents
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.trace.conversation_to_source import holds_conversations, read_conversation
 from pipeline_assets.corpus.trace.packed_to_source import tokenizer_of_set
 from pipeline_assets.corpus.trace.snapshot_rows import check_range, line_of_row, read_document
 from pipeline_assets.corpus.trace.split_sequences import (
@@ -27,7 +28,8 @@ class Peek:
     Attributes:
         row: sequence of a split, or Document of a corpus, counted over its shards in manifest order.
         text: of a sequence, decoded from its ids, special tokens by their names; else the Document's own.
-        tokens, first_token: None where the artifact holds no tokens.
+        tokens: of the row; None where nobody counted them.
+        first_token: None where the artifact holds no tokens.
     """
 
     folder: Path
@@ -62,7 +64,8 @@ class PeekedRow:
 
 
 def peek(folder: Path, row: int | None = None, token: int | None = None) -> Peek:
-    """One sequence of a split, by its row or by one of its tokens, or one Document of a corpus; the first by default.
+    """One sequence of a split, by its row or by one of its tokens, one Document of a corpus, or one normalised row; the
+    first by default.
 
     Raises:
         UsageError: out of range, a token of what has none, or a folder that is neither.
@@ -73,6 +76,10 @@ def peek(folder: Path, row: int | None = None, token: int | None = None) -> Peek
         if token is not None:
             raise UsageError("it has documents, no tokens", folder, "give --row")
         return _peek_document(artifact, row or 0)
+    if holds_conversations(artifact):
+        if token is not None:
+            raise UsageError("it has texts, no tokens", folder, "give --row")
+        return _peek_conversation(artifact, row or 0)
     split = open_split(folder)
     dataset = token_file(split)
     number = (row or 0) if token is None else sequence_of_token(split, dataset, token)
@@ -114,6 +121,12 @@ def peek_packed(folder: Path, row: int | None = None, token: int | None = None) 
         for segment, first in zip(packed.segments(row), packed.boundaries(row)[:, 0], strict=True)
     ]
     return PeekedRow(folder, row, segments, packed.meta.seq_len - sum(segment.tokens for segment in segments))
+
+
+def _peek_conversation(rows: Artifact, row: int) -> Peek:
+    found = read_conversation(rows, row, ["id", "text", "stats_tokens"])
+    id, text, tokens = found.columns["id"], found.columns["text"], found.columns["stats_tokens"]
+    return Peek(rows.folder, row, id, found.shard, found.shard_row, tokens, None, text)
 
 
 def _peek_document(corpus: Artifact, row: int) -> Peek:
