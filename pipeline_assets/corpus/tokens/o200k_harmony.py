@@ -76,13 +76,13 @@ _CLASSED_APART = (
     "\U0002cea2-\U0002cead\U000323b0-\U00033479"
 )
 _IS_CLASSED_APART = re.compile(f"[{_CLASSED_APART}]")
-# The first byte of their UTF-8, and with it the second. Looking for a byte costs next to nothing, looking for two a
-# little; few texts have such a byte, hardly any such a pair.
+# The first byte of their UTF-8, and what follows it in them. Looking for a byte costs next to nothing, and few texts
+# have one of these; a pattern that begins with one byte skips to it.
 _FIRST_BYTES = {
-    b"\xe0": (b"\xe0\xa2", b"\xe0\xb1", b"\xe0\xb3"),
-    b"\xe1": (b"\xe1\xab",),
-    b"\xea": (b"\xea\x9f",),
-    b"\xf0": tuple(b"\xf0" + bytes([second]) for second in b"\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3"),
+    b"\xe0": re.compile(b"\xe0[\xa2\xb1\xb3]"),
+    b"\xe1": re.compile(b"\xe1\xab"),
+    b"\xea": re.compile(b"\xea\x9f"),
+    b"\xf0": re.compile(b"\xf0[\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3]"),
 }
 _CACHE_BYTES = 256 << 20  # gigatoken's cache of words only grows; past this the encoder starts afresh
 _UNSEEN_BYTES = 64 << 20  # text after which it starts afresh where the process can't see its memory
@@ -156,7 +156,7 @@ class Encoder:
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """Whether there is an id among them that no text gives."""
-        return len(ids) > 0 and not 0 <= int(ids.min()) <= int(ids.max()) < RANKS
+        return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # one below 0 is above all others
 
     def can_encode(self, text: str) -> bool:
         """False for the texts on which tiktoken panics: so many blanks in a row that its regex engine overflows."""
@@ -239,5 +239,7 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
 
 def _is_classed_apart(text: str, raw: bytes) -> bool:
     """Whether a text holds a code point that the fast tokenizer may split otherwise than tiktoken."""
-    is_candidate = any(first in raw and any(pair in raw for pair in pairs) for first, pairs in _FIRST_BYTES.items())
-    return is_candidate and _IS_CLASSED_APART.search(text) is not None
+    for first, pair in _FIRST_BYTES.items():
+        if first in raw and pair.search(raw):
+            return _IS_CLASSED_APART.search(text) is not None
+    return False
