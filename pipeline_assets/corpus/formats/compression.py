@@ -15,7 +15,7 @@ import zstandard
 
 from pipeline_assets.corpus.spine.errors import InputError
 
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 16
 
 
 class _Decompressor(Protocol):

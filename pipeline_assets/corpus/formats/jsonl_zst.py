@@ -80,4 +80,4 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
             has a frame too.
     """
     with open(path, "rb", buffering=0) as file:
-        yield from whole_lines(decompressed(file, ZSTD, path, _FIX, block_bytes), path)
+        yield from whole_lines(decompressed(file, ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)

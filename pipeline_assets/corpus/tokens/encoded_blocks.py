@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.line_blocks import count_lines
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
@@ -88,7 +89,7 @@ class ShardEncoding:
         """
         first_row = 0
         for block in read_line_blocks(self._shard.file, _BLOCK_BYTES):
-            rows = block.count(b"\n")
+            rows = count_lines(block)
             batch = self._read(block, rows, first_row, is_chosen)
             first_row += rows
             batch, runs = self._encode(batch)
