@@ -25,6 +25,7 @@ from pipeline_assets.corpus.packing.figures import describe, manifest_counts
 from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, drawn_of
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.packing.row_ranges import RowRange, row_ranges
+from pipeline_assets.corpus.packing.rows import write_rows
 from pipeline_assets.corpus.packing.source_order import in_order
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -88,14 +89,13 @@ def pack_work(
     zstd_level: int,
 ) -> Receipt:
     """What every stage does to one of its shards: their types tell the stages apart."""
-    # Compiled code is loaded only where it is needed: not in the process that starts workers.
-    from pipeline_assets.corpus.packing.plan import plan_rows
-    from pipeline_assets.corpus.packing.rows import write_rows
-
     match shard:
         case EncodeShard():
             return encode_to_run(shard, window, folder, tokenizer, zstd_level)
         case PlannedCorpus():
+            # Compiled code is loaded only where it is needed: by the one worker that plans.
+            from pipeline_assets.corpus.packing.plan import plan_rows
+
             return plan_rows(shard, window, folder, recipe)
         case RowRange():
             return write_rows(shard, window, folder, recipe.seq_len, load_tokenizer(tokenizer).padding, zstd_level)
@@ -112,7 +112,7 @@ def _pack(
     engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
     refuse_beyond_disk(building.path(INPUT_IDS), recipe.num_seqs * row_bytes)
-    with run_stages(work, engine, functools.partial(_load_kernels, tokenizer)) as run:
+    with run_stages(work, engine, functools.partial(load_tables, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
         refuse_unencodable([shard.source for shard in shards], encodings)
         encoded = _encoded(building, shards, encodings)
@@ -145,13 +145,6 @@ def _pack(
         labels=[_label(building, meta)],
         provenance={"tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in encodings})},
     )
-
-
-def _load_kernels(tokenizer: TokenizerFile) -> None:
-    from pipeline_assets.corpus.packing.rows import load_kernels
-
-    load_tables(tokenizer)
-    load_kernels()
 
 
 def _to_encode(shards: Sequence[CorpusShard]) -> list[EncodeShard]:
