@@ -7,7 +7,7 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.stage import Shard, Window, Work
 
 S = TypeVar("S", bound=Shard)
 _STOP_TIMEOUT_S = 5.0
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -148,11 +149,27 @@ def start_process(method: str, target: Callable[..., None], *arguments: object) 
     # Ctrl-C reaches the whole terminal group; the mask, inherited through the start, leaves it to the parent.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        with _one_blas_thread():
+            process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
     return Started(process, ours)
+
+
+@contextlib.contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """A process that is started in the block has NumPy start no thread for each core, unless the user wants them: they
+    spin for a tenth of a second, to do nothing where every core has a worker.
+    """
+    if _BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_BLAS_THREADS, None)  # another thread may have started a process too
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:

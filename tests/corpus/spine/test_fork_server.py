@@ -25,6 +25,7 @@ from pipeline_assets.corpus.spine.building import Building, Receipt, open_buildi
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.stage import WarmUp, Work
+from pipeline_assets.corpus.spine.start_method import StartMethod
 
 MANY = [Words(f"{number:02}", (f"word{number}",)) for number in range(12)]
 
@@ -53,6 +54,21 @@ def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(bu
     assert loaders[0] not in {os.getpid(), *noted(receipts, "process")}
     assert len(set(noted(receipts, "process"))) == 3
     assert word_artifact.LOADED == []
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
+def test_workers_start_no_threads_but_those_that_the_user_asks_for(
+    building: Building, monkeypatch: pytest.MonkeyPatch, method: StartMethod, asked: str | None, threads: str
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
+
+    receipts = list(run_stage("write", write_where, ENGLISH, building, EngineSettings(2, method)))
+
+    assert set(noted(receipts, "threads")) == {threads}
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == asked
 
 
 def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_done(

@@ -182,8 +182,9 @@ def die_loading() -> None:
 
 
 def write_where(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
-    """As `write_words`, and says who loaded and who wrote."""
-    return replace(write_words(shard, window, folder), notes={"loaded": list(LOADED), "process": os.getpid()})
+    """As `write_words`, and says who loaded, who wrote, and with how many threads for BLAS."""
+    notes = {"loaded": list(LOADED), "process": os.getpid(), "threads": os.environ.get("OPENBLAS_NUM_THREADS")}
+    return replace(write_words(shard, window, folder), notes=notes)
 
 
 HOARD: list[bytes] = []
