@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.line_blocks import count_lines
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -101,7 +102,7 @@ def profile_shard(shard: ProfileShard, window: Window, folder: BuildFolder, toke
         ids += [document.doc_id for document in documents]
         for group, texts in _by_group(documents).items():
             groups[group] = groups.get(group, EMPTY) + _count(texts, _encoder(tokenizer_sha256))
-        rows += block.count(b"\n")
+        rows += count_lines(block)
     name = f"{IDS}/{shard.name}"
     size, sha256 = doc_ids.write_ids(folder.path(name), ids)
     file = OutputFile(name, len(ids), size, sha256, sha256)
