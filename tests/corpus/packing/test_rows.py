@@ -1,0 +1,27 @@
+"""Rows are written from token runs, or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pack_build import documents_of, pack, recipe, write_shards
+from word_tokenizer import write_tokenizer
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.sealing import WORK
+
+
+def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "corpus", [*documents_of("a", [3, 5]), *documents_of("b", [8])], 2)
+
+    def cut_a_run(kind: durable.Step, path: Path) -> None:  # before the file of the rows is there
+        if kind == "create" and path.name == "input_ids.mmap.tmp":
+            [run] = (path.parent / WORK / "encoded").glob("*/00000.tokens")
+            os.truncate(run, run.stat().st_size - 4)
+
+    monkeypatch.setattr(durable, "failpoint", cut_a_run)
+
+    with pytest.raises(Obstacle, match=r"00000\.tokens: the token run ends early; run the command again"):
+        pack(folder / "root", shards, recipe(tokenizer), tokenizer)
