@@ -183,7 +183,7 @@ def test_a_column_of_another_type_in_one_file_is_read_as_it_is(tmp_path: Path) -
         ("a.parquet", b"", "its Parquet footer can't be read"),
         ("a.parquet", b'{"a": 1}\n' * 9, "its Parquet footer can't be read"),
         ("a.jsonl", b"PAR1 and more", "it is a Parquet file"),
-        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n')[:-4], "is cut off"),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n', mtime=0)[:-4], "is cut off"),
         ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), "it is UTF-16"),
     ],
 )
