@@ -18,3 +18,21 @@ SPECIAL = re.compile(
     r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"
 )
 STRUCTURE_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, STRUCTURE))})")
+_MOST_BARS = 16
+
+
+def first_special(text: str, start: int, stop: int) -> re.Match[str] | None:
+    """The first match of `SPECIAL` in a part of a text.
+
+    Contents are long and hold none. A single character is found many times faster than two, and `|` is rare in most of
+    them; in a table, where it isn't, two are looked for after some.
+    """
+    place = start
+    for _ in range(_MOST_BARS):
+        bar = text.find("|", place, stop)
+        if bar < 0:
+            return None
+        place = bar + 1
+        if bar > start and text[bar - 1] == "<" and (found := SPECIAL.match(text, bar - 1, stop)):
+            return found
+    return SPECIAL.search(text, place - 1, stop)

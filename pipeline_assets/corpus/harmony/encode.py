@@ -17,7 +17,6 @@ from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
-_NONE = -1
 _MESSAGE = SPECIAL_TOKENS[MESSAGE]
 
 
@@ -39,7 +38,7 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
         Refusal: a piece of a text that the tokenizer fails on; `message` is then the number of the text.
     """
     pieces: list[str] = []
-    closers: list[int] = []  # the control token behind each piece; none behind the last one of a text
+    frames: list[NDArray[np.int32]] = []  # the ids between each piece and the one before it
     piece_stops: list[int] = []
     bodies: list[int] = []  # the pieces that are bodies
     body_stops: list[int] = []
@@ -47,35 +46,29 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
         text = parsed.text
         if not encoder.can_encode(text) and not all(map(encoder.can_encode, STRUCTURE_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
-        end = 0
-        for _, terminator, span, body in parsed.messages:
-            header_pieces, header_controls = _split(text[span.start : body.start])
-            pieces += header_pieces[:-1]
-            closers += header_controls
-            bodies.append(len(pieces))
-            pieces.append(text[body.start : body.stop])
-            closers.append(_NONE if terminator is None else SPECIAL_TOKENS[terminator])
-            end = span.stop
-        rest_pieces, rest_controls = _split.__wrapped__(text[end:])
-        bodies += (len(pieces) + 1 + place for place, control in enumerate(rest_controls) if control == _MESSAGE)
-        pieces += rest_pieces
-        closers += (*rest_controls, _NONE)
+        end, closer = 0, None
+        bodies += range(len(pieces), len(pieces) + len(parsed.messages))
+        for message, terminator, span, body in parsed.messages:
+            frames.append(_frame(closer, text[span.start : body.start], encoder))
+            pieces.append(message.content)
+            end, closer = span.stop, terminator
+        rest, controls = _split(text[end:])
+        bodies += (len(pieces) + 1 + place for place, control in enumerate(controls) if control == _MESSAGE)
+        frames += (_frame(closer, "", encoder), *(np.array([control], np.int32) for control in controls))
+        pieces += rest
         body_stops.append(len(bodies))
         piece_stops.append(len(pieces))
     if not texts:
         return []
     runs = encoder.encode(pieces)
-    closing = np.array(closers, np.int32)
-    closed = closing != _NONE
-    stops = np.cumsum(runs.lengths + closed, dtype=np.int64)
-    ids = np.empty(int(stops[-1]), np.int32)
-    is_text = np.ones(len(ids), bool)
-    is_text[stops[closed] - 1] = False
-    ids[is_text] = runs.ids
-    ids[stops[closed] - 1] = closing[closed]
-    text_stops = stops[np.array(piece_stops) - 1].tolist()
-    body_ends = stops[bodies] - closed[bodies]
-    spans = np.stack([body_ends - runs.lengths[bodies], body_ends], axis=1)
+    lengths = np.empty(2 * len(pieces), np.int64)
+    lengths[::2], lengths[1::2] = [len(frame) for frame in frames], runs.lengths
+    stops = np.cumsum(lengths)
+    is_text = np.repeat(np.tile([False, True], len(pieces)), lengths)
+    ids = np.empty(len(is_text), np.int32)
+    ids[is_text], ids[~is_text] = runs.ids, np.concatenate(frames)
+    spans = np.stack([stops[::2][bodies], stops[1::2][bodies]], axis=1)
+    text_stops = stops[1::2][np.array(piece_stops) - 1].tolist()
     bounds = zip(itertools.pairwise([0, *text_stops]), itertools.pairwise([0, *body_stops]), strict=True)
     return [
         HarmonyTokens(ids[start:stop], spans[first_body:body_stop] - start)
@@ -84,6 +77,14 @@ def encode_harmony(texts: Sequence[ParsedText], encoder: Encoder) -> list[Harmon
 
 
 @lru_cache(maxsize=4096)  # of headers, which a dataset has few of
+def _frame(closer: str | None, header: str, encoder: Encoder) -> NDArray[np.int32]:
+    """The ids of a terminator, if there is one, and of the header behind it."""
+    texts, controls = _split(header)
+    runs = encoder.encode(texts)
+    ids = np.insert(runs.ids, np.cumsum(runs.lengths)[:-1], controls)
+    return ids if closer is None else np.insert(ids, 0, SPECIAL_TOKENS[closer])
+
+
 def _split(text: str) -> tuple[list[str], list[int]]:
     """What stands around the control tokens of a text, empty pieces included, and the ids of those."""
     parts = STRUCTURE_OR_TEXT.split(text)

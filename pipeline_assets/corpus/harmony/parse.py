@@ -9,9 +9,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from pipeline_assets.corpus.harmony.control_tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, SPECIAL, START
+from pipeline_assets.corpus.harmony.control_tokens import (
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    MESSAGE,
+    RETURN,
+    START,
+    first_special,
+)
 from pipeline_assets.corpus.harmony.message import FIELD, Message, Role, read_author
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.template import Template
@@ -32,6 +42,7 @@ class Terminator(StrEnum):
     RETURN = RETURN
 
 
+_HEADER_CHARACTERS = 1500  # five fields of 256, and what stands around them
 _TERMINATORS = {str(terminator): terminator for terminator in Terminator}
 
 
@@ -95,7 +106,8 @@ def parse_harmony(
         Refusal: with the position of the first fault.
     """
     try:
-        text.encode("utf-8")
+        if not text.isascii():
+            text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
     if opening is Role.TOOL:
@@ -109,32 +121,42 @@ def parse_harmony(
     return ParsedText(text, messages, next_role)
 
 
+def parse_rendered(text: str) -> ParsedText:
+    """`parse_harmony` of a whole text that `render_harmony` made, which has looked for halves of surrogate pairs."""
+    return ParsedText(text, tuple(_messages(text, len(text), None, False)), None)
+
+
 def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:
     start = 0
     while start < stop or opening is not None:
-        match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
-        if match is None:
+        end = text.find(MESSAGE, start, min(stop, start + _HEADER_CHARACTERS))
+        header = _header(text[start : end + len(MESSAGE)], opening) if end >= 0 else None
+        if header is None:
             raise _header_refusal(text, start, stop, opening)
-        author, before, channel, after, constrained, content_type = match.groups()
-        if before and after:
-            raise Refusal(Reason.TWO_RECIPIENTS, f"{before} and {after}", start)
-        recipient = before or after
-        speaker = (opening, None) if opening is not None else read_author(author, recipient is not None)
-        if speaker is None or recipient == "all":
-            reason = Reason.UNKNOWN_ROLE if speaker is None else Reason.MALFORMED_HEADER
-            raise Refusal(reason, match.group()[:80], start)
-        body = match.end()
-        found = SPECIAL.search(text, body, stop)
+        body = end + len(MESSAGE)
+        found = first_special(text, body, stop)
         if found is None and not is_open:
             raise Refusal(Reason.MESSAGE_NOT_CLOSED, "the text ends in a message", start)
         content = Span(body, found.start() if found else stop)
-        message = Message(
-            speaker[0], text[content.start : content.stop], speaker[1], recipient, channel, constrained or content_type
-        )
+        message = Message(header.role, text[content.start : content.stop], *header[2:])
         terminator = _terminator(found, message) if found else None
         span = Span(start, found.end() if found else stop)
         yield ParsedMessage(message, terminator, span, content)
         start, opening = span.stop, None
+
+
+@lru_cache(maxsize=4096)  # a dataset has few
+def _header(header: str, opening: Role | None) -> Message | None:
+    """What a header says, `<|message|>` included, as a message without content; None if it is refused."""
+    match = (_HEADER if opening is None else _CONTINUED_HEADER).fullmatch(header)
+    if match is None:
+        return None
+    author, before, channel, after, constrained, content_type = match.groups()
+    recipient = before or after
+    speaker = (opening, None) if opening is not None else read_author(author, recipient is not None)
+    if speaker is None or recipient == "all" or (before and after):
+        return None
+    return Message(speaker[0], "", speaker[1], recipient, channel, constrained or content_type)
 
 
 def _terminator(found: re.Match[str], message: Message) -> Terminator:
@@ -165,7 +187,14 @@ def _announced(text: str) -> tuple[int, Role]:
 
 
 def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
-    """Why there is no header at a position."""
+    """Why there is no header at a position, or none that is read."""
+    match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
+    if match is not None:
+        author, before, _, after, *_ = match.groups()
+        if before and after:
+            return Refusal(Reason.TWO_RECIPIENTS, f"{before} and {after}", start)
+        is_known = opening is not None or read_author(author, bool(before or after)) is not None
+        return Refusal(Reason.MALFORMED_HEADER if is_known else Reason.UNKNOWN_ROLE, match.group()[:80], start)
     if opening is None and not text.startswith(START, start, stop):
         return Refusal(Reason.TEXT_OUTSIDE_MESSAGES, repr(text[start : min(start + 40, stop)]), start)
     begin = start if opening is not None else start + len(START)

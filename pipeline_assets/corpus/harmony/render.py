@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.harmony.control_tokens import CALL, END, MESSAGE, RETURN, SPECIAL, START
+from pipeline_assets.corpus.harmony.control_tokens import CALL, END, MESSAGE, RETURN, START, first_special
 from pipeline_assets.corpus.harmony.message import Message, Role, header
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
@@ -52,7 +52,7 @@ def check_content(content: str) -> None:
     Raises:
         Refusal: it holds control tokens, which can't be escaped, or a lone surrogate. It has the first one's position.
     """
-    if "<|" in content and (found := SPECIAL.search(content)):
+    if found := first_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, found.group(), found.start())
     if not content.isascii():
         try:

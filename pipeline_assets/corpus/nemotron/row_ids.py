@@ -35,14 +35,13 @@ def row_id(row: Row, dataset: str, split: str) -> str:
 
 def _identity(value: JsonValue) -> JsonValue:
     """The value with nothing in its objects that is not there, and floats as text: a float has many ways to be JSON."""
-    match value:
-        case dict():
-            return {key: _identity(one) for key, one in value.items() if is_there(one)}
-        case list():
-            return [_identity(one) for one in value]
-        case float():
-            return repr(value)
-    return value
+    if isinstance(value, str):  # nearly all are
+        return value
+    if isinstance(value, dict):
+        return {key: _identity(one) for key, one in value.items() if is_there(one)}
+    if isinstance(value, list):
+        return [_identity(one) for one in value]
+    return repr(value) if isinstance(value, float) else value
 
 
 def numbered(row_ids: Sequence[str], repeats: Mapping[int, int]) -> list[str]:

@@ -3,6 +3,7 @@
 Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.collector import no_cycles
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
@@ -74,7 +76,7 @@ def normalise_shard(
     stem = f"{driver}/{shard.name}"
     rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS}/{stem}"
     rejects_name, tools_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/tools/{stem}{SUFFIX}"
-    with ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output:
+    with no_cycles(), ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output:
         for block in _blocks(shard):
             found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder)
             counts["spot_checked"] += _spot_check(found, settings, encoder)
@@ -84,6 +86,7 @@ def normalise_shard(
             tools |= found.tools
             if found.batch.num_rows:
                 output.write(pa.Table.from_batches([found.batch], SCHEMA))
+            gc.collect(0)
     size, sha256 = doc_ids.write_ids(folder.path(ids_name), ids)
     with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
@@ -115,16 +118,20 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
         yield block
 
 
-def _characters(value: object) -> int:
-    """About how long a value is as text."""
-    match value:
-        case str():
-            return len(value)
-        case Mapping():
-            return sum(map(_characters, value.values()))
-        case list():
-            return sum(map(_characters, value))
-    return 1
+def _characters(columns: Mapping[str, object]) -> int:
+    """About how long a row is as text."""
+    characters = 0
+    values: list[object] = [*columns.values()]
+    for value in values:
+        if isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        else:
+            characters += 1
+    return characters
 
 
 def _counts(found: NormalisedRows) -> Counter[str]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator, parse_harmony
+from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator, parse_harmony, parse_rendered
 from pipeline_assets.corpus.harmony.refusal import Refusal
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
@@ -27,6 +27,7 @@ def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Me
     parsed = parse_harmony(text)
 
     assert parsed.conversation == messages
+    assert parse_rendered(text) == parsed
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
     for one in parsed.messages:
         assert text[one.body.start : one.body.stop] == one.message.content

@@ -1,0 +1,22 @@
+"""The first control token of a text, wherever it stands."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.harmony.control_tokens import SPECIAL, first_special
+
+PIECES = st.sampled_from(["|", "<", "<|", "|>", "a ", "é", "<|end|>", "<|reserved_200100|>", "|" * 20])
+TEXTS = st.lists(PIECES, max_size=30).map("".join)
+
+
+@given(TEXTS, st.integers(0, 40), st.integers(0, 90))
+@example("|" * 16 + "<|end|>", 0, 23)
+@example("|" * 15 + "<|end|>", 0, 22)
+@example("<|end|>", 1, 7)
+@example("<|end|>", 0, 6)
+def test_it_is_what_the_pattern_finds(text: str, start: int, stop: int) -> None:
+    expected = SPECIAL.search(text, start, stop)
+
+    found = first_special(text, start, stop)
+
+    assert (found and found.span()) == (expected and expected.span())
