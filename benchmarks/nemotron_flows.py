@@ -1,0 +1,160 @@
+"""The flows that nemotron_split.py measures: files of raw rows in, Parquet out.
+
+    python nemotron_flows.py FLOW FORMAT FOLDER WORKERS SPLIT ...
+
+`corpusmill` builds sealed artifacts in FOLDER/built; `bare` and `library` are the ceiling and the peer.
+"""
+
+import functools
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from nemotron_input import Row, Split, real_splits, words_of
+
+from pipeline_assets.corpus.harmony.loss_spans import AssistantAll
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
+from pipeline_assets.corpus.harmony.template import Analysis, Template
+from pipeline_assets.corpus.nemotron.normalise_split import NORMALISE_STAGE, NormaliseRules, normalise_split
+from pipeline_assets.corpus.nemotron.row_settings import RowSettings
+from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+
+SETTINGS = RowSettings(
+    Template.HARMONY_1, Analysis.KEEP, AssistantAll(True, True), GPT_OSS_SYSTEM, False, False, False, False
+)
+RULES = NormaliseRules(SETTINGS, SHARD_BYTES, "0", VOCABULARY_SHA256)
+DECODERS: dict[str, Callable[[bytes], Any]] = {"msgspec": msgspec.json.Decoder().decode, "orjson": orjson.loads}
+_BLOCK_ROWS, _BLOCK_CHARACTERS = 256, 8 << 20
+
+
+def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> None:
+    """Sealed artifacts, one a split, from nothing; prints rows and tokens."""
+    root = folder / "built"
+    shutil.rmtree(root, ignore_errors=True)
+    rows = tokens = 0
+    for split in splits:
+        path = split.path(folder, kind)
+        normalise = functools.partial(
+            normalise_split,
+            files=[SourceFile(path, path.name, path.stat().st_size)],
+            origin=replace(split.origin, file=path.name),
+            rules=RULES,
+            engine=EngineSettings(workers),
+            zstd_level=3,
+        )
+        target = Target("made/rows", "benchmark", Path(split.name), NORMALISE_STAGE, {})
+        counts = target.build(root, normalise, False, {}).manifest.identity.counts
+        rows, tokens = rows + counts["documents"], tokens + counts["tokens"]
+    print(rows, tokens)
+
+
+def bare(kind: str, folder: Path, decoder: str, splits: list[Split]) -> None:
+    """The ceiling: nothing is rendered, checked, hashed or synced; prints rows and tokens."""
+    encoder = load_encoder(VOCABULARY_SHA256)
+    schema = pa.schema(
+        [(name, pa.string()) for name in ("id", "text", "license")]
+        + [("metadata", pa.binary()), ("tokens", pa.int32())]
+    )
+    rows = tokens = 0
+    for split in splits:
+        path = split.path(folder, kind)
+        read = _lines(path, DECODERS[decoder]) if kind == "jsonl" else _batches(path)
+        target = folder / "bare" / f"{split.name}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+            for block in read:
+                texts = ["\n".join(words_of(row)) for row in block]
+                runs = encoder.encode(texts)
+                columns = [
+                    [str(row.get("uuid")) for row in block],
+                    texts,
+                    [row.get("license") for row in block],
+                    [msgspec.json.encode(row.get("metadata")) for row in block],
+                    runs.lengths,
+                ]
+                writer.write_table(pa.table(columns, schema))
+                rows, tokens = rows + len(block), tokens + len(runs.ids)
+    print(rows, tokens)
+
+
+def _lines(path: Path, decode: Callable[[bytes], Row]) -> Iterator[list[Row]]:
+    block: list[Row] = []
+    characters = 0
+    with open(path, "rb") as file:
+        for line in file:
+            block.append(decode(line))
+            characters += len(line)
+            if len(block) == _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
+                yield block
+                block, characters = [], 0
+    if block:
+        yield block
+
+
+def _batches(path: Path) -> Iterator[list[Row]]:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(_BLOCK_ROWS, use_threads=False):
+            yield batch.to_pylist()
+
+
+def library(kind: str, folder: Path) -> None:
+    """`datasets.map` of a plain loop of openai-harmony: render, decode, parse. Its rows are messages already, which it
+    needn't find in the raw rows. Prints rows, and CPU seconds of the map and of writing, loading left out.
+    """
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY.parent)}
+    import datasets
+    import openai_harmony
+
+    datasets.disable_progress_bars()
+    harmony = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+    config = openai_harmony.RenderConversationConfig(auto_drop_analysis=False)
+
+    def rendered(row: Row) -> Row:
+        conversation = []
+        for message in row["messages"]:
+            author = openai_harmony.Author(role=openai_harmony.Role(message["role"]), name=message["name"])
+            made = openai_harmony.Message.from_author_and_content(author, message["content"])
+            made.recipient, made.channel = message["recipient"], message["channel"]
+            made.content_type = message["content_type"]
+            conversation.append(made)
+        ids = harmony.render_conversation_for_training(openai_harmony.Conversation.from_messages(conversation), config)
+        harmony.parse_messages_from_completion_tokens(ids)
+        return {"text": harmony.decode_utf8(ids), "tokens": len(ids)}
+
+    path = str(folder / f"sample.{kind}")
+    load = datasets.Dataset.from_json if kind == "jsonl" else datasets.Dataset.from_parquet
+    rows = load(path, cache_dir=str(folder / "cache"))
+    started = time.process_time()
+    rows.map(rendered, remove_columns="messages").to_parquet(folder / "library.parquet")
+    print(json.dumps([len(rows), time.process_time() - started]))
+
+
+def main() -> None:
+    flow, kind, folder, how, *names = sys.argv[1:]
+    pa.set_cpu_count(1)
+    os.environ["PATH"] = ""  # no git for provenance: until it starts, it counts this process's memory once more
+    splits = [split for split in real_splits() if split.name in names]
+    if flow == "corpusmill":
+        corpusmill(kind, Path(folder), int(how), splits)
+    elif flow == "bare":
+        bare(kind, Path(folder), how, splits)
+    else:
+        library(kind, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
