@@ -121,11 +121,6 @@ def parse_harmony(
     return ParsedText(text, messages, next_role)
 
 
-def parse_rendered(text: str) -> ParsedText:
-    """`parse_harmony` of a whole text that `render_harmony` made, which has looked for halves of surrogate pairs."""
-    return ParsedText(text, tuple(_messages(text, len(text), None, False)), None)
-
-
 def _messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:
     start = 0
     while start < stop or opening is not None:

@@ -3,19 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.harmony.control_tokens import CALL, END, MESSAGE, RETURN, START, first_special
+from pipeline_assets.corpus.harmony.control_tokens import MESSAGE, START, first_special
 from pipeline_assets.corpus.harmony.message import Message, Role, header
+from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """A text, and how many of the messages on the analysis channel are in it."""
+    """A text with its messages where they are, as `parse_harmony` reads it, and how many of the messages on the
+    analysis channel are in it.
+    """
 
-    text: str
+    parsed: ParsedText
     analysis_given: int
     analysis_rendered: int
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.parsed.text
 
 
 def render_harmony(messages: Sequence[Message], *, template: Template, analysis: Analysis, ending: Ending) -> Rendering:
@@ -29,6 +37,8 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
     """
     kept = _kept(messages, analysis)
     parts: list[str] = []
+    parsed: list[ParsedMessage] = []
+    place = 0
     for number in kept:
         message = messages[number]
         try:
@@ -38,13 +48,21 @@ def render_harmony(messages: Sequence[Message], *, template: Template, analysis:
             opening = header(message.role, message.name, message.recipient, message.channel, message.content_type)
         except Refusal as refusal:
             raise Refusal(refusal.reason, refusal.detail, refusal.position, number) from None
-        parts += (START, opening, MESSAGE, message.content, CALL if message.is_call else END)
-    if parts and ending is Ending.TRAINING and _is_final(messages[kept[-1]]):
-        parts[-1] = RETURN
+        terminator = Terminator.CALL if message.is_call else Terminator.END
+        if ending is Ending.TRAINING and number == kept[-1] and _is_final(message):
+            terminator = Terminator.RETURN
+        start = place + len(START) + len(opening) + len(MESSAGE)
+        body = Span(start, start + len(message.content))
+        span = Span(place, body.stop + len(terminator))
+        parts += (START, opening, MESSAGE, message.content, terminator)
+        parsed.append(ParsedMessage(message, terminator, span, body))
+        place = span.stop
     if ending is Ending.COMPLETION:
         parts += (START, Role.ASSISTANT)
+    next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
     given = sum(message.channel == "analysis" for message in messages)
-    return Rendering("".join(parts), given, given - (len(messages) - len(kept)))
+    whole = ParsedText("".join(parts), tuple(parsed), next_role)
+    return Rendering(whole, given, given - (len(messages) - len(kept)))
 
 
 def check_content(content: str) -> None:

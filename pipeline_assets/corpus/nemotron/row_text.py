@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.harmony.message import Message
-from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony, parse_rendered
+from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.harmony.template import Ending, Template
@@ -35,7 +35,7 @@ class RowText:
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> RowText:
-    """The text that a row has in the column `text`, unchanged; else its messages, rendered and read back.
+    """The text that a row has in the column `text`, unchanged; else its messages, rendered.
 
     Raises:
         RowFault: see `read_conversation`; or the column is no text.
@@ -51,8 +51,7 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
     messages = conversation.messages
     rendering = render_harmony(messages, template=settings.template, analysis=settings.analysis, ending=Ending.TRAINING)
     analysis = Counter(analysis_given=rendering.analysis_given, analysis_rendered=rendering.analysis_rendered)
-    parsed = parse_rendered(rendering.text)
-    return RowText(parsed, messages, settings.template, False, analysis + conversation.counts)
+    return RowText(rendering.parsed, messages, settings.template, False, analysis + conversation.counts)
 
 
 def _given_text(text: str, drops_invalid: bool) -> RowText:

@@ -9,25 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator, parse_harmony, parse_rendered
+from pipeline_assets.corpus.harmony.parse import ParsedMessage, Span, Terminator, parse_harmony
 from pipeline_assets.corpus.harmony.refusal import Refusal
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
 
 
-def text_of(messages: list[Message], template: Template = Template.HARMONY_1) -> str:
-    return render_harmony(messages, template=template, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
-
-
 @settings(max_examples=400)
-@given(CONVERSATIONS)
-def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Message]) -> None:
-    text = text_of(messages)
+@given(CONVERSATIONS, st.sampled_from(Ending))
+def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Message], ending: Ending) -> None:
+    rendering = render_harmony(messages, template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=ending)
+    text = rendering.text
 
-    parsed = parse_harmony(text)
+    parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
 
     assert parsed.conversation == messages
-    assert parse_rendered(text) == parsed
+    assert rendering.parsed == parsed
+    text = text.removesuffix("<|start|>assistant") if ending is Ending.COMPLETION else text
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
     for one in parsed.messages:
         assert text[one.body.start : one.body.stop] == one.message.content
@@ -49,12 +47,13 @@ def test_a_conversation_is_read_as_the_library_reads_its_tokens(messages: list[M
 def test_plain_conversations_are_read_back_or_refused(turns: list[tuple[Role, str]]) -> None:
     messages = [Message(role, content) for role, content in turns]
     try:
-        text = text_of(messages, Template.PLAIN_1)
+        rendering = render_harmony(messages, template=Template.PLAIN_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
     except Refusal as refusal:
         assert refusal.reason == "control_tokens_in_content"
         return
 
-    parsed = parse_harmony(text)
+    parsed = parse_harmony(rendering.text)
+    assert rendering.parsed == parsed
     assert parsed.conversation == messages
     assert parsed.template is Template.PLAIN_1
 

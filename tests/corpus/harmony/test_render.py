@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.render import Rendering, render_harmony
 from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
@@ -92,7 +92,7 @@ def test_the_plain_template_has_authors_alone() -> None:
 def test_no_messages_give_no_text() -> None:
     rendering = render_harmony([], template=Template.HARMONY_1, analysis=Analysis.KEEP, ending=Ending.TRAINING)
 
-    assert rendering == Rendering("", 0, 0)
+    assert rendering == Rendering(ParsedText("", (), None), 0, 0)
 
 
 @pytest.mark.parametrize(
