@@ -12,14 +12,19 @@ import sqlalchemy.exc
 from dagster._core.errors import DagsterAssetCheckFailedError
 from dagster._core.instance.ref import InstanceRef
 
+from pipeline_assets.corpus.nemotron.shards_audit import ROW_JUDGES
+from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
+from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
-from resources.corpus_store import RECIPE_TAG
+from resources.corpus_store import RECIPE_TAG, CorpusStore
+from resources.hub import Hub
 from resources.materialization import APPLIES
 
 _HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
@@ -91,6 +96,9 @@ def run_targets(
                 continue
             if target.state(root)[0] == "current":
                 yield Outcome(target, read_manifest(root / target.folder), was_current=True)
+            elif not _is_listed(target):
+                checks = _build_apart(target, root, config)
+                yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
             else:
                 try:
                     checks = _materialize(target, instance, recipe.name, config)
@@ -109,25 +117,42 @@ def _instance(root: Path) -> dg.DagsterInstance:
 
 
 def _add_partitions(recipe: Recipe, instance: dg.DagsterInstance) -> None:
-    """Partitions that are made as recipes name them.
-
-    Raises:
-        UsageError: a recipe names one that is in a list which no recipe changes.
-    """
+    """Partitions that are made as recipes name them."""
     graph = defs.resolve_asset_graph()
     names: dict[str, set[str]] = {}
     for target in recipe.targets():
         partitions = graph.get(dg.AssetKey(target.kind.split("/"))).partitions_def
-        if (
-            isinstance(partitions, dg.StaticPartitionsDefinition)
-            and target.partition not in partitions.get_partition_keys()
-        ):
-            what = f"{target.partition} is no partition of the asset {target.kind}"
-            raise UsageError(what, recipe.name, f"build it by a command: see corpusmill {recipe.system} --help")
         if target.partition is not None and isinstance(partitions, dg.DynamicPartitionsDefinition):
             names.setdefault(str(partitions.name), set()).add(target.partition)
     for partitions_name, keys in names.items():
         instance.add_dynamic_partitions(partitions_name, sorted(keys))
+
+
+def _is_listed(target: Target) -> bool:
+    """Whether the UI has the target's partition: not, if it is in none of the lists which no recipe changes."""
+    partitions = defs.resolve_asset_graph().get(dg.AssetKey(target.kind.split("/"))).partitions_def
+    return not isinstance(partitions, dg.StaticPartitionsDefinition) or (
+        target.partition in partitions.get_partition_keys()
+    )
+
+
+def _build_apart(target: Target, root: Path, config: Mapping[str, Any]) -> tuple[CheckResult, ...]:
+    """Builds what the UI can't show, and checks it.
+
+    Raises:
+        InputError: from the build, or a check fails.
+    """
+    store = CorpusStore(**config)
+    artifact = KINDS[target.kind].build(target, root, store.replace, store.run_settings(Hub().files(root)))
+    if target.export_as is not None:
+        keep_copy(root, artifact, target.export_as)
+    judges = ROW_JUDGES if target.kind == NORMALIZED_SHARDS.name else ()
+    verdicts = [(judge.__name__, judge(artifact)) for judge in judges]
+    failed = next((f"{name}: {verdict.because}" for name, verdict in verdicts if not verdict.holds), None)
+    if failed is not None:
+        what = f"{target.kind} {target.name} is built and stays, but {failed}"
+        raise InputError(what, artifact.folder, "look at it: nothing is made of it")
+    return tuple(CheckResult(name, True, False, verdict.because) for name, verdict in verdicts)
 
 
 def _report_dead_runs(instance: dg.DagsterInstance) -> None:

@@ -16,9 +16,8 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import COPIES
+from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.lock import BuilderBusy
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.settings import (
     FAISS_GPU,
@@ -148,7 +147,7 @@ class CorpusStore(dg.ConfigurableResource):
                 raise
             raise dg.Failure(description=str(explained), allow_retries=False) from explained
         if target.export_as is not None:
-            self._copy_manifest(artifact, target.export_as)
+            keep_copy(self.root, artifact, target.export_as)
         return dg.MaterializeResult(
             metadata=metadata_of(artifact, was_current=state == "current", preview=preview),
             data_version=dg.DataVersion(artifact.manifest.digest),
@@ -171,9 +170,3 @@ class CorpusStore(dg.ConfigurableResource):
 
     def _recipe_name(self, system: str) -> str:
         return str(getattr(self, f"{system}_recipe"))
-
-    def _copy_manifest(self, artifact: Artifact, name: str) -> None:
-        copy, data = self.root / COPIES / name, (artifact.folder / FILE_NAME).read_bytes()
-        if not copy.exists() or copy.read_bytes() != data:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_durably(copy, data)

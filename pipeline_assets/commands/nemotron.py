@@ -1,8 +1,9 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -109,7 +110,7 @@ def normalize(
         "template": template,
         "analysis": analysis,
         "loss": {"mode": loss} | ({"analysis": True, "calls": True} if loss == "assistant_all" else {}),
-        "system": _gpt_oss_system() if system else None,
+        "system": _gpt_oss_system(has_channels=template != "plain/1") if system else None,
         "drop_invalid_harmony": drop_invalid_harmony,
         "drop_empty_completion": drop_empty_completion,
         "keep_user_names": False,
@@ -136,11 +137,12 @@ def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
     return {split: effort for split, effort in efforts.items() if split in section["splits"]}
 
 
-def _gpt_oss_system() -> dict[str, Any]:
+def _gpt_oss_system(has_channels: bool) -> dict[str, Any]:
     from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 
     content = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
-    return content | {"valid_channels": list(GPT_OSS_SYSTEM.valid_channels)}
+    channels = list(GPT_OSS_SYSTEM.valid_channels) if has_channels else []
+    return content | {"valid_channels": channels, "channel_required": has_channels}
 
 
 def _build(
@@ -163,31 +165,40 @@ def _build(
     Raises:
         UsageError, InputError: from `dataset_section`, `build_each`; or what came out is not as it should be.
     """
+    from pipeline_assets.corpus.nemotron.row_settings import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+    from pipeline_assets.corpus.recipes.nemotron_dataset import known_domain
     from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.recipes.written import write_recipe_of
     from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.lineage import keep_copy
+    from pipeline_assets.corpus.spine.settings import START_METHOD, parse_start_method
     from resources.hub import Hub
 
-    root = place_for(out_dir)
+    root = _root_beside(out_dir, dataset)
     hub = Hub().files(root)
     with going_on(as_typed()), naming_options():
         section = {**dataset_section(dataset, revision, splits, hub), **said}
+        if "rows" in sections and not (said or known_domain(section["dataset"])):
+            domains = ", ".join(get_args(Domain))
+            raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
         if sections.get("rows", {}).get("system"):
             section["reasoning_effort"] = _efforts(section)
         name = "-".join([command, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, splits)])
         content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
         recipe, path = write_recipe_of(NemotronRecipe, content, root, "nemotron", replace)
         typer.echo(f"recipe {path}", err=True)
-        settings = RunSettings(EngineSettings(threads, log_every_s=log_every), hub)
+        start_method = parse_start_method(os.environ.get(START_METHOD, ""))
+        settings = RunSettings(EngineSettings(threads, start_method, log_every), hub)
         split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
 
         def build(target: "Target") -> None:
             was_there = target.state(root)[0] == "current"
             made = KINDS[target.kind].build(target, root, replace, settings)
+            keep_copy(root, made, str(target.export_as))
             for line in lines_of(made):
                 typer.echo(line)
             if target.kind == NORMALIZED_SHARDS.name and not was_there:
@@ -204,15 +215,30 @@ def _build(
                 build(target)
 
 
+def _root_beside(out_dir: Path, dataset: str) -> Path:
+    """The data root of what is made.
+
+    Raises:
+        UsageError: it is a file, lies in what is sealed, or in the dataset, whose files it would become.
+    """
+    from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+    root, folder = place_for(out_dir), Path(dataset).absolute()
+    if (root / FILE_NAME).is_file():
+        raise UsageError("an artifact is sealed there", out_dir, "give --out-dir another folder")
+    if dataset and folder.is_dir() and root.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"it lies in the dataset {dataset}", out_dir, "give --out-dir a folder outside of it")
+    return root
+
+
 def _check_rows(made: "Artifact") -> None:
     """
     Raises:
         InputError: normalised rows are not as they should be.
     """
-    from pipeline_assets.corpus.nemotron.shards_audit import texts_parse, tokens_round_trip
-    from pipeline_assets.corpus.spine.audit import ledger_adds_up
+    from pipeline_assets.corpus.nemotron.shards_audit import ROW_JUDGES
 
-    for judge in (ledger_adds_up, texts_parse, tokens_round_trip):
+    for judge in ROW_JUDGES:
         verdict = judge(made)
         if not verdict.holds:
             what = f"it is built and stays, but {judge.__name__}: {verdict.because}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -33,6 +33,10 @@ def dataset_section(dataset: str, revision: str | None, splits: Sequence[str], h
     from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 
     path = Path(dataset).absolute()
+    if not dataset:
+        raise UsageError("it is empty", "--dataset", "give a folder, or owner/name")
+    if path.is_file():
+        raise UsageError("this is a file", dataset, "give the folder that it lies in")
     if path.is_dir():
         if revision is not None:
             raise UsageError("--revision is given", dataset, "leave it out: a folder has no commits")
@@ -40,7 +44,7 @@ def dataset_section(dataset: str, revision: str | None, splits: Sequence[str], h
         there = list(splits_of_folder(path))
     else:
         repo = _repo(dataset)
-        commit = hub.resolve(repo, revision or "main")
+        commit = _commit_of(hub, repo, revision or "main")
         typer.echo(f"{repo} at {commit}", err=True)
         section = {"dataset": repo, "revision": commit}
         there = list(splits_on_hub(hub, repo, commit))
@@ -50,6 +54,15 @@ def dataset_section(dataset: str, revision: str | None, splits: Sequence[str], h
     if unknown is not None:
         raise no_such_split(unknown, there, dataset)
     return section | {"splits": list(dict.fromkeys(splits)) or there}
+
+
+def _commit_of(hub: "HubFiles", repo: str, revision: str) -> str:
+    try:
+        return hub.resolve(repo, revision)
+    except InputError as error:
+        if "no such dataset" in error.what:
+            error.what = f"there is no such folder here, and on the hub: {error.what}"
+        raise
 
 
 def _repo(dataset: str) -> str:

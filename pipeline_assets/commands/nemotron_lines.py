@@ -8,9 +8,12 @@ if TYPE_CHECKING:
 
 
 def lines_of(made: "Artifact") -> Iterator[str]:
-    """Its folder, its digest, what is in it; nothing of a pin, which holds no files."""
-    step = made.manifest.kind.partition("/")[2]
+    """Its folder, its digest, what is in it; of a pin, which holds no files, what it leaves out."""
+    step, decisions = made.manifest.kind.partition("/")[2], made.manifest.identity.decisions
     if step == "raw":
+        if decisions["left_out"]:
+            left_out = ", ".join(decisions["left_out"])
+            yield f"not read, beside {decisions['format']} files of the same split: {left_out}"
         return
     yield f"{made.folder}\n  {made.manifest.digest}"
     match step:
@@ -39,8 +42,6 @@ def _of_inventory(made: "Artifact") -> Iterator[str]:
         _many(len(found["columns"]), "column"),
     )
     yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
-    if found["left_out"]:
-        yield f"  not read, beside {found['format']} files of the same split: {', '.join(found['left_out'])}"
     yield from _rejects(made, "rows that can't be read", found["rejected"])
 
 

@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from nemotron_hub import write_dataset
 from one_line import only_line
@@ -34,6 +36,11 @@ def test_a_wrong_option_is_one_line(
 
 def test_a_dataset_that_is_nowhere_is_one_line(wrong: Callable[..., tuple[int, str]]) -> None:
     words = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
+    assert wrong("inventory", "--dataset", "") == (2, "--dataset: it is empty; give a folder, or owner/name")
+    assert wrong("inventory", "--dataset", __file__) == (
+        2,
+        f"{__file__}: this is a file; give the folder that it lies in",
+    )
     assert wrong("inventory", "--dataset", "chats") == (2, f"chats: {words}")
     assert wrong("inventory", "--dataset", "./a/b/c") == (2, f"./a/b/c: {words}")
 
@@ -106,20 +113,24 @@ def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_pa
     )
 
 
-def test_a_dataset_beyond_the_partitions_is_built_by_the_command_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    folder = tmp_path / "harmony-tools"
+def test_a_dataset_that_the_ui_has_no_partition_for_is_run_by_its_recipe(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder, root = tmp_path / "harmony-tools", tmp_path / "out"
     folder.mkdir()
-    (folder / "train.jsonl").write_text('{"text": "<|start|>user<|message|>Hi<|end|>"}\n')
-    arguments = ("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    (folder / "train.jsonl").write_text(
+        '{"text": "<|start|>user<|message|>Hi<|end|><|start|>assistant<|message|>Ho<|end|>"}\n'
+    )
+    arguments = ("nemotron", "normalize", "--dataset", folder, "--domain", "math", "--out-dir", root)
 
-    made = corpusmill(*arguments)
-    (tmp_path / "out" / "nemotron").rename(tmp_path / "moved")
-    ran = corpusmill("run", "inventory-harmony-tools", "--data", tmp_path / "out")
+    made = corpusmill(*arguments, "--cpu-threads", 0)
+    (root / "nemotron").rename(tmp_path / "moved")
+    ran = corpusmill("run", "normalize-harmony-tools", "--data", root, env={"CORPUSMILL_WORKERS": "0"})
 
-    assert made.returncode == 0 and "1 column" in made.stdout
-    what = "harmony-tools/train is no partition of the asset nemotron/raw"
-    fix = "build it by a command: see corpusmill nemotron --help"
-    assert (ran.returncode, only_line(ran)) == (2, f"inventory-harmony-tools: {what}; {fix}")
+    assert (made.returncode, ran.returncode) == (0, 0), ran.stderr
+    assert "texts_parse: passed: 1 texts" in ran.stderr
+    assert made.stdout.splitlines()[1].strip() in ran.stdout
+    assert len([*(root / "manifests").iterdir()]) == 2
 
 
 @pytest.fixture
@@ -135,7 +146,7 @@ def chats(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "chats needs a `domain`: one of math, proof, science, agentic, chat_if"),
+        ([], "nobody knows what its rows are about; give --domain one of math, proof, science, agentic, chat_if"),
         (["--domain", "maths"], "--domain"),
         (["--domain", "math", "--template", "harmony"], "--template"),
         (["--domain", "math", "--analysis", "hide"], "--analysis"),
@@ -153,6 +164,52 @@ def test_a_choice_that_is_none_is_one_line(
 
     assert status == 2
     assert line in found
+
+
+def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
+    corpusmill: Corpusmill, chats: Path, tmp_path: Path
+) -> None:
+    def to(place: Path) -> subprocess.CompletedProcess[str]:
+        return corpusmill(
+            "nemotron", "inventory", "--dataset", chats, "--out-dir", place, "--cpu-threads", 0, cwd=tmp_path
+        )
+
+    assert to(tmp_path / "out").returncode == 0
+    within = to(tmp_path / "out" / "nemotron" / "inventory-chats" / "inventory" / "chats" / "train")
+    beside = to(chats / "out")
+
+    assert (within.returncode, beside.returncode) == (2, 2)
+    assert "an artifact is sealed there; give --out-dir another folder" in only_line(within)
+    assert f"it lies in the dataset {chats}; give --out-dir a folder outside of it" in only_line(beside)
+
+
+def test_a_source_that_changed_is_found_from_what_was_made_of_it(
+    corpusmill: Corpusmill, chats: Path, tmp_path: Path
+) -> None:
+    arguments = ("nemotron", "inventory", "--dataset", chats, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    assert corpusmill(*arguments).returncode == 0
+    inventory = tmp_path / "out" / "nemotron" / "inventory-chats" / "inventory" / "chats" / "train"
+
+    with (chats / "train.jsonl").open("a") as lines:
+        lines.write("{}\n")
+    changed = corpusmill("verify", inventory, "--upstream")
+    chats.rename(tmp_path / "elsewhere")
+    gone = corpusmill("verify", inventory, "--upstream")
+
+    assert changed.returncode == 1 and "the manifest lists" in changed.stdout + changed.stderr
+    assert gone.returncode == 0 and f"{chats} is gone" in gone.stdout
+
+
+def test_lines_and_parquet_of_one_split_side_by_side_are_told(
+    corpusmill: Corpusmill, chats: Path, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"messages": ["x"]}), chats / "train.parquet")
+    arguments = ("--dataset", chats, "--domain", "math", "--max-reject-fraction", "0.5", "--out-dir", tmp_path / "out")
+
+    result = corpusmill("nemotron", "normalize", *arguments, "--cpu-threads", 0)
+
+    assert result.returncode == 0, result.stderr
+    assert "not read, beside jsonl files of the same split: train.parquet" in result.stdout
 
 
 def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Callable[..., tuple[int, str]], chats: Path) -> None:

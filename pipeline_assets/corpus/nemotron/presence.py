@@ -4,6 +4,7 @@ The same rows reach us as published JSON, where a key is absent, and through Arr
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -12,7 +13,9 @@ from pipeline_assets.corpus.harmony.json_text import JsonValue
 Row: TypeAlias = Mapping[str, JsonValue]
 
 # Made once: json.dumps would make an encoder for every value. JSON can't hold itself.
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
+).encode
 
 
 # Far below where Python's stack ends, which depends on who calls: a row's fate must not.
@@ -38,8 +41,21 @@ def is_there(value: JsonValue) -> bool:
 
 
 def canonical_text(value: JsonValue) -> str:
-    """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them."""
-    return _encode(value)
+    """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them; NaN and
+    infinities, which Parquet has and JSON has not, as null.
+    """
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_finite(value))
+
+
+def _finite(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def text_of(value: JsonValue) -> str | None:

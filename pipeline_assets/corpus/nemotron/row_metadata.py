@@ -107,10 +107,11 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
 
 def _source_json(row: Row, settings: RowSettings) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
+    read = _READ - {"messages"} if is_there(row.get("text")) else _READ
     others = {
         column: value
         for column, value in row.items()
-        if column not in _READ and column not in hidden and is_there(value)
+        if column not in read and column not in hidden and is_there(value)
     }
     return canonical_text(others) if others else None
 

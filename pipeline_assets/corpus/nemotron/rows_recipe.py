@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pydantic
 
@@ -71,6 +71,12 @@ class RowsRecipe(RecipePart):
         if Fraction(fraction) > 1:
             raise ValueError("a fraction is at most 1")
         return fraction
+
+    @pydantic.model_validator(mode="after")
+    def _fits_its_template(self) -> Self:
+        if self.template is Template.PLAIN_1 and self.system is not None and self.system.valid_channels:
+            raise ValueError("plain/1 has no channels: its `system` has `valid_channels: []`")
+        return self
 
     def rules(self, effort: Effort | None) -> NormaliseRules:
         """The same for the rows of one split.

@@ -37,6 +37,7 @@ class CardContent:
         revision: its commit, 40 hex digits; None of a folder on this machine.
         template, analysis, loss_mode: as the manifest's decisions name them.
         tokenizer_sha256: of the o200k file that counted tokens.
+        choices: other choices that decided the rows, in words.
     """
 
     title: str
@@ -47,6 +48,7 @@ class CardContent:
     analysis: str
     loss_mode: str
     tokenizer_sha256: str
+    choices: Mapping[str, str]
     splits: Sequence[CardSplit]
 
 
@@ -124,6 +126,7 @@ def _making(card: CardContent, names: Mapping[str, str]) -> list[str]:
         ["template", code(card.template)],
         ["messages on the analysis channel", code(card.analysis)],
         ["completion", code(card.loss_mode)],
+        *([plain(name), code(choice)] for name, choice in card.choices.items()),
         ["sha256 of the o200k file", code(card.tokenizer_sha256)],
         *([f"manifest of {code(names[split.name])}", code(split.digest)] for split in card.splits),
     ]

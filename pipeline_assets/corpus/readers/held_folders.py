@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.readers.source_folder import folder_of
+from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.spine.artifact import unreadable
 from pipeline_assets.corpus.spine.chain import Finding
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -49,14 +49,14 @@ def held_of_folders(
     held, rest = HeldOfFolders(), dict(outside)
     seen: set[tuple[Path, str]] = set()
     for manifest in manifests:
-        folder = folder_of(manifest, root)
+        folder = folder_path(manifest, root)
         if folder is None or manifest.digest not in rest:
             continue
-        is_here = folder.path.is_dir()
-        if not is_here and folder.path not in held.gone:
-            held.gone.append(folder.path)
+        is_here = folder.is_dir()
+        if not is_here and folder not in held.gone:
+            held.gone.append(folder)
         for entry in rest.pop(manifest.digest):
-            path = folder.path / entry["name"]
+            path = folder / entry["name"]
             if (path, entry["digest"]) not in seen:
                 seen.add((path, entry["digest"]))
                 held.listed += 1

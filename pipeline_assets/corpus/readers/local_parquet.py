@@ -93,7 +93,7 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
                     yield from enumerate(_rows(batch), number)
                     number += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
         what = f"row groups {run.first} to {run.stop - 1} can't be read ({' '.join(str(error).split())})"
         raise InputError(what, run.file.path, _FIX) from None
 

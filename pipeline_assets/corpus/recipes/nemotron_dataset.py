@@ -67,5 +67,10 @@ class DatasetSection(RecipePart):
     @property
     def rows_domain(self) -> Domain | None:
         """The domain of its rows; None if nobody says it."""
-        known = {dataset_key(dataset): domain for dataset, domain in DOMAINS.items()}
-        return self.domain or known.get(dataset_key(self.dataset))
+        return self.domain or known_domain(self.dataset)
+
+
+def known_domain(dataset: str) -> Domain | None:
+    """The domain of one of the five datasets, by its name; None of any other."""
+    known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
+    return known.get(dataset_key(dataset))

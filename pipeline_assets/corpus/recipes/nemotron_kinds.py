@@ -1,5 +1,6 @@
 """How the artifacts of the nemotron system are made."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -131,9 +132,26 @@ def _card(target: Target, splits: Sequence[Artifact], root: Path) -> str:
         analysis=identity.decisions["analysis"],
         loss_mode=identity.decisions["loss_mode"],
         tokenizer_sha256=identity.tokenizer["sha256"],
+        choices=_choices(splits),
         splits=[card_split(split) for split in splits],
     )
     return dataset_card(content)
+
+
+def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
+    """What decided the rows of a dataset beside its template, in words."""
+    recipes = [split.manifest.identity.recipe for split in splits]
+    rows = recipes[0]["rows"]
+    efforts = {recipe["reasoning_effort"] for recipe in recipes} - {None}
+    dropped = {"drop_invalid_harmony": "text that is no Harmony", "drop_empty_completion": "an empty completion"}
+    hidden = {"keep_user_names": "user names", "keep_urls": "urls"}
+    return {
+        "system message": "none" if rows["system"] is None else json.dumps(rows["system"], ensure_ascii=False),
+        **({"reasoning effort in it": "by split: " + ", ".join(sorted(efforts))} if efforts else {}),
+        "rows of a split": "all" if rows["max_rows"] is None else f"a sample of {rows['max_rows']:,} at most",
+        "rejected with": ", ".join(what for key, what in dropped.items() if rows[key]) or "nothing that can be told",
+        "left out of meta_source_json": ", ".join(what for key, what in hidden.items() if not rows[key]) or "nothing",
+    }
 
 
 def _read_by_hf_layout(target: Target) -> Sequence[Target]:

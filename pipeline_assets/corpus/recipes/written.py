@@ -61,7 +61,11 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
     if not there.startswith(_BEGINS + command):
         raise UsageError("another recipe is there", path, fix)
     if there != _marked(there.partition("\n")[2], command):
-        raise UsageError("it was edited since it was written", path, f"run it with `corpusmill run {path}`; or {fix}")
+        raise UsageError(
+            "it was edited since it was written",
+            path,
+            f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}",
+        )
     asked = {target.folder for target in recipe.targets()}
     for target in type(recipe).read(path).targets():
         if target.folder not in asked and target.state(root)[0] == "current":

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
@@ -38,6 +39,14 @@ def kept_manifests(root: Path) -> list[Manifest]:
         with contextlib.suppress(InputError):
             manifests.append(Manifest.from_bytes(path.read_bytes(), path))
     return manifests
+
+
+def keep_copy(root: Path, artifact: Artifact, name: str) -> None:
+    """Copies an artifact's manifest among those that are kept for git."""
+    copy, data = root / COPIES / name, (artifact.folder / FILE_NAME).read_bytes()
+    if not copy.exists() or copy.read_bytes() != data:
+        durable.make_folder(copy.parent)
+        durable.write_durably(copy, data)
 
 
 def root_of(folder: Path) -> Path | None:

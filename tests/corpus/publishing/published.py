@@ -43,6 +43,7 @@ CONTENT = CardContent(
     analysis="keep",
     loss_mode="assistant_last/1",
     tokenizer_sha256="b" * 64,
+    choices={"system message": "none", "rows of a split": "all"},
     splits=[SPLIT],
 )
 

@@ -1,5 +1,6 @@
 """The nemotron recipe: what it refuses, what it names, and that a commit nobody looked up yet builds nothing."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ def test_the_shipped_recipe_names_every_split_of_the_five_datasets() -> None:
     recipe = read_recipe(SHIPPED)
 
     assert isinstance(recipe, NemotronRecipe)
-    assert [target.partition for target in recipe.metadata_coverage().upstream] == list(PARTITION_KEYS)
+    coverage = recipe.metadata_coverage()
+    assert coverage is not None
+    assert [target.partition for target in coverage.upstream] == list(PARTITION_KEYS)
     assert [name for name, _ in recipe.revisions()] == list(SPLITS)
 
 
@@ -64,6 +67,67 @@ def test_the_scan_is_said_and_never_nothing() -> None:
 
     with pytest.raises(UsageError, match=r"`scan\.max_rows` is 0"):
         NemotronRecipe.of(content, "chats.yaml")
+
+
+def rows_of(**changes: Any) -> NemotronRecipe:
+    shipped = yaml.safe_load(SHIPPED.read_text())
+    sections = {"rows": shipped["rows"] | changes, "hf_layout": shipped["hf_layout"]}
+    content = {"system": "nemotron", "name": "chats", **sections, "datasets": [dataset(domain="math")]}
+    return NemotronRecipe.of(content, "chats.yaml")
+
+
+def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
+    kinds = [target.kind for target in rows_of().targets()]
+
+    assert kinds == ["nemotron/raw", "nemotron/normalized_shards", "nemotron/hf_layout"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"template": "plain/1"}, "plain/1 has no channels: its `system` has `valid_channels: []`"),
+        ({"loss": {"mode": "assistant_first"}}, "`rows.loss.mode` is 'assistant_first'; did you mean assistant_last?"),
+        ({"loss": {"mode": "assistant_all"}}, "the key `rows.loss.assistant_all.analysis` is missing"),
+        ({"max_reject_fraction": "1.5"}, "a fraction is at most 1"),
+        ({"shard_bytes": 0}, "`rows.shard_bytes` is 0"),
+        ({"tokenizer": {"family": "o200k_harmony", "sha256": "0" * 64}}, "the vocabulary that ships with this program"),
+    ],
+)
+def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        rows_of(**changes)
+
+    assert line in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"scan": None}, "it asks for nothing: add `scan` for inventories, `rows` for normalised rows"),
+        (
+            {"scan": {"max_rows": None}, "hf_layout": {"readme": True}},
+            "`hf_layout` lays out normalised rows: add `rows`",
+        ),
+    ],
+)
+def test_a_recipe_asks_for_what_can_be_made(content: dict[str, Any], line: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(line)):
+        NemotronRecipe.of({"system": "nemotron", "name": "chats", "datasets": [dataset()], **content}, "chats.yaml")
+
+
+def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
+    shipped = read_recipe(SHIPPED)
+    assert isinstance(shipped, NemotronRecipe)
+
+    efforts = {
+        target.partition: target.recipe["reasoning_effort"]
+        for target in shipped.targets()
+        if target.kind == "nemotron/normalized_shards" and "math-v2" in str(target.partition)
+    }
+
+    assert list(efforts.values()) == ["high", "high", "high", "medium", "low"]
+    with pytest.raises(UsageError, match="`reasoning_effort` has 'high', which is none of `splits`"):
+        recipe_of(dataset(reasoning_effort={"high": "high"}))
 
 
 def test_where_a_folder_lies_changes_no_artifact() -> None:

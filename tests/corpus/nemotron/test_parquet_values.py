@@ -1,0 +1,92 @@
+"""Values that Parquet has and JSON has not: rows hold them as JSON would."""
+
+import datetime
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS
+
+from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+
+MESSAGES = [QUESTION, ANSWER]
+NOON = datetime.datetime(2026, 11, 21, 12, 0, 0, 5)
+
+
+def normalised(folder: Path, columns: dict[str, Any], schema: pa.Schema | None = None) -> list[dict[str, Any]]:
+    """The rows of a split that is one Parquet file."""
+    path = folder / "train.parquet"
+    pq.write_table(pa.table(columns, schema), path)
+    files = [SourceFile(path, path.name, path.stat().st_size)]
+    rules = NormaliseRules(SETTINGS, None, 1 << 20, "0", VOCABULARY_SHA256)
+    target = Target("made/rows", "rows", Path("rows"), NORMALISE_STAGE, {})
+    built = target.build(
+        folder, lambda building: normalise_split(building, files, ORIGIN, rules, EngineSettings(), 3), False, {}
+    )
+    return pq.read_table(built.folder / "data" / "train-00000-of-00001.parquet").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "written"),
+    [
+        (NOON, pa.timestamp("us"), "2026-11-21T12:00:00.000005"),
+        (NOON, pa.timestamp("ns"), "2026-11-21T12:00:00.000005"),
+        (NOON.date(), pa.date32(), "2026-11-21"),
+        (NOON.time(), pa.time64("us"), "12:00:00.000005"),
+        (datetime.timedelta(hours=25), pa.duration("s"), "1 day, 1:00:00"),
+        (Decimal("1.10"), pa.decimal128(5, 2), "1.10"),
+        ("Bär".encode(), pa.binary(), "Bär"),
+        (b"\xff\x00", pa.binary(), "/wA="),
+        ({"at": NOON.date()}, pa.struct([("at", pa.date32())]), {"at": "2026-11-21"}),
+        ([NOON.date()], pa.list_(pa.date32()), ["2026-11-21"]),
+        (math.nan, pa.float64(), None),
+        (-math.inf, pa.float32(), None),
+        ({"deep": [math.nan, 1.5]}, pa.struct([("deep", pa.list_(pa.float64()))]), {"deep": [None, 1.5]}),
+    ],
+)
+def test_a_column_that_has_no_other_place_is_json_that_others_read(
+    value: object, kind: pa.DataType, written: object, tmp_path: Path
+) -> None:
+    [row] = normalised(tmp_path, {"messages": [MESSAGES], "extra": pa.array([value], kind)})
+
+    def no_constant(text: str) -> None:
+        raise AssertionError(text)
+
+    assert json.loads(row["meta_source_json"], parse_constant=no_constant) == {"extra": written}
+
+
+def test_content_in_bytes_is_its_text(tmp_path: Path) -> None:
+    message = pa.struct([("role", pa.string()), ("content", pa.binary())])
+    given = [{"role": "user", "content": b"2 + 2?"}, {"role": "assistant", "content": b"4"}]
+
+    [row] = normalised(tmp_path, {"messages": pa.array([given], pa.list_(message))})
+
+    assert "<|message|>2 + 2?<|end|>" in row["text"]
+
+
+def test_a_time_that_python_has_not_is_one_line(tmp_path: Path) -> None:
+    far = pa.array([10**15], pa.int64()).cast(pa.timestamp("s"))
+
+    with pytest.raises(InputError, match="row groups 0 to 0 can't be read"):
+        normalised(tmp_path, {"messages": [MESSAGES], "extra": far})
+
+
+def test_messages_beside_a_text_are_kept(tmp_path: Path) -> None:
+    text = "<|start|>user<|message|>Hi<|end|>"
+
+    [row] = normalised(tmp_path, {"messages": [MESSAGES], "text": [text]})
+
+    assert row["text"] == text
+    assert json.loads(row["meta_source_json"]) == {"messages": MESSAGES}
