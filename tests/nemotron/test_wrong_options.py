@@ -113,9 +113,7 @@ def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_pa
     )
 
 
-def test_a_dataset_that_the_ui_has_no_partition_for_is_run_by_its_recipe(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_a_dataset_without_partitions_is_run_by_its_recipe(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder, root = tmp_path / "harmony-tools", tmp_path / "out"
     folder.mkdir()
     (folder / "train.jsonl").write_text(
@@ -200,9 +198,7 @@ def test_a_source_that_changed_is_found_from_what_was_made_of_it(
     assert gone.returncode == 0 and f"{chats} is gone" in gone.stdout
 
 
-def test_lines_and_parquet_of_one_split_side_by_side_are_told(
-    corpusmill: Corpusmill, chats: Path, tmp_path: Path
-) -> None:
+def test_lines_and_parquet_of_one_split_are_told(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"messages": ["x"]}), chats / "train.parquet")
     arguments = ("--dataset", chats, "--domain", "math", "--max-reject-fraction", "0.5", "--out-dir", tmp_path / "out")
 
