@@ -25,8 +25,9 @@ from nemotron_input import Row, Split, real_splits, words_of
 from pipeline_assets.corpus.harmony.loss_spans import AssistantAll
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.harmony.template import Analysis, Template
-from pipeline_assets.corpus.nemotron.normalise_split import NORMALISE_STAGE, NormaliseRules, normalise_split
-from pipeline_assets.corpus.nemotron.row_settings import RowSettings
+from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowSettings
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -36,7 +37,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_S
 SETTINGS = RowSettings(
     Template.HARMONY_1, Analysis.KEEP, AssistantAll(True, True), GPT_OSS_SYSTEM, False, False, False, False
 )
-RULES = NormaliseRules(SETTINGS, SHARD_BYTES, "0", VOCABULARY_SHA256)
+RULES = NormaliseRules(SETTINGS, None, SHARD_BYTES, "0", VOCABULARY_SHA256)
 DECODERS: dict[str, Callable[[bytes], Any]] = {"msgspec": msgspec.json.Decoder().decode, "orjson": orjson.loads}
 _BLOCK_ROWS, _BLOCK_CHARACTERS = 256, 8 << 20
 

@@ -27,6 +27,7 @@ def write_capped(root: Path, cap: str) -> None:
     (root / "recipes" / "capped.yaml").write_text(yaml.safe_dump(content))
 
 
+@pytest.mark.slow
 def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_capped(root, "0.3")

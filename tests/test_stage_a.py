@@ -142,7 +142,7 @@ def test_the_report_counts_what_the_filters_kept(built: dict[str, Artifact]) -> 
     assert len(numbers["ledgers"]) == 10
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
     found = build(recipe_in(root), root, offline(root), EngineSettings(workers, start_method="fork"))
 
@@ -218,6 +218,7 @@ def test_the_command_killed_in_the_middle_goes_on_to_the_same_digests(
     assert [path for path in built_root.rglob("*.building.*") if path.is_dir()] == []
 
 
+@pytest.mark.slow
 def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     built: dict[str, Artifact], built_root: Path, corpusmill: Corpusmill
 ) -> None:

@@ -217,6 +217,7 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Callable[..., t
     assert "--max-reject-fraction" in line
 
 
+@pytest.mark.slow
 def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "Nemotron-Science-v1"
     write_dataset(folder, "nvidia/Nemotron-Science-v1", made=True)

@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 Wrong = Callable[..., tuple[int, str]]
@@ -39,6 +41,7 @@ def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -
     assert path.read_text(encoding="utf-8") == "system: stage_a\n"
 
 
+@pytest.mark.slow
 def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
     common = ("normalize", "--input", "notes/*.jsonl", "--out-dir", "edited", "--domain", "d", "--source", "n")
     columns = ("--text-column", "body.text")
@@ -54,6 +57,7 @@ def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: C
     assert path.read_text() == edited
 
 
+@pytest.mark.slow
 def test_rows_that_are_rejected_may_be_more_with_an_option(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
     (work / "half.jsonl").write_text('{"text": "a good row"}\n{"text": ""}\n')
     common = ("normalize", "--input", "half.jsonl", "--out-dir", "half", "--domain", "d", "--source", "half")
@@ -80,6 +84,7 @@ def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong,
     assert "this one doesn't; rename that file, or run with --replace" in line
 
 
+@pytest.mark.slow
 def test_a_source_that_changed_is_not_replaced_unasked(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
     shutil.copytree(work / "notes", work / "moving")
     common = ("normalize", "--input", "moving/*.jsonl", "--out-dir", "changed", "--domain", "d", "--source", "m")

@@ -87,6 +87,7 @@ def test_what_is_intact_is_not_replaced(made: HealingSet) -> None:
     assert (made.folder("train") / NAME).stat().st_ino == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrange", [lambda patch: None, without_exchange], ids=["in one step", "in three"])
 def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_same_command_mends_it(
     made: HealingSet, damaged: bytes, arrange: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
