@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline_assets.commands.build_options import (
+    LOG_EVERY_S,
+    THREADS,
+    LogEvery,
+    Replace,
+    Threads,
+    Verbose,
+    place_for,
+    prepare,
+)
 from pipeline_assets.commands.dedup_options import (
     RECALL,
     Bands,
@@ -19,16 +29,6 @@ from pipeline_assets.commands.dedup_options import (
     check_bands,
     result_lines,
     similarity_of,
-)
-from pipeline_assets.commands.stage_a_settings import (
-    LOG_EVERY_S,
-    THREADS,
-    LogEvery,
-    Replace,
-    Threads,
-    Verbose,
-    place_for,
-    prepare,
 )
 from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root, as_typed, existing_root, going_on
 from pipeline_assets.commands.wrong_use import naming_options

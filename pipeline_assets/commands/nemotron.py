@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands.nemotron_dataset import Dataset, MaxRecords, Revision, Splits, dataset_section
-from pipeline_assets.commands.nemotron_lines import lines_of
-from pipeline_assets.commands.stage_a_settings import (
+from pipeline_assets.commands.build_options import (
     LOG_EVERY_S,
     THREADS,
     LogEvery,
@@ -22,6 +20,8 @@ from pipeline_assets.commands.stage_a_settings import (
     place_for,
     prepare,
 )
+from pipeline_assets.commands.nemotron_dataset import Dataset, MaxRecords, Revision, Splits, dataset_section
+from pipeline_assets.commands.nemotron_lines import lines_of
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

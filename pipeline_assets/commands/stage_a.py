@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands import decontaminate, pack, stage_a_dedup, stage_a_report
-from pipeline_assets.commands.stage_a_settings import (
+from pipeline_assets.commands.build_options import (
     LOG_EVERY_S,
     THREADS,
     Inputs,

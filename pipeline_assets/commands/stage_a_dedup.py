@@ -7,6 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline_assets.commands.build_options import (
+    LOG_EVERY_S,
+    THREADS,
+    LogEvery,
+    Replace,
+    SealedInputs,
+    Threads,
+    Verbose,
+    place_for,
+    prepare,
+    sealed_folders,
+    warn_of_other_roots,
+)
 from pipeline_assets.commands.dedup_options import (
     RECALL,
     Bands,
@@ -19,19 +32,6 @@ from pipeline_assets.commands.dedup_options import (
     check_bands,
     result_lines,
     similarity_of,
-)
-from pipeline_assets.commands.stage_a_settings import (
-    LOG_EVERY_S,
-    THREADS,
-    LogEvery,
-    Replace,
-    SealedInputs,
-    Threads,
-    Verbose,
-    place_for,
-    prepare,
-    sealed_folders,
-    warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from pipeline_assets.commands.stage_a_settings import (
+from pipeline_assets.commands.build_options import (
     LOG_EVERY_S,
     THREADS,
     LogEvery,

@@ -26,6 +26,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -39,7 +40,12 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
     stopwatch = Stopwatch()
     if target.outside is None:
         hub, recipe = settings.hub_for("this dataset"), target.recipe
-        content = pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
+        try:
+            content = pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
+        except UsageError as error:
+            name = target.name.partition("/")[0]
+            error.fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
+            raise
     else:
         assert isinstance(target.outside, SplitFolder)
         content = pin_of_folder(target.outside, root, settings.naming(target).engine)

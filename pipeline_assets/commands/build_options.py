@@ -1,4 +1,4 @@
-"""The options that every stage-a command has, and the run that they lead to."""
+"""The options of commands that build what a user names, and the run that they lead to."""
 
 import glob
 import logging
