@@ -1,7 +1,6 @@
 """What a recipe says of normalised rows."""
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -10,7 +9,7 @@ from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLas
 from pipeline_assets.corpus.harmony.prompt import SystemContent
 from pipeline_assets.corpus.harmony.template import Analysis, Template
 from pipeline_assets.corpus.nemotron.row_settings import Effort, NormaliseRules, RowSettings
-from pipeline_assets.corpus.sampling.row_groups import Decimal
+from pipeline_assets.corpus.sampling.row_groups import Share
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -62,15 +61,8 @@ class RowsRecipe(RecipePart):
     keep_urls: bool
     max_rows: int | None = pydantic.Field(ge=1)
     shard_bytes: int = pydantic.Field(gt=0)
-    max_reject_fraction: Decimal
+    max_reject_fraction: Share
     tokenizer: TokenizerRecipe
-
-    @pydantic.field_validator("max_reject_fraction")
-    @classmethod
-    def _is_a_share(cls, fraction: str) -> str:
-        if Fraction(fraction) > 1:
-            raise ValueError("a fraction is at most 1")
-        return fraction
 
     @pydantic.model_validator(mode="after")
     def _fits_its_template(self) -> Self:

@@ -25,7 +25,14 @@ def _is_decimal(text: str) -> str:
     return text
 
 
+def _is_share(fraction: str) -> str:
+    if Fraction(fraction) > 1:
+        raise ValueError("a fraction is at most 1")
+    return fraction
+
+
 Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
+Share = Annotated[Decimal, pydantic.AfterValidator(_is_share)]
 
 
 class Amount(RecipePart):
