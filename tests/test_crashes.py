@@ -189,7 +189,9 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     assert [open_artifact(running_demo / target.folder).manifest.digest for target in recipe.targets()] == undisturbed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["Ctrl-C", "SIGTERM"]
+)
 def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
     number: signal.Signals, running_demo: Path, recipe: HealingRecipe, demo_root: Path
 ) -> None:

@@ -12,6 +12,7 @@ import yaml
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import recipe_content
 
+pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[1] / "docs" / "decontamination.md"
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from stage_a_build import build, local_source, recipe_of
 
+pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[1] / "docs" / "dedup.md"
 STORE = "out/stage_a/signatures/all"
 Typed = subprocess.CompletedProcess[str]

@@ -248,7 +248,9 @@ class TestWrongUse:
         )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["Ctrl-C", "SIGTERM"]
+)
 def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
     number: signal.Signals,
     corpusmill: Corpusmill,

@@ -150,6 +150,7 @@ def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp
     assert "<pre>the river is b high b today</pre>" in page
 
 
+@pytest.mark.slow
 def test_it_tells_the_mixture_that_was_asked_for_and_the_one_that_was_packed(tmp_path: Path) -> None:
     letters = [
         {"text": f"Dear friend, letter {n} is of the river.", "key": f"l-{n}", "license": "CC BY 4.0"}

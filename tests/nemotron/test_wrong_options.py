@@ -113,6 +113,7 @@ def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_a_dataset_without_partitions_is_run_by_its_recipe(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder, root = tmp_path / "harmony-tools", tmp_path / "out"
     folder.mkdir()
@@ -212,7 +213,7 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Callable[..., t
     status, line = wrong("normalize", "--dataset", chats, "--domain", "math")
 
     assert status == 1
-    assert "1 of 2 rows are rejected, above --max-reject-fraction 0.05" in line
+    assert "1 of 2 rows are rejected (1 no_messages), above --max-reject-fraction 0.05" in line
     assert "train.jsonl row 50: no_messages" in line
     assert "--max-reject-fraction" in line
 

@@ -44,7 +44,7 @@ def test_bad_rows_are_not_told_to_be_tried_again(corpusmill: Corpusmill, work: P
 
     assert result.returncode == 1
     assert (
-        "1 of 2 rows are rejected, above --max-reject-fraction 0.001 (the first: 0.jsonl row 24: not_json"
+        "1 of 2 rows are rejected (1 not_json), above --max-reject-fraction 0.001 (the first: 0.jsonl row 24: not_json"
         in only_line(result)
     )
     assert "to go on" not in result.stderr

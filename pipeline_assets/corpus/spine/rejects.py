@@ -1,11 +1,13 @@
 """Rows that can't be used: kept aside with file, row and reason, and too many of them stop the build."""
 
-import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 from pipeline_assets.corpus.spine.errors import InputError
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,21 @@ def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Re
     Args:
         rows: all rows of the input, planned or read.
         max_fraction: the recipe's limit, a decimal string.
-        first: the rejects, to show five of.
+        first: the rejects in their order, to count their reasons and show five of.
     Raises:
         InputError: more rejects than the limit.
     """
     if rejects > Fraction(max_fraction) * rows:
-        shown = "; ".join(str(reject) for reject in itertools.islice(first, 5))
+        reasons: Counter[str] = Counter()
+        shown: list[str] = []
+        for reject in first:
+            reasons[reject.reason] += 1
+            if len(shown) < _SHOWN:
+                shown.append(str(reject))
+        counted = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         what = (
-            f"{rejects:,} of {rows:,} rows are rejected, above max_reject_fraction {max_fraction} (the first: {shown})"
+            f"{rejects:,} of {rows:,} rows are rejected ({counted}), above max_reject_fraction {max_fraction} "
+            f"(the first: {'; '.join(shown)})"
         )
         raise InputError(
             what, where, "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"

@@ -102,7 +102,7 @@ def assert_same(line: ContaminatedLine, expected: PlainFate, text: str) -> None:
     assert line.action == ("dropped" if expected.kept is None else "cut")
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 2**64).map(made), rules())
 def test_documents_come_out_as_plain_python_says(corpus: Made, changes: dict[str, Any]) -> None:
     check(corpus.documents, corpus.items, changes)

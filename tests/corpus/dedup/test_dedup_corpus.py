@@ -49,7 +49,7 @@ def corpora(draw: st.DrawFn) -> list[PlainDocument]:
     return sorted(documents, key=lambda document: document.source)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     corpora(),
     st.sampled_from(["exact", "near", "both"]),

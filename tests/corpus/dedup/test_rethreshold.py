@@ -23,6 +23,7 @@ WORDS = [f"w{number}" for number in range(12)]
     st.sampled_from(["near", "both"]),
     st.sampled_from(["first", "longest"]),
 )
+@pytest.mark.slow
 def test_it_is_a_deduplication_at_that_threshold(texts: list[str], threshold: str, mode: str, selection: str) -> None:
     documents = [PlainDocument(f"d{number}", text, "ab"[number % 2]) for number, text in enumerate(texts)]
     rules = thorough(mode=mode, selection=selection, threshold="0.3", shingle_words=2)

@@ -54,6 +54,7 @@ def store_of(
     st.sampled_from(["first", "longest"]),
     st.sampled_from(["0.4", "0.8"]),
 )
+@pytest.mark.slow
 def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
     first: list[str], second: list[str], new: list[str], mode: str, scope: str, selection: str, threshold: str
 ) -> None:

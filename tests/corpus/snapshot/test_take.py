@@ -55,7 +55,10 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
         take({"a.parquet": pa.table({"text": texts, "id": [str(number) for number in range(100)]})})
 
     shown = "; ".join(f"a.parquet row {row}: no_text (null)" for row in range(5))
-    assert error.value.what == (f"6 of 100 rows are rejected, above max_reject_fraction 0.001 (the first: {shown})")
+    assert (
+        error.value.what
+        == f"6 of 100 rows are rejected (6 no_text), above max_reject_fraction 0.001 (the first: {shown})"
+    )
     assert error.value.where.startswith(str(tmp_path / "data/corpora/pages"))
     assert error.value.fix == "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"
 

@@ -53,7 +53,8 @@ def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> Non
 
     assert stop.value.where == "snapshot of fineweb"
     assert stop.value.what == (
-        "1,234 of 10,000 rows are rejected, above max_reject_fraction 0.05 (the first: a.parquet row 0: empty_text; "
+        "1,234 of 10,000 rows are rejected (7 empty_text), above max_reject_fraction 0.05 "
+        "(the first: a.parquet row 0: empty_text; "
         "a.parquet row 1: empty_text; a.parquet row 2: empty_text; a.parquet row 3: empty_text; "
         "a.parquet row 4: empty_text)"
     )
