@@ -1,22 +1,29 @@
 """Whether a value fits a JSON Schema, for the schemas that tools of the field have.
 
-Read: type (a name or a list of names), nullable, enum, const, properties, required, additionalProperties, items (a
-schema, or a list of them), prefixItems, anyOf, oneOf, allOf, not, `$ref` into the schema itself, bounds of numbers, of
-lengths and of how many there are, uniqueItems, multipleOf. The source is JSON Schema, draft 2020-12, with `nullable`
-as OpenAPI 3.0 has it.
+Read: type (a name or a list of names), nullable, enum, const, properties, patternProperties, additionalProperties,
+required, items (a schema, or a list of them), prefixItems, anyOf, oneOf, allOf, not, `$ref` into the schema itself,
+pattern, bounds of numbers, of lengths and of how many there are, uniqueItems, multipleOf. The source is JSON Schema,
+draft 2020-12, with `nullable` as OpenAPI 3.0 has it. Expressions are RE2's, which take linear time: a row could bring
+one that runs for hours elsewhere.
 
-Not read, so that they refuse nothing: format, dependencies, and pattern: an expression out of a row could run for
-hours. A keyword whose own value is malformed refuses nothing either; so does a type that nobody defines. The Python
-names of types, common in such schemas, mean what they say.
+What isn't read refuses nothing: format and the other keywords, expressions that RE2 doesn't have (looking ahead,
+references back), a keyword whose own value is malformed, a type that nobody defines. The Python names of types, common
+in such schemas, mean what they say.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 
 _MAX_DEPTH = 100
 _MAX_STEPS = 100_000  # references to itself can make a schema endless, and variants of them exponential
+_CHARACTERS_A_STEP = 1000
+_ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})|\\.", re.DOTALL)
 _PYTHON_NAMES = {
     "str": "string",
     "int": "integer",
@@ -85,7 +92,7 @@ def _fits(value: JsonValue, schema: JsonValue, root: _Schema, depth: int) -> boo
         case list():
             return _fits_array(value, schema, root, depth + 1)
         case str():
-            return _is_within(len(value), _number(schema, "minLength"), _number(schema, "maxLength"))
+            return _fits_text(value, schema, root)
         case int() | float() if not isinstance(value, bool):
             return _fits_number(value, schema)
     return True
@@ -161,12 +168,25 @@ def _fits_object(value: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]
     required = schema.get("required")
     if isinstance(required, list) and not all(name in value for name in required if isinstance(name, str)):
         return False
-    given = schema.get("properties")
-    properties = given if isinstance(given, dict) else {}
-    others = schema.get("additionalProperties", True)
     if not _is_within(len(value), _number(schema, "minProperties"), _number(schema, "maxProperties")):
         return False
-    return all(_fits(one, properties.get(name, others), root, depth) for name, one in value.items())
+    others = schema.get("additionalProperties", True)
+    for name, one in value.items():
+        its_own = list(_property_schemas(name, schema, root))
+        if not all(_fits(one, part, root, depth) for part in its_own or [others]):
+            return False
+    return True
+
+
+def _property_schemas(name: str, schema: Mapping[str, JsonValue], root: _Schema) -> Iterator[JsonValue]:
+    """What the schema says of a property by its name; anything, where an expression for names can't be read."""
+    properties, patterns = schema.get("properties"), schema.get("patternProperties")
+    if isinstance(properties, dict) and name in properties:
+        yield properties[name]
+    for pattern, part in patterns.items() if isinstance(patterns, dict) else ():
+        is_matched = _matches(name, pattern, root)
+        if is_matched is not False:
+            yield True if is_matched is None else part
 
 
 def _fits_array(value: list[JsonValue], schema: Mapping[str, JsonValue], root: _Schema, depth: int) -> bool:
@@ -181,6 +201,23 @@ def _fits_array(value: list[JsonValue], schema: Mapping[str, JsonValue], root: _
     heads = first if isinstance(first, list) else []
     rest = True if isinstance(items, list) else items
     return all(_fits(one, heads[place] if place < len(heads) else rest, root, depth) for place, one in enumerate(value))
+
+
+def _fits_text(value: str, schema: Mapping[str, JsonValue], root: _Schema) -> bool:
+    if not _is_within(len(value), _number(schema, "minLength"), _number(schema, "maxLength")):
+        return False
+    pattern = schema.get("pattern")
+    return not isinstance(pattern, str) or _matches(value, pattern, root) is not False
+
+
+def _matches(text: str, pattern: str, root: _Schema) -> bool | None:
+    """Whether the expression is found in the text; None where RE2 can't tell."""
+    root.spend(len(text) // _CHARACTERS_A_STEP)
+    expression = _ESCAPED.sub(lambda found: f"\\x{{{found[1]}}}" if found[1] else found[0], pattern)
+    try:
+        return bool(pc.match_substring_regex(pa.scalar(text), expression).as_py())
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return None
 
 
 def _fits_number(value: float, schema: Mapping[str, JsonValue]) -> bool:

@@ -1,7 +1,8 @@
 """JSON Schema, as far as tools of the field use it: what each keyword refuses, and what refuses nothing."""
 
+import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.nemotron.json_schema import fits, is_equal
@@ -38,7 +39,15 @@ TREE = {"$defs": {"t": {"properties": {"of": {"$ref": "#/$defs/t"}}, "required":
         ({"$ref": "other.json"}, 1),
         ({"multipleOf": 0.1}, 0.3),
         ({"exclusiveMinimum": True, "minimum": 0}, 0.5),
-        ({"format": "date", "pattern": "(a+)+$"}, "no date"),
+        ({"format": "date"}, "no date"),
+        ({"pattern": "b+"}, "abc"),
+        ({"pattern": r"^[\u00e0-\u00ef]$"}, "é"),
+        ({"pattern": r"^\\u00e9$"}, r"\u00e9"),
+        ({"pattern": "^(?!draft)"}, "draft: RE2 never looks ahead"),
+        ({"pattern": "("}, "no expression"),
+        ({"pattern": "^a$"}, 1),
+        ({"patternProperties": {"^x_": {"type": "string"}}, "additionalProperties": False}, {"x_a": "b"}),
+        ({"patternProperties": {"(?=x)": {"type": "string"}}, "additionalProperties": False}, {"x_a": 1}),
         ({"minLength": "x", "properties": []}, {"a": 1}),
         (None, 1),
         (True, 1),
@@ -72,6 +81,11 @@ def test_it_fits(schema: object, value: object) -> None:
         ({"not": {}}, 3),
         (TREE, {"v": 1, "of": {}}),
         ({"minLength": 2}, "a"),
+        ({"pattern": r"^\d{4}$"}, "2024\n"),
+        ({"pattern": "(a+)+$"}, "a" * 50 + "b"),
+        ({"patternProperties": {"^x_": {"type": "string"}}}, {"x_a": 1}),
+        ({"properties": {"x_a": {}}, "patternProperties": {"^x_": {"type": "string"}}}, {"x_a": 1}),
+        ({"patternProperties": {"^x_": {}}, "additionalProperties": False}, {"y": 1}),
         ({"maxItems": 1}, [1, 2]),
         ({"uniqueItems": True}, [1, {"a": 1}, 1.0]),
         ({"minProperties": 1}, {}),
@@ -106,3 +120,51 @@ def test_a_value_fits_itself_as_const_and_enum_and_not_their_negation(value: obj
     assert is_equal(value, value)
     assert fits(value, {"const": value}) and fits(value, {"enum": [[value], value]})
     assert not fits(value, {"not": {"const": value}})
+
+
+NAMES = st.sampled_from(["a", "ab", "b1"])
+PATTERNS = st.sampled_from(["^a", "b$", "[0-9]+", "(a|b){2}", ""])
+TEXTS = st.sampled_from(["", "a", "ab", "b1", "1ba", "é"])
+SIZES = st.integers(0, 3)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 6) | st.sampled_from([1.0, 0.5, -2.5]) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+TYPES = st.sampled_from(["object", "array", "string", "boolean", "null", "number", "integer"])
+
+
+def of_keywords(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
+    """Schemas of a few keywords each: of many, they would fit nothing."""
+    schemas, variants = st.booleans() | inner, st.lists(inner, min_size=1, max_size=2)
+    keywords: dict[str, st.SearchStrategy[object]] = {
+        "type": TYPES | st.lists(TYPES, min_size=1, max_size=2, unique=True),
+        "enum": st.lists(VALUES, min_size=1, max_size=3),
+        "const": VALUES,
+        "properties": st.dictionaries(NAMES, schemas, max_size=2),
+        "patternProperties": st.dictionaries(PATTERNS, schemas, max_size=2),
+        "additionalProperties": schemas,
+        "required": st.lists(NAMES, max_size=2, unique=True),
+        "items": schemas,
+        "prefixItems": variants,
+        "anyOf": variants,
+        "oneOf": variants,
+        "allOf": variants,
+        "not": schemas,
+        "$ref": st.just("#/$defs/leaf"),
+        "pattern": PATTERNS,
+        "uniqueItems": st.booleans(),
+        "multipleOf": st.sampled_from([1, 2, 0.5]),
+    }
+    keywords |= {f"{side}{what}": SIZES for side in ("min", "max") for what in ("Length", "Items", "Properties")}
+    keywords |= {name: st.integers(-3, 3) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")}
+    chosen = st.lists(st.sampled_from(sorted(keywords)), min_size=1, max_size=3, unique=True)
+    return chosen.flatmap(lambda names: st.fixed_dictionaries({name: keywords[name] for name in names}))
+
+
+@given(VALUES, st.recursive(of_keywords(st.booleans()), of_keywords, max_leaves=4), of_keywords(st.booleans()))
+@settings(max_examples=500)
+def test_verdicts_are_those_of_jsonschema(value: object, schema: dict[str, object], leaf: dict[str, object]) -> None:
+    schema = schema | {"$defs": {"leaf": {name: part for name, part in leaf.items() if name != "$ref"}}}
+
+    assert fits(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)
