@@ -22,11 +22,12 @@ class HeldOfHub:
     """How the cache stands to the hub files of a chain.
 
     Attributes:
-        listed: files that manifests list; of most, nothing was ever read.
+        listed: files that manifests list. A manifest that names row groups read those files alone of all that it
+            lists; any other read every file whole.
         whole: files read that are here from first to last byte: held against the hash that the hub lists.
         in_part: files read of which all row groups are here: held against the hash that they were fetched with, since
             the hub has none of a part.
-        not_here: files read of which a row group isn't.
+        not_here: files read of which something that was read isn't.
         not_looked_for: inputs that are no hub files.
         claims: what the bytes that are here should hash to.
         findings: what the names, sizes and listings alone contradict.
@@ -50,6 +51,7 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Mapping[str, Any]]])
     seen: set[str] = set()
     for artifact, entries in outside.items():
         commits: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+        reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
             match = _HUB_FILE.fullmatch(entry["name"])
             if match is None:
@@ -58,13 +60,14 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Mapping[str, Any]]])
             commits.setdefault((match["dataset"], match["commit"]), []).append((match["path"], entry))
             if entry["name"] not in seen:
                 seen.add(entry["name"])
-                _look_for(entry, hub.bytes_folder(match["dataset"], entry["digest"]), artifact, held)
+                was_read = "row_groups" in entry or not reads_in_part
+                _look_for(entry, hub.bytes_folder(match["dataset"], entry["digest"]), artifact, was_read, held)
         for (dataset, commit), listed in commits.items():
             held.findings += _listing_findings(hub.listing_path(dataset, commit), listed, artifact)
     return held
 
 
-def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, held: HeldOfHub) -> None:
+def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
     held.listed += 1
     spans: list[Span] = []
     for span in _spans_in(folder):
@@ -79,8 +82,9 @@ def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, held: HeldO
     if is_whole and tiles:
         held.claims.append(_claim_on_file(entry, tiles))
     held.claims += [_claim_on_span(entry, span) for span in spans if not is_whole or span not in tiles]
-    if "row_groups" in entry:
-        is_here = all(covers(tiles, group["start"], group["stop"]) for group in entry["row_groups"])
+    if was_read:
+        groups = entry.get("row_groups")
+        is_here = groups is not None and all(covers(tiles, group["start"], group["stop"]) for group in groups)
         (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
 
 

@@ -130,6 +130,18 @@ def test_what_was_read_and_is_gone_is_not_here_and_no_finding(hub_files: HubFile
     assert (found.listed, found.not_here, found.claims, found.findings) == (2, [listed["name"]], [], [])
 
 
+def test_a_manifest_that_names_no_row_groups_read_every_file_whole(
+    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
+) -> None:
+    fetch("notes.txt", (0, 7))
+    fetch("a.parquet", (100, 300))
+    listed = [entry("notes.txt"), entry("a.parquet")]
+
+    found = held(hub_files, *listed)
+
+    assert (found.whole, found.in_part, found.not_here) == ([listed[0]["name"]], [], [listed[1]["name"]])
+
+
 def test_an_emptied_cache_is_fine(tmp_path: Path, entry: Callable[..., Entry]) -> None:
     found = held_of_hub(tmp_path / "nowhere", {"sha256:artifact": [entry("a.parquet", (1, 2))]})
 
