@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from pipeline_assets.corpus.harmony.control_tokens import (
@@ -80,7 +80,7 @@ class ParsedText:
     messages: tuple[ParsedMessage, ...]
     next_role: Role | None
 
-    @property
+    @cached_property
     def conversation(self) -> list[Message]:
         """The messages alone: what `render_harmony` takes."""
         return [parsed.message for parsed in self.messages]

@@ -7,11 +7,13 @@ description is not shown that equals its first variant's; of enums only strings 
 enums and line breaks in descriptions of properties are not escaped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue, compact_json
 
-_NAMES = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
+_Schema: TypeAlias = dict[str, JsonValue]
+_NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 
 
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
@@ -22,55 +24,58 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
     Raises:
         Refusal: a default that is no JSON number.
     """
+    if not isinstance(schema, dict):
+        return "any"
     if (variants := _list(schema, "oneOf")) is not None:
-        return "".join(f"\n{indent} | {_variant(variant, indent, True)}" for variant in variants)
-    if names := [name for name in _list(schema, "type") or [] if isinstance(name, str)]:
+        return "".join(f"\n{indent} | {_variant(_schema(variant), indent, True)}" for variant in variants)
+    kind = schema.get("type")
+    if isinstance(kind, list) and (names := [name for name in kind if isinstance(name, str)]):
         return " | ".join("number" if name == "integer" else name for name in names)
-    match _text(schema, "type"):
+    match kind:
         case "object":
             return _object_type(schema, indent)
         case "array":
-            items = _has(schema, "items")
-            return f"{typescript_type(_value(schema, 'items'), indent)}[]" if items else "Array<any>"
+            return f"{typescript_type(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
         case "string":
             words = [f'"{word}"' for word in _list(schema, "enum") or [] if isinstance(word, str)]
             return " | ".join(words) or "string"
-        case name:
-            return _NAMES.get(name or "", "any")
+        case str():
+            return _NAMES.get(kind, "any")
+    return "any"
 
 
-def _object_type(schema: JsonValue, indent: str) -> str:
+def _object_type(schema: _Schema, indent: str) -> str:
     description = _text(schema, "description")
     above = "" if description is None else f"{indent}// {description}\n"
-    properties = _value(schema, "properties")
+    properties = schema.get("properties")
     required = _list(schema, "required") or []
     lines = [
         line
         for name, one in (properties if isinstance(properties, dict) else {}).items()
-        for line in _property(f"{name}{'' if name in required else '?'}", one, indent)
+        for line in _property(f"{name}{'' if name in required else '?'}", _schema(one), indent)
     ]
     return above + "{\n" + "".join(f"{line}\n" for line in lines) + indent + "}"
 
 
-def _property(name: str, schema: JsonValue, indent: str) -> Iterator[str]:
+def _property(name: str, schema: _Schema, indent: str) -> Iterator[str]:
     """Its lines: comments, then the name with its type, which may have several lines itself."""
     if (title := _text(schema, "title")) is not None:
         yield f"{indent}// {title}"
         yield f"{indent}//"
     description = _text(schema, "description")
-    if description is not None and not _has(schema, "oneOf"):
+    if description is not None and "oneOf" not in schema:
         yield f"{indent}// {description}"
     if examples := _list(schema, "examples"):
         yield f"{indent}// Examples:"
         yield from (f'{indent}// - "{example}"' for example in examples if isinstance(example, str))
     if (variants := _list(schema, "oneOf")) is not None:
-        yield from _property_variants(name, schema, variants, indent)
+        yield from _property_variants(name, schema, [_schema(variant) for variant in variants], indent)
         return
-    default = "" if _has(schema, "oneOf") else _default(schema, False)
+    default = "" if "oneOf" in schema else _default(schema, False)
     yield f"{indent}{name}: {_type_or_null(schema, indent + '    ')}," + (f" // {default}" if default else "")
 
 
-def _property_variants(name: str, schema: JsonValue, variants: list[JsonValue], indent: str) -> Iterator[str]:
+def _property_variants(name: str, schema: _Schema, variants: Sequence[_Schema], indent: str) -> Iterator[str]:
     description = _text(schema, "description")
     first = _text(variants[0], "description") if variants else None
     is_above = description is not None and description != first
@@ -85,22 +90,22 @@ def _property_variants(name: str, schema: JsonValue, variants: list[JsonValue], 
     yield f"{indent},"
 
 
-def _variant(schema: JsonValue, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
+def _variant(schema: _Schema, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
     description = _text(schema, "description") if is_described else None
     comments = [comment for comment in (description, _default(schema, quotes_enums) or None) if comment is not None]
     return _type_or_null(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
 
 
-def _type_or_null(schema: JsonValue, indent: str) -> str:
+def _type_or_null(schema: _Schema, indent: str) -> str:
     written = typescript_type(schema, indent)
-    return f"{written} | null" if _value(schema, "nullable") is True and "null" not in written else written
+    return f"{written} | null" if schema.get("nullable") is True and "null" not in written else written
 
 
-def _default(schema: JsonValue, quotes_enums: bool) -> str:
+def _default(schema: _Schema, quotes_enums: bool) -> str:
     """`default: …`; empty if there is none. A string is quoted without escapes, an enum's not at all or as JSON."""
-    if not _has(schema, "default"):
+    if "default" not in schema:
         return ""
-    default = _value(schema, "default")
+    default = schema["default"]
     if not isinstance(default, str):
         return f"default: {compact_json(default)}"
     if not _list(schema, "enum"):
@@ -108,19 +113,16 @@ def _default(schema: JsonValue, quotes_enums: bool) -> str:
     return f"default: {compact_json(default) if quotes_enums else default}"
 
 
-def _has(schema: JsonValue, key: str) -> bool:
-    return isinstance(schema, dict) and key in schema
+def _schema(value: JsonValue) -> _Schema:
+    """A schema's keys; what is no object has none."""
+    return value if isinstance(value, dict) else {}
 
 
-def _value(schema: JsonValue, key: str) -> JsonValue:
-    return schema.get(key) if isinstance(schema, dict) else None
-
-
-def _text(schema: JsonValue, key: str) -> str | None:
-    value = _value(schema, key)
+def _text(schema: _Schema, key: str) -> str | None:
+    value = schema.get(key)
     return value if isinstance(value, str) else None
 
 
-def _list(schema: JsonValue, key: str) -> list[JsonValue] | None:
-    value = _value(schema, key)
+def _list(schema: _Schema, key: str) -> list[JsonValue] | None:
+    value = schema.get(key)
     return value if isinstance(value, list) else None
