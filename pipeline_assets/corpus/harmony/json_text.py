@@ -14,8 +14,24 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 
 
 def content_text(content: JsonValue) -> str:
-    """The content of a message: a string as it is, anything else as JSON with sorted keys."""
-    return content if isinstance(content, str) else json.dumps(content, sort_keys=True, ensure_ascii=False)
+    """The content of a message: a string as it is, anything else as JSON with sorted keys; NaN and infinities, which
+    JSON has not, as null.
+    """
+    if isinstance(content, str):
+        return content
+    try:
+        return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(content), sort_keys=True, ensure_ascii=False)
+
+
+def finite(value: JsonValue) -> JsonValue:
+    """The value with null for NaN and infinities, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def compact_json(value: JsonValue, depth: int = 0) -> str:

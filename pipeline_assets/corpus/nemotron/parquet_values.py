@@ -1,8 +1,14 @@
-"""Values that Parquet has and JSON has not, as JSON: a row is the same whichever of the two it was published as."""
+"""Rows of Parquet as JSON lines would have them: a row is the same whichever of the two it was published as.
+
+Parquet has one schema for all rows, so it has null where an object of a row has no such key. A null that JSON lines say
+themselves can't be told from that, and goes with it; in lists nulls stay.
+"""
 
 import base64
 import datetime
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -12,20 +18,54 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_files import open_source
 
+# In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
+_TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "arguments"})
 
-def files_with_other_values(pieces: Iterable[object]) -> set[str]:
-    """Names of the Parquet files among them that have a column of times, decimals or bytes, at any depth."""
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """What is to be done to the rows of one file.
+
+    Attributes:
+        has_other_values: a column has times, decimals, bytes or the like, at any depth.
+        with_objects: columns with objects, of which nulls are to be left out.
+    """
+
+    has_other_values: bool
+    with_objects: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> "ParquetRows":
+        """Rows of this schema."""
+        with_objects = tuple(
+            field.name
+            for field in schema
+            if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
+        )
+        return cls(not all(_is_json(field.type) for field in schema), with_objects)
+
+    def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """A row as `json.loads` would have it."""
+        row = as_json(columns) if self.has_other_values else dict(columns)
+        for column in self.with_objects:
+            row[column] = _without_nulls(row[column])
+        return row
+
+
+def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
+    """The Parquet files among them, by name."""
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
-    found = set()
+    found = {}
     for name, file in files.items():
         with open_source(file) as opened:
-            if not all(_is_json(field.type) for field in pq.read_schema(opened)):
-                found.add(name)
+            found[name] = ParquetRows.of(pq.read_schema(opened))
     return found
 
 
 def as_json(value: Any) -> Any:
-    """The value; times in ISO 8601, decimals as text to the last digit, bytes as their UTF-8, else in base64."""
+    """The value; times in ISO 8601, decimals as text to the last digit, bytes as their UTF-8, else in base64, UUIDs in
+    their usual form.
+    """
     match value:
         case dict():
             return {key: as_json(one) for key, one in value.items()}
@@ -33,7 +73,7 @@ def as_json(value: Any) -> Any:
             return [as_json(one) for one in value]
         case datetime.date() | datetime.time():  # a datetime is a date
             return value.isoformat()
-        case datetime.timedelta() | Decimal():
+        case datetime.timedelta() | Decimal() | uuid.UUID():
             return str(value)
         case bytes():
             try:
@@ -43,9 +83,32 @@ def as_json(value: Any) -> Any:
     return value
 
 
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: one if isinstance(one, str) else _without_nulls(one) for key, one in value.items() if one is not None
+        }
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def _has_objects(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) or any(_has_objects(field.type) for field in _fields(kind))
+
+
+def _has_objects_in_texts(kind: pa.DataType) -> bool:
+    return any(
+        _has_objects(field.type) if field.name in _TEXTS_OF_MESSAGES else _has_objects_in_texts(field.type)
+        for field in _fields(kind)
+    )
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(place) for place in range(kind.num_fields)]
+
+
 def _is_json(kind: pa.DataType) -> bool:
     if kind.num_fields:
-        return all(_is_json(kind.field(place).type) for place in range(kind.num_fields)) and not pa.types.is_map(kind)
+        return all(_is_json(field.type) for field in _fields(kind)) and not pa.types.is_map(kind)
     if pa.types.is_dictionary(kind):
         return _is_json(kind.value_type)
     names = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)

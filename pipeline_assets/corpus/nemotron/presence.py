@@ -4,11 +4,10 @@ The same rows reach us as published JSON, where a key is absent, and through Arr
 """
 
 import json
-import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue
+from pipeline_assets.corpus.harmony.json_text import JsonValue, finite
 
 Row: TypeAlias = Mapping[str, JsonValue]
 
@@ -47,15 +46,7 @@ def canonical_text(value: JsonValue) -> str:
     try:
         return _encode(value)
     except ValueError:
-        return _encode(_finite(value))
-
-
-def _finite(value: JsonValue) -> JsonValue:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return _encode(finite(value))
 
 
 def text_of(value: JsonValue) -> str | None:

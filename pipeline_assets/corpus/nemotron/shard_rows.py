@@ -18,7 +18,7 @@ from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json, files_with_other_values
+from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -103,7 +103,7 @@ def normalise_shard(
 def _blocks(shard: RowShard) -> Iterator[_Block]:
     """Rows in order, cut where a file ends, or where there are enough of them or of their characters."""
     block: _Block | None = None
-    others = files_with_other_values(shard.pieces)
+    parquet = parquet_files(shard.pieces)
     for row in read_shard(shard):
         if block is not None and (
             block.file != row.file or len(block.rows) == _BLOCK_ROWS or block.characters >= _BLOCK_CHARACTERS
@@ -112,7 +112,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
             block = None
         block = block or _Block(row.file, [])
         if isinstance(row, SourceRow):
-            columns = as_json(row.columns) if row.file in others else row.columns
+            columns = parquet[row.file].as_json_lines(row.columns) if row.file in parquet else row.columns
             block.rows.append((row.place, columns))
             block.characters += _characters(columns)
         else:

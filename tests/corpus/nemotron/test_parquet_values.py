@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS
+from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS, called
 
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules
@@ -29,6 +30,10 @@ def normalised(folder: Path, columns: dict[str, Any], schema: pa.Schema | None =
     """The rows of a split that is one Parquet file."""
     path = folder / "train.parquet"
     pq.write_table(pa.table(columns, schema), path)
+    return normalised_file(folder, path)
+
+
+def normalised_file(folder: Path, path: Path) -> list[dict[str, Any]]:
     files = [SourceFile(path, path.name, path.stat().st_size)]
     rules = NormaliseRules(SETTINGS, None, 1 << 20, "0", VOCABULARY_SHA256)
     target = Target("made/rows", "rows", Path("rows"), NORMALISE_STAGE, {})
@@ -65,6 +70,65 @@ def test_a_column_that_has_no_other_place_is_json_that_others_read(
         raise AssertionError(text)
 
     assert json.loads(row["meta_source_json"], parse_constant=no_constant) == {"extra": written}
+
+
+def test_a_uuid_is_an_id_and_a_text(tmp_path: Path) -> None:
+    made = uuid.UUID(int=7)
+    column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([made.bytes], pa.binary(16)))
+
+    [row] = normalised(tmp_path, {"messages": [MESSAGES], "uuid": column, "extra": column})
+
+    assert row["id"] == str(made)
+    assert json.loads(row["meta_source_json"]) == {"extra": str(made)}
+
+
+def tool(name: str, **properties: dict[str, object]) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
+
+
+def test_a_row_is_the_same_as_json_lines_and_as_parquet(tmp_path: Path) -> None:
+    """One Parquet schema has every key of every row, null where a row has it not."""
+    asked, said = {"role": "user", "content": {"asked": "?"}}, {"role": "assistant", "content": {"said": [1, None]}}
+    weather = [asked, {**called({"city": "X"}, name="weather"), "content": None}, said]
+    add = [asked, {**called({"a": 1, "b": 2}, name="add"), "content": None}, {"role": "tool", "content": {"sum": 3}}]
+    unlike = [
+        {
+            "uuid": "1",
+            "messages": weather,
+            "metadata": {"reason_high_no_tool": {"pass": 1, "count": 2}},
+            "more": {"x": 1},
+        },
+        {"uuid": "2", "messages": add, "metadata": {"reason_low_no_tool": {"pass": 1, "count": 2}}, "more": {"y": 1}},
+    ]
+    unlike[0]["tools"] = [tool("weather", city={"type": "string", "enum": ["X", "Y"]})]
+    unlike[1]["tools"] = [tool("add", a={"type": "integer", "default": 0}, b={"type": "integer"})]
+    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in unlike))
+    (tmp_path / "lines").mkdir()
+
+    as_lines = normalised_file(tmp_path / "lines", tmp_path / "train.jsonl")
+    as_parquet = normalised(tmp_path, pa.Table.from_pylist(unlike).to_pydict(), pa.Table.from_pylist(unlike).schema)
+
+    for line, row in zip(as_lines, as_parquet, strict=True):
+        assert line["quality_valid_tool_schema"] is True
+        place = dict(source_file=None, source_row=None)
+        assert row | place == line | place
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "written"),
+    [
+        ({"v": math.nan}, pa.struct([("v", pa.float64())]), '{"v": null}'),
+        ([math.inf], pa.list_(pa.float64()), "[null]"),
+    ],
+    ids=["NaN", "infinity"],
+)
+def test_no_text_has_a_number_that_json_has_not(value: object, kind: pa.DataType, written: str, tmp_path: Path) -> None:
+    message = pa.struct([("role", pa.string()), ("content", kind)])
+    given = pa.array([[{"role": "user", "content": value}]], pa.list_(message))
+
+    [row] = normalised(tmp_path, {"messages": given})
+
+    assert row["text"].endswith(f"<|message|>{written}<|end|>")
 
 
 def test_content_in_bytes_is_its_text(tmp_path: Path) -> None:
