@@ -1,7 +1,7 @@
 """A raw row → Harmony messages."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
@@ -88,6 +88,8 @@ class _Reader:
                 self._counts["message_fields_unread"] += unread
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
+                if is_there(message.get("tool_calls")):
+                    self._calls.expect(_replies(given, number + 1))
         return Conversation(messages, self._counts)
 
     def _messages(self, role: JsonValue, message: Row) -> list[Message]:
@@ -98,7 +100,8 @@ class _Reader:
             case "assistant":
                 return self._assistant(message, content)
             case "tool":
-                reply, matched = self._calls.reply(content, message.get("tool_call_id"), message.get("name"))
+                result = content_text([]) if message.get("content") == [] else content
+                reply, matched = self._calls.reply(result, message.get("tool_call_id"), message.get("name"))
                 self._counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
         return _instructions_message(content, self._settings.template) if content else []
@@ -115,7 +118,18 @@ class _Reader:
         return messages + self._calls.call(tool_calls)
 
 
+def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
+    """The messages of tools from there on, before the next calls."""
+    for place in range(start, len(given)):
+        message = given[place]
+        if not isinstance(message, dict) or is_there(message.get("tool_calls")):
+            return
+        if message.get("role") == "tool":
+            yield message
+
+
 def _content(message: Row) -> str:
+    """The content as text; of null and of an empty list of parts none."""
     content = message.get("content")
     return content_text(content) if is_there(content) else ""
 

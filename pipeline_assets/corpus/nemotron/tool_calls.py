@@ -1,6 +1,8 @@
 """Calls of tools, and which call a tool replies to."""
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -8,7 +10,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
-from pipeline_assets.corpus.nemotron.presence import is_nested_within, is_there, text_of
+from pipeline_assets.corpus.nemotron.presence import Row, is_nested_within, is_there, text_of
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 
 _decode = msgspec.json.Decoder().decode
@@ -26,8 +28,8 @@ class MatchedBy(StrEnum):
 class OpenCalls:
     """The calls of a conversation, and which of them wait for a reply.
 
-    A reply belongs to the call with its id; else to the first of its name; else to the first of all. Calls of the last
-    assistant message that called come first, then earlier ones that were never answered.
+    A reply belongs to the call with its id; else to the first of its name; else to the first that no later reply names.
+    Calls of the last assistant message that called come first, then earlier ones that were never answered.
     """
 
     def __init__(self) -> None:
@@ -38,11 +40,12 @@ class OpenCalls:
         self._by_name: dict[str, list[int]] = {}
         self._last_of_id: dict[str, str] = {}
         self._last = 0
+        self._claims: Counter[tuple[str, str]] = Counter()  # of replies to come, see `_claim`
 
     def call(self, tool_calls: JsonValue) -> list[Message]:
         """The messages of one assistant message's `tool_calls`, in their order.
 
-        Arguments that are text stay as they are, JSON or not; any other value becomes JSON, nothing becomes `{}`.
+        Arguments that are text stay as they are, JSON or not; any other value becomes JSON, null and `""` become `{}`.
 
         Raises:
             RowFault: `malformed_tool_call`.
@@ -57,12 +60,17 @@ class OpenCalls:
             if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(name, str) or not name:
                 raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"call {len(self._calls)} names no function")
             given = function.get("arguments")
-            arguments = content_text(given) if is_there(given) else "{}"
+            arguments = "{}" if given is None or given == "" else content_text(given)
             messages.append(
                 Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
             )
             self._open(text_of(call.get("id")), name)
         return messages
+
+    def expect(self, replies: Iterable[Row]) -> None:
+        """The messages of tools that follow the last calls: a call that one of them names waits for it."""
+        claims = (self._claim(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
+        self._claims = Counter(claim for claim in claims if claim is not None)
 
     def reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
         """The message of a tool, and how its call was found.
@@ -72,6 +80,8 @@ class OpenCalls:
         """
         if is_there(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
+        if (claim := self._claim(call_id, name)) is not None:
+            self._claims[claim] -= 1
         tool, matched = self._answered(text_of(call_id), name if isinstance(name, str) and name else None)
         return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
 
@@ -85,10 +95,28 @@ class OpenCalls:
         if name is not None:
             place = self._first(self._by_name.get(name))
             return (name, MatchedBy.NOTHING) if place is None else (self._close(place), MatchedBy.NAME)
-        place = self._first(self._waiting)
+        place = self._unclaimed()
         if place is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
         return self._close(place), MatchedBy.ORDER
+
+    def _claim(self, call_id: JsonValue, name: JsonValue) -> tuple[str, str] | None:
+        """Which call a reply names: by its id if there is one, else by its name."""
+        known = text_of(call_id)
+        if known is not None and known in self._last_of_id:
+            return "id", known
+        return ("name", name) if isinstance(name, str) and name else None
+
+    def _unclaimed(self) -> int | None:
+        """Whose turn it is where a reply names no call: not one's that a later reply names, if there is another."""
+        for position in range(bisect_left(self._waiting, self._last), len(self._waiting)) if self._claims else ():
+            place = self._waiting[position]
+            call_id, name = self._calls[place]
+            of_name = self._by_name[name]
+            is_left = self._claims["name", name] < len(of_name) - bisect_left(of_name, self._last)
+            if is_left and (call_id is None or self._claims["id", call_id] <= 0):
+                return place
+        return self._first(self._waiting)
 
     def _first(self, waiting: list[int] | None) -> int | None:
         """Whose turn it is among some that wait."""

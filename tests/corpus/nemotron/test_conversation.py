@@ -95,6 +95,24 @@ def test_a_call_without_arguments_has_an_empty_object(nothing: object) -> None:
     assert text_of(QUESTION, called(nothing)) == USER + CALL + "{}<|call|>"
 
 
+def test_replies_name_their_tools_though_some_come_without_ids() -> None:
+    calls = {"role": "assistant", "tool_calls": [*called({})["tool_calls"], *called({}, name="b")["tool_calls"]]}
+    calls["tool_calls"][1]["id"] = "call_1"
+    of_b, of_lookup = {"role": "tool", "content": "b"}, {"role": "tool", "content": "l", "tool_call_id": "call_0"}
+
+    text = text_of(QUESTION, calls, of_b, of_lookup, ANSWER)
+
+    assert "functions.b to=assistant<|channel|>commentary<|message|>b<|end|>" in text
+    assert "functions.lookup to=assistant<|channel|>commentary<|message|>l<|end|>" in text
+
+
+@pytest.mark.parametrize(("result", "written"), [([], "[]"), ({}, "{}"), (0, "0"), (False, "false"), (None, "")])
+def test_what_a_tool_found_is_told_though_it_is_nothing(result: object, written: str) -> None:
+    text = text_of(QUESTION, called({}), {"role": "tool", "content": result}, ANSWER)
+
+    assert f"<|channel|>commentary<|message|>{written}<|end|>" in text
+
+
 def test_what_is_said_before_calls_is_on_the_commentary_channel() -> None:
     message = {**called({}), "content": "Let me look.", "reasoning_content": "Look it up."}
 
@@ -188,6 +206,12 @@ def test_a_proof_without_messages_is_a_formalisation() -> None:
         "import Mathlib",
         PROOF["formal_statement"],
     )
+
+
+def test_a_proof_that_is_harmony_text_has_no_task() -> None:
+    row = {"problem": "?", "formal_statement": "!", "text": "<|start|>user<|message|>Hi<|end|>"}
+
+    assert row_of(row, origin=PROOFS)["meta_task"] is None
 
 
 def test_a_proof_with_messages_keeps_them() -> None:

@@ -85,6 +85,41 @@ def test_a_reply_to_nothing_is_refused() -> None:
         OpenCalls().reply("4", "call_0", None)
 
 
+@pytest.mark.parametrize("named", [{"tool_call_id": "call_0"}, {"name": "a"}], ids=["by id", "by name"])
+def test_a_reply_that_names_no_call_leaves_those_that_later_ones_name(named: dict[str, object]) -> None:
+    opened = OpenCalls()
+    opened.call(calls("a", "b"))
+    opened.expect([{}, named])
+
+    assert [name for name, _ in replies(opened, (None, None), (named.get("tool_call_id"), named.get("name")))] == [
+        "functions.b",
+        "functions.a",
+    ]
+
+
+def test_of_two_calls_of_a_name_one_is_left_where_one_reply_names_it() -> None:
+    opened = OpenCalls()
+    opened.call(calls("a", "a", "b"))
+    opened.expect([{}, {"name": "a"}, {}])
+
+    assert [name for name, _ in replies(opened, (None, None), (None, "a"), (None, None))] == [
+        "functions.a",
+        "functions.a",
+        "functions.b",
+    ]
+
+
+def test_where_every_call_is_named_later_the_first_one_is_answered() -> None:
+    opened = OpenCalls()
+    opened.call(calls("a"))
+    opened.expect([{}, {"tool_call_id": "call_0"}])
+
+    assert replies(opened, (None, None), ("call_0", None)) == [
+        ("functions.a", MatchedBy.ORDER),
+        ("functions.a", MatchedBy.ID),
+    ]
+
+
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), st.data())
 def test_unique_ids_find_their_calls_in_any_order_of_the_replies(names: list[str], data: st.DataObject) -> None:
     opened = OpenCalls()
