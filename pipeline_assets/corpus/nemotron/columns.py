@@ -29,7 +29,7 @@ COLUMNS: Final[dict[str, str]] = {
     "meta_formal_statement": "Of proofs: the statement in Lean.",
     "meta_source_json": "The source's other columns, as JSON.",
     "quality_valid_harmony": "Whether the text is Harmony messages, one after the other, and nothing else.",
-    "quality_completion_nonempty": "Whether it ends with words of the assistant.",
+    "quality_completion_nonempty": "Whether it ends with words of the assistant that count in the loss.",
     "quality_valid_tool_schema": "Whether all calls fit the tools that the row declares; null where it can't be told.",
     "quality_is_duplicate": "Whether another row has the same text; null where nobody looked.",
     "quality_length": "`short` (below 128 tokens), `long` (above 16,384) or `normal`.",

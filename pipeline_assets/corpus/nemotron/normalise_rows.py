@@ -10,7 +10,7 @@ from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.quality_flags import QualityFlags, conversation_flags
 from pipeline_assets.corpus.harmony.refusal import Refusal
 from pipeline_assets.corpus.nemotron.presence import Row, is_nested_within
-from pipeline_assets.corpus.nemotron.quality import row_quality
+from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 from pipeline_assets.corpus.nemotron.row_ids import row_id
 from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata, row_metadata
@@ -105,8 +105,10 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin) -> _
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
     flags = conversation_flags(text.parsed.conversation)
-    if settings.drop_empty_completion and not flags.completion_nonempty:
-        raise RowFault(RowReason.EMPTY_COMPLETION, "the text doesn't end with an assistant's words")
+    if settings.drop_empty_completion and not has_completion(text.parsed, flags, settings.loss):
+        raise RowFault(
+            RowReason.EMPTY_COMPLETION, "the text doesn't end with words of the assistant that count in the loss"
+        )
     metadata = row_metadata(row, text.messages, origin.domain, settings)
     its_id = row_id(row, origin.dataset, origin.split)
     for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
@@ -152,7 +154,7 @@ def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings, origin:
         settings.loss.identity,
         None if text.template is None else str(text.template),
         *draft.metadata,
-        *row_quality(text.parsed, draft.flags, tokens, tools, text.came_as_text),
+        *row_quality(text, draft.flags, tokens, tools, settings.loss),
         *row_stats(text.parsed, tokens, settings.loss),
         origin.file,
         draft.number,

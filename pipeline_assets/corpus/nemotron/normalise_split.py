@@ -39,7 +39,7 @@ from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputF
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import check_rejects
+from pipeline_assets.corpus.spine.rejects import check_rejects, reasons_of
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.tokens.encode import load_tokenizers
@@ -140,11 +140,13 @@ def data_files(shards: Artifact) -> list[str]:
 
 def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules) -> None:
     rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
-    shown = read_rejects(building, receipts)
-    check_rejects(rejected, counts.get("rows", 0), rules.max_reject_fraction, shown, building.target)
+    rows = counts.get("rows", 0)
+    check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target)
     if not counts.get("documents"):
-        what = "no row gives a conversation" if counts.get("rows") else "there is no row in its files"
-        raise InputError(what, building.target, "look at the split's inventory, or leave the split out")
+        reasons, shown = reasons_of(read_rejects(building, receipts))
+        what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"
+        what = what if rows else "there is no row in its files"
+        raise InputError(what, building.target, "look at those rows, or leave the split out")
 
 
 def _publish(building: Building, receipts: Sequence[Receipt], split: str, engine: EngineSettings) -> list[OutputFile]:

@@ -32,6 +32,8 @@ def formalisation(row: Row, channel: str | None) -> list[Message]:
     return [Message(Role.USER, problem), Message(Role.ASSISTANT, answer, channel=channel)]
 
 
-def proof_task(row: Row) -> str:
-    """`meta_task`: what the assistant of a row does, prove or formalise."""
+def proof_task(row: Row) -> str | None:
+    """`meta_task`: what the assistant of a row does, prove or formalise; None of a row that is Harmony text already."""
+    if is_there(row.get("text")):
+        return None
     return PROOF if is_there(row.get("messages")) else FORMALISATION

@@ -3,9 +3,11 @@
 from typing import Literal, NamedTuple
 
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens
+from pipeline_assets.corpus.harmony.loss_spans import LossMode, loss_messages
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.harmony.quality_flags import QualityFlags
 from pipeline_assets.corpus.nemotron.repetition import repeated_fraction
+from pipeline_assets.corpus.nemotron.row_text import RowText
 from pipeline_assets.corpus.nemotron.tool_check import calls_fit_tools
 from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools
 
@@ -20,7 +22,7 @@ class RowQuality(NamedTuple):
 
     Attributes:
         valid_harmony: the text is one conversation and nothing else.
-        completion_nonempty: its last message is the assistant's, and holds more than blanks.
+        completion_nonempty: see `has_completion`.
         valid_tool_schema: `calls_fit_tools`; null where it can't be told: the text is no Harmony, or it came as text
             that has calls, from a row without tools.
         is_duplicate: null; who finds duplicates sets it.
@@ -36,20 +38,30 @@ class RowQuality(NamedTuple):
     repetition: float
 
 
+def has_completion(parsed: ParsedText, flags: QualityFlags, loss: LossMode) -> bool:
+    """Whether a text ends with words of the assistant that count in the loss: more than blanks, no call where calls
+    don't count.
+
+    Args:
+        flags: `conversation_flags` of its messages.
+    """
+    return flags.completion_nonempty and loss_messages(parsed, loss)[-1:] == [len(parsed.messages) - 1]
+
+
 def row_quality(
-    parsed: ParsedText, flags: QualityFlags, encoded: HarmonyTokens, tools: DeclaredTools | None, came_as_text: bool
+    text: RowText, flags: QualityFlags, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
 ) -> RowQuality:
     """The columns of one text.
 
     Args:
         flags: `conversation_flags` of its messages.
-        came_as_text: it was Harmony before; then its tools may be in the text alone.
     """
-    calls = [message for message in parsed.conversation if message.is_call]
-    can_tell = flags.valid_harmony and not (came_as_text and calls and tools is None)
+    calls = [message for message in text.parsed.conversation if message.is_call]
+    # Of a text that was Harmony before, the tools may be in the text alone.
+    can_tell = flags.valid_harmony and not (text.came_as_text and calls and tools is None)
     return RowQuality(
         flags.valid_harmony,
-        flags.completion_nonempty,
+        has_completion(text.parsed, flags, loss),
         calls_fit_tools(calls, tools) if can_tell else None,
         None,
         length_of(len(encoded.ids)),

@@ -26,11 +26,16 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     What a row has not takes no part, however the row was read (see `presence`).
     """
     uuid = text_of(row.get("uuid"))
-    if uuid is not None and _IS_NUMBERED.fullmatch(uuid) is None:
+    if uuid is not None and is_its_id(uuid):
         return uuid
     columns = _identity({column: row.get(column) for column in _IDENTITY})
     identity = {"dataset": dataset, "split": split, "uuid": uuid, "columns": columns}
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
+
+
+def is_its_id(uuid: str) -> bool:
+    """Whether a row with this uuid has it for its id; if not, it is kept in `meta_source_json`."""
+    return _IS_NUMBERED.fullmatch(uuid) is None
 
 
 def _identity(value: JsonValue) -> JsonValue:

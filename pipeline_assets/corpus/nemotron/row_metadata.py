@@ -10,6 +10,7 @@ from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.nemotron.correctness import UNKNOWN, correctness_of
 from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_nested_within, is_there, text_of
 from pipeline_assets.corpus.nemotron.proofs import proof_task
+from pipeline_assets.corpus.nemotron.row_ids import is_its_id
 from pipeline_assets.corpus.nemotron.row_settings import Domain, RowSettings
 
 _NAMES, _URLS = ("user_name",), ("url", "user_url")
@@ -28,7 +29,7 @@ class RowMetadata(NamedTuple):
         tags: sorted: `source:NAME`; `changed_answer_to_majority`; `tools`, where the row declares some; `tool_calls`,
             `reasoning`, `multi_turn` (more than one user message), where the conversation has them; and the row's own.
         eval_json: the column `metadata`, canonical JSON, whatever it holds.
-        task: `formalisation` or `proof`, of proofs alone.
+        task: `formalisation` or `proof`, of proofs alone, and not of those that came as Harmony text.
         source_json: canonical JSON of every column that has no other place.
     """
 
@@ -108,6 +109,9 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
 def _source_json(row: Row, settings: RowSettings) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
     read = _READ - {"messages"} if is_there(row.get("text")) else _READ
+    uuid = text_of(row.get("uuid"))
+    if uuid is not None and not is_its_id(uuid):
+        read -= {"uuid"}
     others = {
         column: value
         for column, value in row.items()

@@ -43,17 +43,22 @@ def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Re
         InputError: more rejects than the limit.
     """
     if rejects > Fraction(max_fraction) * rows:
-        reasons: Counter[str] = Counter()
-        shown: list[str] = []
-        for reject in first:
-            reasons[reject.reason] += 1
-            if len(shown) < _SHOWN:
-                shown.append(str(reject))
-        counted = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        counted, shown = reasons_of(first)
         what = (
             f"{rejects:,} of {rows:,} rows are rejected ({counted}), above max_reject_fraction {max_fraction} "
-            f"(the first: {'; '.join(shown)})"
+            f"(the first: {shown})"
         )
         raise InputError(
             what, where, "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"
         )
+
+
+def reasons_of(rejects: Iterable[Reject]) -> tuple[str, str]:
+    """Their reasons with how often each is there, the most frequent first; and the first five of them."""
+    reasons: Counter[str] = Counter()
+    shown: list[str] = []
+    for reject in rejects:
+        reasons[reject.reason] += 1
+        if len(shown) < _SHOWN:
+            shown.append(str(reject))
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)

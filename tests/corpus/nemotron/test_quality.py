@@ -25,6 +25,25 @@ def test_a_conversation_that_ends_with_the_user_has_no_completion() -> None:
     assert row_of({"messages": [QUESTION, ANSWER, QUESTION]})["quality_completion_nonempty"] is False
 
 
+@pytest.mark.parametrize(
+    ("loss", "has_completion"),
+    [
+        (AssistantAll(analysis=True, calls=True), True),
+        (AssistantAll(analysis=True, calls=False), False),
+        (AssistantLast(), False),
+    ],
+    ids=str,
+)
+def test_a_call_at_the_end_is_a_completion_where_calls_count(
+    loss: AssistantAll | AssistantLast, has_completion: bool
+) -> None:
+    row = {"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]}
+    drops = replace(SETTINGS, loss=loss, drop_empty_completion=True)
+
+    assert row_of(row, replace(SETTINGS, loss=loss))["quality_completion_nonempty"] is has_completion
+    assert has_completion or reason_of(row, drops) == "empty_completion"
+
+
 def test_duplicates_are_not_judged() -> None:
     assert row_of({"messages": [QUESTION, ANSWER]})["quality_is_duplicate"] is None
 

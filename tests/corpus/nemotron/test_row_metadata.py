@@ -32,6 +32,14 @@ def test_columns_that_have_no_other_place_are_kept_as_canonical_json() -> None:
     assert row_of(row)["meta_source_json"] == '{"extra":{},"problem":"2 + 2?","sft_line_number":7,"é":0.5}'
 
 
+def test_a_uuid_that_is_not_the_id_is_kept_too() -> None:
+    row = row_of({**ROW, "uuid": "abc#2"})
+
+    assert row["id"] != "abc#2"
+    assert row["meta_source_json"] == '{"uuid":"abc#2"}'
+    assert row_of({**ROW, "uuid": "abc"})["meta_source_json"] is None
+
+
 def test_names_and_links_of_users_are_kept_only_by_setting() -> None:
     row = {**ROW, "url": "a://q", "user_url": "a://u", "user_name": "ann"}
 
