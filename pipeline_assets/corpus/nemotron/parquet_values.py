@@ -1,7 +1,8 @@
 """Rows of Parquet as JSON lines would have them: a row is the same whichever of the two it was published as.
 
 Parquet has one schema for all rows, so it has null where an object of a row has no such key. A null that JSON lines say
-themselves can't be told from that, and goes with it; in lists nulls stay.
+themselves can't be told from that, and goes with it; in lists nulls stay. Nor does it have each row's order of keys,
+which is that of a tool's properties in a text.
 """
 
 import base64
