@@ -17,7 +17,7 @@ from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
@@ -43,12 +43,15 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one target: its manifest, None where it waits for others, and its checks if it was run."""
+    """What became of one target: its manifest, None where it waits for others or failed, its checks if it was run, and
+    why it failed.
+    """
 
     target: Target
     manifest: Manifest | None
     was_current: bool
     checks: tuple[CheckResult, ...] = ()
+    failure: InputError | None = None
 
 
 def instance_home(root: Path) -> Path:
@@ -69,6 +72,8 @@ def run_targets(
     partition: str | None,
     store: Mapping[str, Any],
     kinds: Collection[str] | None = None,
+    *,
+    goes_on: bool = False,
 ) -> Iterator[Outcome]:
     """Each target of the recipe, upstream first; those that are current are not run.
 
@@ -76,8 +81,10 @@ def run_targets(
         partition: only this partition of partitioned assets, and what it is made from.
         store: config of the store, as in the UI's launchpad.
         kinds: only artifacts of these; None for all.
+        goes_on: after a failure with what isn't made from what failed.
     Raises:
-        InputError: as an asset raised it.
+        InputError: as an asset raised it. Where it `goes_on`: an Obstacle, which every target would meet, a UsageError,
+            which is to be corrected first, or the only failure if no target is left after it.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the run is marked as canceled.
     """
     config = {
@@ -89,24 +96,52 @@ def run_targets(
     with _instance(root) as instance:
         _report_dead_runs(instance)
         _add_partitions(recipe, instance)
-        for target in recipe.targets():
-            if target.partition is not None and partition is not None and target.partition != partition:
-                continue
-            if kinds is not None and target.kind not in kinds:
+        asked = [
+            target
+            for target in recipe.targets()
+            if (target.partition is None or partition is None or target.partition == partition)
+            and (kinds is None or target.kind in kinds)
+        ]
+        failed: set[str] = set()  # roles
+        for number, target in enumerate(asked):
+            if _is_made_from(failed, target):
                 continue
             if target.state(root)[0] == "current":
                 yield Outcome(target, read_manifest(root / target.folder), was_current=True)
-            elif not _is_listed(target):
-                checks = _build_apart(target, root, config)
-                yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
             else:
                 try:
-                    checks = _materialize(target, instance, recipe.name, config)
-                except DagsterAssetCheckFailedError as error:
-                    recipe.check_sealed(root)
-                    what = f"{target.kind} {target.name} is built and stays, but {error}"
-                    raise InputError(what, root / target.folder, "look at it: nothing is made of it") from None
-                yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
+                    checks = _built(target, recipe, root, instance, config)
+                except InputError as failure:
+                    failed.add(target.role)
+                    left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
+                    is_last = all(one.state(root)[0] == "current" for one in left)
+                    if not goes_on or isinstance(failure, Obstacle | UsageError) or (is_last and len(failed) == 1):
+                        raise
+                    yield Outcome(target, None, was_current=False, failure=failure)
+                else:
+                    yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
+
+
+def _is_made_from(roles: Collection[str], target: Target) -> bool:
+    return any(upstream.role in roles or _is_made_from(roles, upstream) for upstream in target.upstream)
+
+
+def _built(
+    target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstance, config: Mapping[str, Any]
+) -> tuple[CheckResult, ...]:
+    """Builds one target; what its checks say.
+
+    Raises:
+        InputError: as its asset raised it, or a check fails.
+    """
+    if not _is_listed(target):
+        return _build_apart(target, root, config)
+    try:
+        return _materialize(target, instance, recipe.name, config)
+    except DagsterAssetCheckFailedError as error:
+        recipe.check_sealed(root)
+        what = f"{target.kind} {target.name} is built and stays, but {error}"
+        raise InputError(what, root / target.folder, "look at it: nothing is made of it") from None
 
 
 def _instance(root: Path) -> dg.DagsterInstance:

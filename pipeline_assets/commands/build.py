@@ -18,7 +18,7 @@ from pipeline_assets.commands.terminal import (
     going_on,
     log_to_stderr,
 )
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 app = typer.Typer()
 
@@ -49,28 +49,47 @@ def run(
     states = [(target, *target.state(data)) for target in asked]
     built: set[str] = set()
     if any(state != "current" for _, state, _ in states):
-        built = _build(recipe, wanted, path, data, partition, {"workers": workers, "replace": replace})
+        settings: dict[str, int | bool] = {"workers": workers, "replace": replace}
+        built = _build(recipe, wanted, path, data, partition, len(asked), settings)
     _print_targets(asked, built, data, as_json)
     wanted.check_sealed(data)
 
 
 def _build(
-    name: str, recipe: Any, path: Path, root: Path, partition: str | None, settings: dict[str, int | bool]
+    name: str,
+    recipe: Any,
+    path: Path,
+    root: Path,
+    partition: str | None,
+    artifacts: int,
+    settings: dict[str, int | bool],
 ) -> set[str]:
-    """Runs what is missing and says what its checks found; the roles of what was built."""
+    """Runs what is missing and says what its checks found; the roles of what was built.
+
+    Raises:
+        InputError: which of several artifacts failed, after all that isn't made from them was built; else as
+            `run_targets`.
+    """
+    from pipeline_assets.commands.build_options import some_failed
     from pipeline_assets.launch import run_targets
 
     log_to_stderr()
     options = [f"--partition {partition}"] if partition else []
     options += ["--replace"] if settings["replace"] else []
-    built = set()
+    built: set[str] = set()
+    failures: dict[str, InputError] = {}
     with going_on(" ".join(["corpusmill run", name, *options, "--data", str(root)])):
-        for outcome in run_targets(recipe, path, root, partition, settings):
-            if not outcome.was_current:
+        for outcome in run_targets(recipe, path, root, partition, settings, goes_on=True):
+            if outcome.failure is not None:
+                failures[outcome.target.role] = outcome.failure
+                typer.echo(f"FAILED {outcome.target.role}: {outcome.failure}", err=True)
+            elif not outcome.was_current:
                 built.add(outcome.target.role)
             for check in outcome.checks:
                 word = "passed" if check.passed else "WARNING" if check.is_warning else "FAILED"
                 typer.echo(f"check {outcome.target.name}: {check.name}: {word}: {check.because}", err=True)
+        if failures:
+            raise some_failed(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
     return built
 
 

@@ -3,7 +3,7 @@
 import glob
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,10 +158,20 @@ def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str
             typer.echo(f"FAILED {part}: {error}", err=True)
             failures[part] = error
     if failures:
-        is_usage = all(isinstance(error, UsageError) for error in failures.values())
-        what = f"{len(failures)} of {len(parts)} {noun} failed: {', '.join(failures)}"
-        fix = "the lines that begin with FAILED say why; the others are built"
-        raise (UsageError if is_usage else InputError)(what, where, fix)
+        raise some_failed(failures, f"{len(parts)} {noun}", where, "the others are built")
+
+
+def some_failed(failures: Mapping[str, InputError], parts: str, where: Path, others: str) -> InputError:
+    """What to say at the end, when each failure was told in a line.
+
+    Args:
+        failures: by part.
+        parts: how many there are of what.
+        others: what became of them.
+    """
+    what = f"{len(failures)} of {parts} failed: {', '.join(failures)}"
+    is_usage = all(isinstance(error, UsageError) for error in failures.values())
+    return (UsageError if is_usage else InputError)(what, where, f"the lines that begin with FAILED say why; {others}")
 
 
 def _build_source(
