@@ -157,7 +157,7 @@ def _document_lines(changes: "DocumentChanges") -> list[str]:
         (changes.changed, "in both, but with another text"),
     ]
     if changes.relabelled.documents:
-        told.append((changes.relabelled, "in both, of the same text, but another source, domain, licence or date"))
+        told.append((changes.relabelled, f"in both, of the same text, but {changes.labels}"))
     return [
         f"{_counted(found.documents, 'document')} {words}"
         + (f": {', '.join(found.examples)}" if found.examples else "")

@@ -20,11 +20,16 @@ from pipeline_assets.corpus.document_shards.publish import holds_documents, shar
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, DOCUMENTS, SPLIT_STAGE, TOKENS
+from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
+from pipeline_assets.corpus.nemotron.normalise_split import data_files
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 
 EXAMPLES = 5
 PART_DOCUMENTS = 4_000_000  # sorted at once: about 450 MB with the sort's copies
 _BATCH_ROWS = 65_536
+_BATCH_CONVERSATIONS = 256  # some have megabytes
 _HASHED = np.dtype(
     [(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("shard", "<i8"), ("row", "<i8")]
 )
@@ -46,6 +51,9 @@ class _Document(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Document)
+# Of a normalised row: all but which row of the source it was this time.
+_ROW_KEYS = ("id", "split", "text")
+_ROW_LABELS = [name for name in SCHEMA.names if name not in _ROW_KEYS and not name.startswith("source_")]
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,8 @@ class DocumentChanges:
         part: the partition whose documents these are; None for the artifact's own.
         in_both: of one id, whatever their content.
         changed: those of them whose text, or tokens, are not the same.
-        relabelled: those of the same text whose source, domain, licence or date is not; tokens have no such labels.
+        labels: what besides the text is compared, in words; nothing of tokens.
+        relabelled: those of the same text where that is not the same.
     """
 
     part: str | None
@@ -72,6 +81,7 @@ class DocumentChanges:
     only_in_b: Found
     in_both: Found
     changed: Found
+    labels: str
     relabelled: Found
 
 
@@ -79,6 +89,7 @@ class DocumentChanges:
 class _Reader:
     """How the documents of one kind are read: hashed, in blocks; and the ids at (shard, row)."""
 
+    labels: str
     hashed: Callable[[Artifact], Iterator[Hashed]]
     doc_ids_at: Callable[[Artifact, Sequence[tuple[int, int]]], list[str]]
 
@@ -92,15 +103,20 @@ def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUME
         InputError: a file that is read is damaged.
     """
     if holds_documents(a):
-        yield _compare_documents(a, b, _Reader(_hashed_texts, _text_ids_at), None, part_documents)
+        yield _compare_documents(
+            a, b, _Reader("another source, domain, licence or date", _hashed_texts, _text_ids_at), None, part_documents
+        )
     match a.manifest.identity.stage.name:
         case SPLIT_STAGE.name:
-            yield _compare_documents(a, b, _Reader(_hashed_tokens, _token_ids_at), None, part_documents)
+            yield _compare_documents(a, b, _OF_TOKENS, None, part_documents)
+        case NORMALISE_STAGE.name | HF_LAYOUT_STAGE.name:
+            yield _compare_documents(
+                a, b, _Reader("other metadata or quality", _hashed_rows, _row_ids_at), None, part_documents
+            )
         case DATASET_STAGE.name:
             left, right = _members(a), _members(b)
-            reader = _Reader(_hashed_tokens, _token_ids_at)
             for part in (part for part in left if part in right):
-                yield _compare_documents(left[part], right[part], reader, part, part_documents)
+                yield _compare_documents(left[part], right[part], _OF_TOKENS, part, part_documents)
 
 
 def _members(dataset: Artifact) -> dict[str, Artifact]:
@@ -186,6 +202,33 @@ def _token_ids_at(split: Artifact, places: Sequence[tuple[int, int]]) -> list[st
     return [found[row] for _, row in places]
 
 
+_OF_TOKENS = _Reader("", _hashed_tokens, _token_ids_at)
+
+
+def _hashed_rows(rows: Artifact) -> Iterator[Hashed]:
+    """An id is one of its split."""
+    for shard, path in enumerate(data_files(rows)):
+        with pq.ParquetFile(rows.path(path)) as file:
+            first_row = 0
+            for batch in file.iter_batches(_BATCH_CONVERSATIONS, columns=[*_ROW_KEYS, *_ROW_LABELS]):
+                ids, splits, texts = (batch.column(name).to_pylist() for name in _ROW_KEYS)
+                labels = (batch.column(name).to_pylist() for name in _ROW_LABELS)
+                names = [f"{split}\0{row_id}" for split, row_id in zip(splits, ids, strict=True)]
+                said = [msgspec.json.encode(values) for values in zip(*labels, strict=True)]
+                yield _hashed(names, (text.encode("utf-8") for text in texts), said, shard, first_row)
+                first_row += len(ids)
+
+
+def _row_ids_at(rows: Artifact, places: Sequence[tuple[int, int]]) -> list[str]:
+    found = {}
+    paths = data_files(rows)
+    for shard in {shard for shard, _ in places}:
+        with pq.ParquetFile(rows.path(paths[shard])) as file:
+            ids = file.read(["id"]).column(0)
+            found.update({(shard, row): ids[row].as_py() for of, row in places if of == shard})
+    return [found[place] for place in places]
+
+
 @dataclass
 class _Tally:
     """Documents counted over the parts, and the first few of them by (shard, row)."""
@@ -226,6 +269,7 @@ def _compare_documents(
         only_in_b=Found(only_in_b.documents, reader.doc_ids_at(b, only_in_b.places)),
         in_both=Found(in_both.documents, reader.doc_ids_at(a, in_both.places)),
         changed=Found(changed.documents, reader.doc_ids_at(a, changed.places)),
+        labels=reader.labels,
         relabelled=Found(relabelled.documents, reader.doc_ids_at(a, relabelled.places)),
     )
 

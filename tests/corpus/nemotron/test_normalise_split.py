@@ -17,6 +17,7 @@ from nemotron_hub import made_rows
 from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
+from pipeline_assets.corpus.document_comparison import document_changes
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.nemotron import shard_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
@@ -196,6 +197,19 @@ def test_too_many_rejects_stop_it_and_show_the_first(tmp_path: Path) -> None:
 def test_a_split_without_a_row_is_refused(tmp_path: Path, rows: list[Row], what: str) -> None:
     with pytest.raises(InputError, match=what):
         build(tmp_path, write(tmp_path / "in", rows), replace(RULES, max_reject_fraction="1"))
+
+
+def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> None:
+    first = [said(f"{number}", uuid=f"u{number}") for number in range(9)]
+    second = [said("another", uuid="new"), *first[1:4], said("4!", uuid="u4"), said("5", uuid="u5", license="mit")]
+    a = build(tmp_path / "a", write(tmp_path / "1", first))
+    b = build(tmp_path / "b", write(tmp_path / "2", second[:2], second[2:]))
+
+    [changes] = document_changes(a, b, part_documents=3)
+
+    told = (changes.only_in_a, changes.only_in_b, changes.changed, changes.relabelled)
+    assert changes.in_both.documents == 5
+    assert [list(found.examples) for found in told] == [["u0", "u6", "u7", "u8"], ["new"], ["u4"], ["u5"]]
 
 
 @pytest.mark.parametrize(("victim", "engine"), [(Victim.ALL, INLINE), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)])
