@@ -95,7 +95,7 @@ def _splits(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
     lines = table(["split", "rows", "rejected", "tokens", "completion tokens", "tool calls", "bytes"], rows)
     others = [split.name for split in splits if names[split.name] != split.name]
     if others:
-        lines += ["", "A hub's split names have no `-`, and dots only between other characters, so:"]
+        lines += ["", "A hub's split names have no `-`, dots only between other characters, and none is `all`, so:"]
         lines += [f"{code(name)} of the files is the split {code(names[name])}." for name in others]
     rejected = [
         [code(names[split.name]), code(reason), _grouped(rows)]

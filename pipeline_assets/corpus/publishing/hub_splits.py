@@ -5,19 +5,20 @@ from collections.abc import Sequence
 
 _UNFIT = re.compile(r"\W+")
 _NUMBER = "[0-9]" * 5
+_ALL = "all"  # in any case: builder.py of `datasets` refuses a whole dataset that has a split of this name
 
 
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     r"""The hub's name of each split: its own where that is allowed, else with `_` for what isn't.
 
-    `datasets` allows `\w+(\.\w+)*` (its naming.py). Where two names would become one, later ones get `_2`, `_3`, …;
-    names that are allowed keep theirs.
+    `datasets` allows `\w+(\.\w+)*` (its naming.py), and keeps `all`, which becomes `all_`, for all of them together.
+    Where two names would become one, later ones get `_2`, `_3`, …; names that are allowed keep theirs.
     """
-    names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split)}
+    names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
     for split in splits:
         if split in names:
             continue
-        allowed = _UNFIT.sub("_", split)
+        allowed = f"{split}_" if split.lower() == _ALL else _UNFIT.sub("_", split)
         taken, times = set(names.values()), 1
         while (name := allowed if times == 1 else f"{allowed}_{times}") in taken:
             times += 1

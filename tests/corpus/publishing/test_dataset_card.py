@@ -52,6 +52,7 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
         "train": [said("one", license="cc-by-4.0", used_in=["nano"]), no_row, tools],
         "train-more": [said("four", uuid="f")],
         "high.part": [said("five", expected_answer="5")],
+        "all": [said("six")],
     }
     built = [normalise(tmp_path, split, given, 200) for split, given in rows.items()]
     splits = [card_split(one) for one in built]
@@ -59,12 +60,12 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
 
     loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
 
-    assert list(loaded) == ["train", "train_more", "high.part"]
+    assert list(loaded) == ["train", "train_more", "high.part", "all_"]
     for split, one in zip(loaded.values(), built, strict=True):
         assert split.features.arrow_schema.equals(SCHEMA)
         files = sorted((one.folder / "data").iterdir())
         assert split.to_list() == [row for path in files for row in pq.ParquetFile(path).read().to_pylist()]
-    assert [len(split) for split in loaded.values()] == [2, 1, 1]
+    assert [len(split) for split in loaded.values()] == [2, 1, 1, 1]
     assert any(not pq.ParquetFile(path).metadata.num_rows for path in (folder / "data").iterdir())
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.publishing.hub_splits import files_pattern, hub_split_names
 
-SPLITS = st.lists(st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True)
+SPLITS = st.lists(st.just("all") | st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True)
 
 
 def test_what_is_not_allowed_becomes_an_underscore() -> None:
@@ -29,13 +29,18 @@ def test_a_name_that_is_allowed_stays_and_others_are_numbered() -> None:
     assert list(names) == ["a-b", "a_b", "a--b"]
 
 
+def test_the_name_that_stands_for_all_splits_is_given_to_none() -> None:
+    assert hub_split_names(["all", "ALL", "all_"]) == {"all": "all__2", "ALL": "ALL_", "all_": "all_"}
+    assert hub_split_names(["overall"]) == {"overall": "overall"}
+
+
 @given(SPLITS)
 def test_every_split_has_a_name_of_its_own(splits: list[str]) -> None:
     names = hub_split_names(splits)
 
     assert list(names) == splits
     assert len(set(names.values())) == len(splits)
-    assert all(re.match(_split_re, name) for name in names.values())
+    assert all(re.match(_split_re, name) and name != "all" for name in names.values())
 
 
 @given(SPLITS)
