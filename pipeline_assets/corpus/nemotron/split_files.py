@@ -1,23 +1,27 @@
 """Which files of a dataset belong to which split, at one commit or in one folder.
 
-1. Where the card's YAML has `configs`, they say which files a split has (hub documentation, "Manual Configuration"). A
-   split of several configs is told apart by the config: `<config>` where that has one split, else `<config>_<split>`.
+1. Where the card's YAML has `configs`, they say which files a split has (hub documentation, "Manual Configuration"). Of
+   a config that names a folder alone, `data_dir`, rule 2 says the splits of the files in it. A split of several configs
+   is told apart by the config: `<config>` where that has one split, else `<config>_<split>`.
 2. Else the file's name says its split: `high.part_00.jsonl` and `high_part00.parquet` are `high_part00`,
    `train-00000-of-00005.parquet` is `train`.
 3. Where a split has files of both formats, the JSON lines are read and the Parquet is left out: the lines are what was
    published first, and they keep what a Parquet schema, one for all rows, can't: absent keys, and objects of any shape.
+
+Names of splits become names of folders and files, `a.b` and `a b` both `a_b`: where two would be one, nothing is read.
 """
 
 import difflib
-import fnmatch
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card
+from pipeline_assets.corpus.readers.hub_globs import matching_paths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 Format = Literal["jsonl", "parquet"]
@@ -26,6 +30,7 @@ _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART = re.compile(r"part_(\d+)$")
 _UNFIT = re.compile(r"[^\w-]+")
+_DEFAULT = "default"  # what a hub calls the config of a dataset that has one
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class SplitFiles:
         format: of all of them.
         found_by: what says that they are the split's.
         left_out: paths of the same split in another format, which are not read.
+        config: of the card, that the files are of; None where the card names none, or it is `default`.
     """
 
     split: str
@@ -44,19 +50,18 @@ class SplitFiles:
     format: Format
     found_by: Literal["recipe", "card", "file name"]
     left_out: tuple[str, ...] = ()
+    config: str | None = None
 
 
 def format_of(path: str) -> Format | None:
     """By the end of the name, compressed or not; None for what holds no rows."""
-    name = _uncompressed(path.lower())
+    name = _uncompressed(path).lower()
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def split_of_name(path: str) -> str:
     """The split that a file's name says."""
-    name = _uncompressed(PurePosixPath(path).name)
-    stem = _SHARD_NUMBER.sub("", name.rpartition(".")[0])
-    return _split_name(stem)
+    return _split_name(_stem(path))
 
 
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
@@ -67,21 +72,14 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
         card: the text of its README.md; empty where it has none.
         where: the dataset, for errors.
     Raises:
-        InputError: the card's YAML can't be read, or a split of it names no file that is there.
+        InputError: the card's YAML can't be read, a split of it names no file that is there, or two splits would have
+            one name here.
     """
     there = sorted(paths)
-    by_name: dict[str, list[str]] = {}
-    for path in there:
-        if format_of(path) is not None:
-            by_name.setdefault(split_of_name(path), []).append(path)
     configs = configs_of_card(card, where)
-    if not any(config.files for config in configs):
-        return {split: _chosen(split, files, "file name", ()) for split, files in sorted(by_name.items())}
-    found = {}
-    for split, patterns in _patterns_of_card(configs).items():
-        named = files_matching(there, patterns, f"split {split!r} of the card", where)
-        found[split] = _chosen(split, named, "card", by_name.get(split, ()))
-    return found
+    if any(config.files or config.folder is not None for config in configs):
+        return _splits_of_card(configs, there, where)
+    return {split: _chosen(split, files, "file name", ()) for split, files in _by_name(there, where).items()}
 
 
 def files_of_split(
@@ -114,31 +112,82 @@ def no_such_split(split: str, there: Sequence[str], where: object) -> UsageError
 
 
 def files_matching(paths: Iterable[str], patterns: Sequence[str], whose: str, where: str) -> list[str]:
-    """Files of rows that a pattern matches, as fnmatch reads it, sorted.
+    """Files of rows that a pattern means, see `hub_globs`, sorted.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or it is no pattern.
     """
-    matched = [path for path in paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
-    files = sorted(path for path in matched if format_of(path) is not None)
+    files = sorted(path for path in matching_paths(paths, patterns, where) if format_of(path) is not None)
     if not files:
         what = f"{whose} is in {', '.join(patterns)}, and there is no file of JSON lines or Parquet of that name"
         raise InputError(what, where, "pin another commit, or say in the recipe which `files` the split has")
     return files
 
 
-def _patterns_of_card(configs: Sequence[Config]) -> dict[str, list[str]]:
-    """Patterns by split, over all configs."""
-    splits_of = {config.name: list(dict.fromkeys(split for split, _ in config.files)) for config in configs}
-    times = Counter(split for splits in splits_of.values() for split in splits)
-    patterns: dict[str, list[str]] = {}
-    for config in configs:
-        for split in splits_of[config.name]:
-            name = split
-            if times[split] > 1:
-                name = config.name if len(splits_of[config.name]) == 1 else f"{config.name}_{split}"
-            patterns.setdefault(_split_name(name), []).extend(config.patterns(split))
-    return patterns
+def _by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
+    """Files of rows by the split that their names say, sorted; one split may be there in both formats, named unlike.
+
+    Raises:
+        InputError: names of one format that are unlike would be one split.
+    """
+    by_split: dict[str, list[str]] = {}
+    first: dict[tuple[str, Format], str] = {}
+    for path in paths:
+        kind = format_of(path)
+        if kind is None:
+            continue
+        split = split_of_name(path)
+        other = first.setdefault((split, kind), path)
+        if _stem(other) != _stem(path):
+            raise _one_name(f"the files {other} and {path}", split, where)
+        by_split.setdefault(split, []).append(path)
+    return dict(sorted(by_split.items()))
+
+
+def _splits_of_card(configs: Sequence[Config], there: Sequence[str], where: str) -> dict[str, SplitFiles]:
+    """Every split of every config, by its name here.
+
+    Raises:
+        InputError: a split names no file that is there, or two would have one name.
+    """
+    beside: dict[str, list[str]] = {}
+    for path in filter(format_of, there):
+        beside.setdefault(split_of_name(path), []).append(path)
+    of_configs = [(config, _files_of_config(config, there, where)) for config in configs]
+    times = Counter(split for _, files in of_configs for split in files)
+    found: dict[str, SplitFiles] = {}
+    whole_names: dict[str, str] = {}
+    for config, by_split in of_configs:
+        for split, files in by_split.items():
+            alone = config.name if len(by_split) == 1 else f"{config.name}_{split}"
+            name = _split_name(split if times[split] == 1 else alone)
+            whole_name = f"{split!r} of config {config.name!r}"
+            if name in found:
+                raise _one_name(f"the card's splits {whole_names[name]} and {whole_name}", name, where)
+            chosen = _chosen(name, files, "card", beside.get(name, ()))
+            found[name] = replace(chosen, config=None if config.name == _DEFAULT else config.name)
+            whole_names[name] = whole_name
+    return found
+
+
+def _files_of_config(config: Config, there: Sequence[str], where: str) -> dict[str, list[str]]:
+    """Files by split, in the card's order.
+
+    Raises:
+        InputError: a split or the folder has no file that is there, or two splits would have one name.
+    """
+    if config.folder is not None:
+        whose = f"config {config.name!r} of the card"
+        return _by_name(files_matching(there, [posixpath.join(config.folder, "**")], whose, where), where)
+    splits = dict.fromkeys(split for split, _ in config.files)
+    return {
+        split: files_matching(there, config.patterns(split), f"split {split!r} of the card", where) for split in splits
+    }
+
+
+def _one_name(both: str, split: str, where: str) -> InputError:
+    fix = "write a recipe that says in `files` which files each of its splits has"
+    return InputError(f"{both} would both be the split {split}", where, fix)
 
 
 def _chosen(
@@ -151,11 +200,18 @@ def _chosen(
     return SplitFiles(split, tuple(chosen), "jsonl" if lines else "parquet", found_by, left_out)
 
 
+def _stem(path: str) -> str:
+    """The name of a file without its endings and the number of a shard."""
+    name = _uncompressed(PurePosixPath(path).name)
+    return _SHARD_NUMBER.sub("", name.rpartition(".")[0])
+
+
 def _split_name(stem: str) -> str:
     return _PART.sub(r"part\1", _UNFIT.sub("_", stem))
 
 
 def _uncompressed(name: str) -> str:
     for suffix in _COMPRESSED:
-        name = name.removesuffix(suffix)
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
     return name

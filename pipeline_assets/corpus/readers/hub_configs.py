@@ -6,6 +6,7 @@ Configuration"). Names are compared whole: `asm_Beng` is Assamese in Bengali scr
 """
 
 import difflib
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class Config:
         name: as the card has it.
         language, script: where the name is of that form, else None.
         variant: what follows them, as in `eng_Latn_removed`; None where nothing does.
-        files: (split, pattern) of its data files, in the card's order; patterns are as fnmatch reads them.
+        files: (split, pattern) of its data files, in the card's order; patterns are as `hub_globs` reads them.
+        folder: the one that its files lie in, where the card names that (`data_dir`) and no files; else None.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Config:
     script: str | None
     variant: str | None
     files: tuple[tuple[str, str], ...]
+    folder: str | None = None
 
     def patterns(self, split: str) -> list[str]:
         """Patterns of the files of one split."""
@@ -124,20 +127,20 @@ def _config(entry: dict[str, Any]) -> Config:
     name = str(entry["config_name"])
     match = _LANGUAGE_SCRIPT.match(name)
     language, script, variant = match.groups() if match else (None, None, None)
-    return Config(name, language, script, variant, tuple(_files(entry.get("data_files"))))
+    folder, data_files = entry.get("data_dir"), entry.get("data_files")
+    files = tuple(_files(data_files, "" if folder is None else str(folder)))
+    is_folder = folder is not None and data_files is None
+    return Config(name, language, script, variant, files, str(folder) if is_folder else None)
 
 
-def _files(data_files: Any) -> Iterable[tuple[str, str]]:
-    """(split, pattern) of every form that a card may have: a pattern, a list of them, or of {split, path}."""
+def _files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
+    """(split, pattern) of every form that a card may have: a pattern, a list of them, or of {split, path}. All are
+    relative to the folder.
+    """
     for item in data_files if isinstance(data_files, list) else [data_files]:
         if isinstance(item, str):
-            yield "train", _as_fnmatch(item)
+            yield "train", posixpath.join(folder, item)
         elif isinstance(item, dict):
             paths = item["path"]
             for path in paths if isinstance(paths, list) else [paths]:
-                yield str(item.get("split", "train")), _as_fnmatch(str(path))
-
-
-def _as_fnmatch(pattern: str) -> str:
-    """fnmatch's `*` passes slashes, so `**` adds nothing."""
-    return pattern.replace("**/", "*").replace("**", "*")
+                yield str(item.get("split", "train")), posixpath.join(folder, str(path))

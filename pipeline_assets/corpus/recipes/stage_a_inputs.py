@@ -11,6 +11,7 @@ from typing import Any
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers.hub_configs import CARD, config_named, metadata_of_card, read_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_globs import matching_paths
 from pipeline_assets.corpus.readers.hub_parquet import read_footer
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe, Step
 from pipeline_assets.corpus.recipes.written import write_recipe_of
@@ -81,10 +82,15 @@ def hub_source(
     if not configs and config != "default":
         what = f"config {config!r} can't be found: its card lists none"
         raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
-    patterns = config_named(configs, config, where).patterns("train") if configs else ["*.parquet"]
-    files = [file for file in listing if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in patterns)]
+    chosen = config_named(configs, config, where) if configs else None
+    patterns = ["**/*.parquet"] if chosen is None else chosen.patterns("train")
+    meant = matching_paths([file.path for file in listing], patterns, where)
+    named = frozenset(meant)
+    files = [file for file in listing if file.path in named]
     if not files:
-        what = f"config {config!r} has no files ({', '.join(patterns) or 'its card names none'})"
+        folder = None if chosen is None else chosen.folder
+        none = "its card names none" if folder is None else f"its card names the folder {folder} and no files of train"
+        what = f"config {config!r} has no files ({', '.join(patterns) or none})"
         raise UsageError(what, where, "take another config, or write a recipe with `files`")
     names = read_footer(hub, dataset, commit, files[0]).metadata.schema.to_arrow_schema().names
     if "text" not in names:
@@ -101,7 +107,7 @@ def hub_source(
         "config": config,
         "revision": commit,
         "split": "train",
-        "files": patterns,
+        "files": _recipe_patterns(patterns, meant, [file.path for file in listing]),
         "domain": "web",
         "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
         "columns": {
@@ -115,6 +121,15 @@ def hub_source(
         "amount": amount,
         "seed": seed,
     }
+
+
+def _recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
+    """Patterns that match the files that a card means where fnmatch reads them, as of a recipe, whose `*` crosses
+    folders: the card's own where those do, else the name of each file.
+    """
+    likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
+    matched = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
+    return likely if matched == list(meant) else [glob.escape(path) for path in meant]
 
 
 def _source_name(dataset: str, config: str) -> str:

@@ -1,5 +1,7 @@
 """Which files belong to which split: the card says it, else the file's name; of two formats one is read."""
 
+import json
+
 import pytest
 
 from pipeline_assets.corpus.nemotron.split_files import SplitFiles, files_of_split, find_splits, split_of_name
@@ -33,6 +35,8 @@ configs:
         ("train-00000-of-00005.parquet", "train"),
         ("data/low.part_12-00001-of-00002.jsonl.gz", "low_part12"),
         ("v1.2 (new).jsonl", "v1_2_new_"),
+        ("Train.JSONL.GZ", "Train"),
+        ("low.Parquet", "low"),
     ],
 )
 def test_a_file_name_says_its_split(path: str, split: str) -> None:
@@ -104,6 +108,99 @@ configs:
         "code_train": ("code/train.jsonl",),
         "test": ("code/test.jsonl",),
     }
+
+
+CONFIGS = """---
+configs:
+- config_name: en
+  data_files: en/*.jsonl
+- config_name: default
+  data_files:
+  - split: test
+    path: [test.jsonl, more/test.jsonl]
+---
+"""
+
+
+def test_the_config_of_a_split_is_known_unless_it_is_the_default_one() -> None:
+    found = find_splits(["en/a.jsonl", "test.jsonl", "more/test.jsonl"], CONFIGS, WHERE)
+
+    assert {split: one.config for split, one in found.items()} == {"train": "en", "test": None}
+    assert found["test"].files == ("more/test.jsonl", "test.jsonl")
+
+
+def test_a_wildcard_of_the_card_stays_in_its_folder() -> None:
+    card = CARD.replace("data/high.part_00.jsonl", "data/*.jsonl").replace("data/low.jsonl", "data/low/*.jsonl")
+
+    found = find_splits(["data/a.jsonl", "data/low/b.jsonl"], card, WHERE)
+
+    assert {split: one.files for split, one in found.items()} == {
+        "high_part00": ("data/a.jsonl",),
+        "low": ("data/low/b.jsonl",),
+    }
+
+
+def test_of_a_config_that_names_a_folder_the_files_in_it_tell_the_splits() -> None:
+    card = "---\nconfigs:\n- config_name: en\n  data_dir: en\n- config_name: fr\n  data_dir: ./fr\n---\n"
+
+    alike = find_splits(["en/x.jsonl", "fr/x.jsonl", "other/x.jsonl"], card, WHERE)
+    unlike = find_splits(["en/train.jsonl", "en/test-00000-of-00001.parquet", "fr/a/train.jsonl"], card, WHERE)
+
+    assert {split: (one.files, one.config) for split, one in alike.items()} == {
+        "en": (("en/x.jsonl",), "en"),
+        "fr": (("fr/x.jsonl",), "fr"),
+    }
+    assert {split: one.files for split, one in unlike.items()} == {
+        "test": ("en/test-00000-of-00001.parquet",),
+        "en_train": ("en/train.jsonl",),
+        "fr": ("fr/a/train.jsonl",),
+    }
+    with pytest.raises(InputError, match=r"config 'fr' of the card is in ./fr/\*\*, and there is no file"):
+        find_splits(["en/x.jsonl"], card, WHERE)
+
+
+@pytest.mark.parametrize(
+    ("files", "splits"),
+    [
+        (["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"], ["train"]),
+        (["high.part_00.jsonl", "high_part00.parquet"], ["high_part00"]),
+        (["a/train.jsonl", "b/train.jsonl.gz"], ["train"]),
+    ],
+)
+def test_files_of_one_split_are_one(files: list[str], splits: list[str]) -> None:
+    assert list(find_splits(files, "", WHERE)) == splits
+
+
+def test_files_whose_names_would_be_one_split_are_refused() -> None:
+    with pytest.raises(InputError) as refused:
+        find_splits(["a b.jsonl", "a_b.jsonl"], "", WHERE)
+
+    assert str(refused.value) == (
+        f"{WHERE}: the files a b.jsonl and a_b.jsonl would both be the split a_b; "
+        "write a recipe that says in `files` which files each of its splits has"
+    )
+
+
+@pytest.mark.parametrize(
+    ("configs", "both"),
+    [
+        (
+            {"default": ["a.b", "a_b"]},
+            "'a.b' of config 'default' and 'a_b' of config 'default' would both be the split a_b",
+        ),
+        ({"test": ["train"], "b": ["train", "test"]}, "'train' of config 'test' and 'test' of config 'b'"),
+        ({"a.b": ["train"], "a_b": ["train"]}, "'train' of config 'a.b' and 'train' of config 'a_b'"),
+    ],
+)
+def test_splits_of_the_card_that_would_be_one_are_refused(configs: dict[str, list[str]], both: str) -> None:
+    entries = [
+        {"config_name": name, "data_files": [{"split": split, "path": f"{name}/{split}.jsonl"} for split in splits]}
+        for name, splits in configs.items()
+    ]
+    files = [one["path"] for entry in entries for one in entry["data_files"]]
+
+    with pytest.raises(InputError, match=f"the card's splits {both}"):
+        find_splits(files, f"---\n{json.dumps({'configs': entries})}\n---\n", WHERE)
 
 
 def test_a_recipe_says_the_files_where_the_card_is_broken() -> None:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.publishing.hub_splits import files_pattern, hub_split_names
 
-SPLITS = st.lists(st.just("all") | st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True)
+SPLITS = st.lists(
+    st.just("all") | st.from_regex(r"\w[\w.-]{0,4}", fullmatch=True, alphabet="ab_.-é1"), max_size=8, unique=True
+)
 
 
 def test_what_is_not_allowed_becomes_an_underscore() -> None:

@@ -78,13 +78,31 @@ def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config
 
     assert by_name["eng_Latn"].patterns("train") == ["data/eng_Latn/train/*"]
     assert by_name["eng_Latn"].patterns("test") == ["data/eng_Latn/test/*"]
-    assert by_name["ben_Beng"].patterns("train") == ["data/ben_Beng/*.parquet"]
+    assert by_name["ben_Beng"].patterns("train") == ["data/ben_Beng/**/*.parquet"]
     assert by_name["eng_Latn_removed"].patterns("train") == [
         "data/eng_Latn_removed/train/*",
         "data/eng_Latn_removed/more/*",
     ]
     assert by_name["sample-10BT"].files == ()
     assert (by_name["eng_Latn_removed"].variant, by_name["sample-10BT"].language) == ("removed", None)
+
+
+def test_patterns_are_relative_to_the_folder_that_a_config_names() -> None:
+    card = """---
+configs:
+- config_name: en
+  data_dir: en
+  data_files:
+  - split: test
+    path: test/*.jsonl
+- config_name: fr
+  data_dir: fr
+---
+"""
+    english, french = configs_of_card(card, WHERE)
+
+    assert (english.patterns("test"), english.folder) == (["en/test/*.jsonl"], None)
+    assert (french.files, french.folder) == ((), "fr")
 
 
 def test_a_config_that_is_not_there_names_the_nearest(configs: list[Config]) -> None:

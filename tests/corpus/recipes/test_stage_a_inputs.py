@@ -1,12 +1,16 @@
 """Stage A recipes from a command line: inputs by pattern, hub datasets by name, nothing written that can't be built."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
+from healing_build import DATASET
 
-from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns, write_recipe
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns, hub_source, write_recipe
 from pipeline_assets.corpus.spine.errors import UsageError
 
 NOTES = {
@@ -67,3 +71,29 @@ def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
         write_recipe(tmp_path, "notes", [NOTES | {"text_unit": "line"}], "normalized")
 
     assert not (tmp_path / "recipes").exists()
+
+
+CARD = b"""---
+configs:
+- config_name: default
+  data_files: data/*.parquet
+- config_name: deep
+  data_files: data/**/*.parquet
+- config_name: folder
+  data_dir: data
+---
+"""
+
+
+def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., str], hub_files: HubFiles) -> None:
+    page = pa.table({"text": ["a page"]})
+    commit = publish({"README.md": CARD, "data/a.parquet": page, "data/extra/b.parquet": page})
+
+    def files(config: str) -> list[str]:
+        section = hub_source(hub_files, DATASET, config, commit, {"documents": 1}, (), "0")
+        return [*section["files"]]
+
+    assert files("default") == ["data/a.parquet"]
+    assert files("deep") == ["data/*.parquet"]
+    with pytest.raises(UsageError, match=r"has no files \(its card names the folder data and no files of train\)"):
+        files("folder")
