@@ -66,7 +66,7 @@ class RowOrigin:
 
     Attributes:
         dataset: as the hub names it, `nvidia/Nemotron-Math-v2`.
-        subset: the hub's configuration, if the dataset has any.
+        subset: the hub's configuration, if the dataset has any but `default`.
         split: `high_part00`.
         domain: of the dataset; `DOMAINS` has the five, for any other the recipe says it.
         file: as the manifest's inputs name it.

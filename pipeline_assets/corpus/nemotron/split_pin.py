@@ -18,7 +18,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.target import Content
 
-RAW_STAGE = StageVersion("nemotron_raw", 1)
+RAW_STAGE = StageVersion("nemotron_raw", 2)
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
 
 
@@ -154,7 +154,8 @@ def split_folder_of(manifest: Manifest, root: Path) -> SplitFolder | None:
 
 
 def _decisions(chosen: SplitFiles) -> dict[str, Any]:
-    return {"format": chosen.format, "found_by": chosen.found_by, "left_out": list(chosen.left_out)}
+    left_out = list(chosen.left_out)
+    return {"format": chosen.format, "found_by": chosen.found_by, "left_out": left_out, "config": chosen.config}
 
 
 def _folder(path: Path) -> tuple[list[str], str]:

@@ -71,12 +71,13 @@ def _make_normalized(building: Building, target: Target, root: Path, settings: R
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 
     [raw_target] = target.upstream
-    source, recipe = open_artifact(root / raw_target.folder).manifest.identity.recipe, target.recipe
+    pin, recipe = open_artifact(root / raw_target.folder).manifest.identity, target.recipe
+    source = pin.recipe
     rows = RowsRecipe.from_content({**recipe["rows"], "tokenizer": target.tokenizer})
     rules = rows.rules(recipe["reasoning_effort"])
     origin = RowOrigin(
         dataset=source["dataset"],
-        subset=recipe["subset"],
+        subset=pin.decisions["config"] if recipe["subset"] is None else recipe["subset"],
         split=source["split"],
         domain=recipe["domain"],
         file="",
