@@ -13,7 +13,7 @@ from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Content
 
-COVERAGE_STAGE = StageVersion("nemotron_coverage", 1)
+COVERAGE_STAGE = StageVersion("nemotron_coverage", 2)
 
 
 def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Content:

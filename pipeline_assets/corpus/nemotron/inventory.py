@@ -9,6 +9,7 @@ from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
+from pipeline_assets.corpus.nemotron.parquet_values import as_json, files_with_other_values
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES, RowShard, plan_sample, plan_shards, read_shard
 from pipeline_assets.corpus.nemotron.split_files import format_of
@@ -24,7 +25,7 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 
-INVENTORY_STAGE = StageVersion("nemotron_inventory", 1)
+INVENTORY_STAGE = StageVersion("nemotron_inventory", 2)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 _STAGE = "inventory"
 _REJECTS = f"{WORK}/rejects"
@@ -92,11 +93,12 @@ def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt
         InputError: from `read_shard`.
     """
     census, rejects = RowCensus(), []
+    others = files_with_other_values(shard.pieces)
     for row in read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
         else:
-            census.add(row.columns)
+            census.add(row.columns, as_json(row.columns) if row.file in others else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows}
     for reject in rejects:
         counts[f"rejected/{reject.reason}"] = counts.get(f"rejected/{reject.reason}", 0) + 1

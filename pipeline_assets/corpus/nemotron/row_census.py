@@ -1,24 +1,29 @@
 """What rows have: columns and their types, keys and types of messages by role, and the metadata that later steps need.
 
-A value is there if it is neither absent nor null, "", [] or {}.
+What is there is asked of the functions that rows are made with, `presence`, `row_correctness` and `given_tools`: no row
+has metadata that its inventory lacks, nor the other way round.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pipeline_assets.corpus.nemotron.presence import Row, is_there
+from pipeline_assets.corpus.nemotron.row_fault import RowFault
+from pipeline_assets.corpus.nemotron.row_metadata import row_correctness
 from pipeline_assets.corpus.nemotron.tally import Tally, count
+from pipeline_assets.corpus.nemotron.tools_catalog import given_tools
 
 # What a row is counted for, and what must be there.
 COVERAGE: Final[dict[str, str]] = {
-    "uuid": "`uuid`, a text",
+    "uuid": "`uuid`",
     "messages": "`messages`, a list that isn't empty",
     "text": "`text`, a conversation that is rendered already",
-    "correctness": "a condition in `metadata` with `pass` and a `count` above 0",
-    "difficulty": "`difficulty` or `difficulty_bin`, or a condition with `pass` and a `count` above 0, which tells it",
+    "correctness": "a condition in `metadata` with `pass` of a `count` above 0, or with `accuracy` alone",
+    "difficulty": "a condition in `metadata` with `pass` of a `count` above 0, which tells it",
     "difficulty_stated": "`difficulty` or `difficulty_bin`",
     "expected_answer": "`expected_answer`",
-    "tools": "`tools`, a list that isn't empty",
+    "tools": "`tools`, a list that isn't empty, or the JSON text of one",
     "tool_calls": "a message with `tool_calls`",
     "reasoning_label": "`reasoning`, the label of the row",
     "reasoning_content": "a message with `reasoning_content`",
@@ -28,13 +33,12 @@ COVERAGE: Final[dict[str, str]] = {
 TAGS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")  # columns told by value
 _TYPE_NAMES: Final = {"NoneType": "null"}
 _ANY_VALUE: Final = (
+    ("uuid", "uuid"),
     ("expected_answer", "expected_answer"),
     ("formal_statement", "formal_statement"),
     ("license", "licence"),
     ("reasoning", "reasoning_label"),
 )
-_TEXTS: Final = ("uuid", "text")
-_LISTS: Final = ("tools", "messages")
 _OF_MESSAGES: Final = ("tool_calls", "reasoning_content")
 _FOLD_AT = 4096
 Path = tuple[str, ...]
@@ -59,21 +63,25 @@ class RowCensus:
         self._shapes: Counter[tuple[Path, tuple[str, ...], Types]] = Counter()
         self._paths: Counter[Path] = Counter()
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Counts one row."""
+    def add(self, row: Mapping[str, Any], values: Row | None = None) -> None:
+        """Counts one row.
+
+        Args:
+            values: the row as JSON has it, see `parquet_values`; None if it is JSON.
+        """
         self.rows += 1
         self._note(("columns",), row)
-        get = row.get
-        metadata, messages = get("metadata"), get("messages")
+        metadata, messages = row.get("metadata"), row.get("messages")
         if isinstance(metadata, dict):
             self._note(("metadata",), metadata)
         if isinstance(messages, list):
             for message in messages:
                 self._add_message(message)
-        for name in _present(row):
+        values = row if values is None else values
+        for name in _present(values):
             self._paths["coverage", name] += 1
         for column in TAGS:
-            value = get(column)
+            value = values.get(column)
             for tag in value if isinstance(value, list) else (value,):
                 if tag and isinstance(tag, str):
                     self._paths["tags", column, tag] += 1
@@ -120,38 +128,27 @@ class RowCensus:
         self._paths.clear()
 
 
-def _present(row: Mapping[str, Any]) -> list[str]:
+def _present(row: Row) -> list[str]:
     """Names of `COVERAGE` that hold of a row."""
-    get = row.get
-    present = [name for column, name in _ANY_VALUE if get(column)]
-    present += [name for name in _TEXTS if isinstance(get(name), str) and get(name)]
-    present += [name for name in _LISTS if isinstance(get(name), list) and get(name)]
-    is_stated, is_measured = bool(get("difficulty") or get("difficulty_bin")), has_correctness(get("metadata"))
-    if is_stated or is_measured:
-        present += ["difficulty", *["difficulty_stated"] * is_stated, *["correctness"] * is_measured]
-    if "messages" in present:
-        objects = [message for message in get("messages", ()) if isinstance(message, dict)]
-        present += [key for key in _OF_MESSAGES if any([message.get(key) for message in objects])]
+    present = [name for column, name in _ANY_VALUE if is_there(row.get(column))]
+    if is_there(row.get("difficulty")) or is_there(row.get("difficulty_bin")):
+        present.append("difficulty_stated")
+    correctness = row_correctness(row)
+    present += ["correctness"] * (correctness.correctness is not None)
+    present += ["difficulty"] * (correctness.difficulty_bin is not None)
+    present += ["tools"] * _has_tools(row)
+    text, messages = row.get("text"), row.get("messages")
+    present += ["text"] * (isinstance(text, str) and is_there(text))
+    if isinstance(messages, list) and messages:
+        objects = [message for message in messages if isinstance(message, dict)]
+        of_messages = [key for key in _OF_MESSAGES if any([is_there(message.get(key)) for message in objects])]
+        present += ["messages", *of_messages]
     return present
 
 
-def has_correctness(metadata: object) -> bool:
-    """Whether a condition of the metadata tells how many of its answers were right: `pass` of `count`, above 0."""
-    if not isinstance(metadata, dict):
-        return False
-    return any(
-        isinstance(condition, dict)
-        and _number(condition.get("pass")) is not None
-        and (_number(condition.get("count")) or 0) > 0
-        for condition in metadata.values()
-    )
-
-
-def _number(value: object) -> float | None:
-    """A number, or a text that is one."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
+def _has_tools(row: Row) -> bool:
+    """Whether a row declares tools; also where they can't be read, which makes the row a reject."""
     try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
+        return given_tools(row) is not None
+    except (RowFault, RecursionError):
+        return True

@@ -7,7 +7,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.nemotron.correctness import UNKNOWN, correctness_of
+from pipeline_assets.corpus.nemotron.correctness import UNKNOWN, Correctness, correctness_of
 from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_nested_within, is_there, text_of
 from pipeline_assets.corpus.nemotron.proofs import proof_task
 from pipeline_assets.corpus.nemotron.row_ids import is_its_id
@@ -59,9 +59,8 @@ def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings
     Args:
         conversation: the row's messages before any is dropped.
     """
-    evaluations = _evaluations(row.get("metadata"))
     return RowMetadata(
-        *(UNKNOWN if evaluations is None else correctness_of(evaluations)),
+        *row_correctness(row),
         domain=domain,
         tags=_tags(row, conversation),
         eval_json=None if not is_there(row.get("metadata")) else canonical_text(row.get("metadata")),
@@ -75,6 +74,12 @@ def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings
         formal_statement=text_of(row.get("formal_statement")),
         source_json=_source_json(row, settings),
     )
+
+
+def row_correctness(row: Row) -> Correctness:
+    """What the evaluations of a row tell."""
+    evaluations = _evaluations(row.get("metadata"))
+    return UNKNOWN if evaluations is None else correctness_of(evaluations)
 
 
 def _evaluations(metadata: JsonValue) -> Mapping[str, JsonValue] | None:

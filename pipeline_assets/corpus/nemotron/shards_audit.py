@@ -16,7 +16,7 @@ from pipeline_assets.corpus.tokens.encode import kept_encoder
 from pipeline_assets.corpus.tokens.encoded_blocks import is_spot_checked
 
 # What an inventory counts of raw rows, and the column that is not null where normalised rows have it.
-_COVERED = {
+COVERED = {
     "licence": "meta_license",
     "correctness": "meta_correctness",
     "difficulty": "meta_difficulty_bin",
@@ -69,7 +69,7 @@ def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
     rows, present = _present(shards)
     lost = found["rows_counted"] - rows
     wrong, numbers = [], {}
-    for name, column in _COVERED.items():
+    for name, column in COVERED.items():
         there, here = found["coverage"][name]["rows"], present[column]
         numbers[name] = here
         if not there - lost <= here <= there:
@@ -93,7 +93,7 @@ def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa
 
 def _present(shards: Artifact) -> tuple[int, dict[str, int]]:
     """Rows, and of each column those that are not null: the footers tell."""
-    rows, present = 0, dict.fromkeys(_COVERED.values(), 0)
+    rows, present = 0, dict.fromkeys(COVERED.values(), 0)
     for name in data_files(shards):
         metadata = pq.read_metadata(shards.path(name))
         rows += metadata.num_rows

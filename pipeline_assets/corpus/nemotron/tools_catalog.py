@@ -40,18 +40,26 @@ def declared_tools(row: Row) -> DeclaredTools | None:
     Raises:
         RowFault: `malformed_tools`: it is no list of functions with names.
     """
-    tools = row.get("tools")
-    if not is_there(tools):
+    tools = given_tools(row)
+    if tools is None:
         return None
-    if isinstance(tools, str):
+    encoded = msgspec.json.encode(tools)
+    return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
+
+
+def given_tools(row: Row) -> JsonValue:
+    """The column `tools` as it came, or of its JSON text; None if nothing is there.
+
+    Raises:
+        RowFault: `malformed_tools`: it is text, but not JSON.
+    """
+    tools = row.get("tools")
+    if isinstance(tools, str) and is_there(tools):
         try:
             tools = msgspec.json.decode(tools)
         except msgspec.DecodeError as error:
             raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
-        if not is_there(tools):
-            return None
-    encoded = msgspec.json.encode(tools)
-    return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
+    return tools if is_there(tools) else None
 
 
 @lru_cache(maxsize=128)

@@ -1,7 +1,9 @@
 """The inventory of a split: what it says of real rows, of bad ones, of files that don't fit together."""
 
 import json
+import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,23 @@ def test_parquet_rows_are_counted_and_types_come_from_the_footers(
     assert [footer["schema"]["n"] for footer in found["footers"]] == ["int64", "string"]
     assert found["columns"]["n"]["types"] == {"int": 3, "str": 1}
     assert (sampled["rows"], sampled["rows_counted"], sampled["scan"]["kind"]) == (4, 2, "sample")
+
+
+def test_what_parquet_has_and_json_has_not_is_there_as_its_text_would_be(
+    tmp_path: Path, inventories: Inventories, told: Told
+) -> None:
+    (tmp_path / "in").mkdir()
+    ids = pa.array([uuid.UUID(int=1).bytes, None], pa.uuid())
+    table = pa.table({"uuid": ids, "license": [b"", b"mit"], "expected_answer": [Decimal("0"), None]})
+    pq.write_table(table, tmp_path / "in" / "low.parquet")
+
+    coverage = told(inventories(tmp_path / "in", "low")["low"])["coverage"]
+
+    assert {name: one["rows"] for name, one in coverage.items() if one["rows"]} == {
+        "uuid": 1,
+        "licence": 1,
+        "expected_answer": 1,
+    }
 
 
 def test_of_a_sample_of_lines_it_is_not_said_how_many_rows_there_are(

@@ -7,8 +7,10 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from nemotron_hub import made_rows
+from rows_made import ANSWER, QUESTION, row_of
 
 from pipeline_assets.corpus.nemotron.row_census import RowCensus
+from pipeline_assets.corpus.nemotron.shards_audit import COVERED
 from pipeline_assets.corpus.nemotron.tally import MAX_NAMES, OTHERS, Tally, add, counts_at, names_at
 
 
@@ -47,7 +49,7 @@ def test_keys_of_messages_are_counted_by_role_and_arguments_by_type() -> None:
     }
 
 
-@pytest.mark.parametrize("nothing", [None, "", [], {}])
+@pytest.mark.parametrize("nothing", [None, "", []])
 def test_nothing_in_a_column_is_as_if_it_were_absent(nothing: object) -> None:
     names = ("uuid", "tools", "messages", "reasoning", "license", "metadata", "expected_answer", "difficulty", "text")
 
@@ -61,7 +63,8 @@ def test_nothing_in_a_column_is_as_if_it_were_absent(nothing: object) -> None:
         ({"reason_low_no_tool": {"count": 7, "pass": 5}}, True),
         ({"reason_low_no_tool": {"count": "8", "pass": "3"}}, True),
         ({"reason_low_no_tool": {"count": 0, "pass": 0, "accuracy": 0.0}}, False),
-        ({"reason_low_no_tool": {"accuracy": 0.5}}, False),
+        ({"reason_low_no_tool": {"count": 8, "pass": 9}}, False),
+        ({"reason_max_no_tool": {"count": 8, "pass": 4}}, False),
         ({"reason_low_no_tool": {"count": True, "pass": 1}}, False),
         ({"reason_low_no_tool": {"count": "many", "pass": "some"}}, False),
         ({"reason_low_no_tool": None}, False),
@@ -72,6 +75,42 @@ def test_correctness_is_known_where_something_was_counted(metadata: object, is_k
     coverage = counts_at(tally_of({"metadata": metadata}), "coverage")
 
     assert coverage == ({"correctness": 1, "difficulty": 1} if is_known else {})
+
+
+COUNTED = {"reason_low_no_tool": {"count": 8, "pass": 4, "accuracy": 0.5}}
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ({"expected_answer": 0}, {"expected_answer"}),
+        ({"reasoning": False, "license": {}}, {"reasoning_label", "licence"}),
+        ({"uuid": 7}, {"uuid"}),
+        ({"tools": json.dumps(TOOLS)}, {"tools"}),
+        ({"tools": "[]"}, set()),
+        ({"metadata": json.dumps(COUNTED)}, {"correctness", "difficulty"}),
+        ({"metadata": {"reason_low_no_tool": {"accuracy": "0.5"}}}, {"correctness"}),
+        ({"metadata": {"reason_low_no_tool": {"count": 8, "pass": 9, "accuracy": 1.0}}}, set()),
+        ({"metadata": {"reason_max_no_tool": COUNTED["reason_low_no_tool"]}}, set()),
+        ({"difficulty": "hard"}, {"difficulty_stated"}),
+        ({"difficulty_bin": "hard", "metadata": COUNTED}, {"difficulty_stated", "correctness", "difficulty"}),
+        ({"formal_statement": 1.5}, {"formal_statement"}),
+    ],
+)
+def test_it_is_there_where_a_row_that_is_made_of_it_has_it(columns: dict[str, Any], names: set[str]) -> None:
+    row = {"messages": [QUESTION, ANSWER], **columns}
+
+    coverage = counts_at(tally_of(row), "coverage")
+    made = row_of(row)
+
+    assert set(coverage) == {"messages", *names}
+    assert {name for name, column in COVERED.items() if made[column] is not None} == names & COVERED.keys()
+
+
+def test_tools_that_cannot_be_read_are_there() -> None:
+    assert counts_at(tally_of({"tools": "["}), "coverage") == {"tools": 1}
+    assert counts_at(tally_of({"tools": {}}), "coverage") == {"tools": 1}
 
 
 @pytest.mark.parametrize(
