@@ -11,7 +11,14 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
 from pipeline_assets.corpus.nemotron.parquet_values import as_json, files_with_other_values
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
-from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES, RowShard, plan_sample, plan_shards, read_shard
+from pipeline_assets.corpus.nemotron.source_rows import (
+    SHARD_BYTES,
+    RowShard,
+    empty_sample,
+    plan_sample,
+    plan_shards,
+    read_shard,
+)
 from pipeline_assets.corpus.nemotron.split_files import format_of
 from pipeline_assets.corpus.nemotron.tally import Tally, add, counts_at, names_at
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -61,11 +68,14 @@ def take_inventory(
         files: of the split, in order.
         max_rows: of the sample, see `plan_sample`; None reads all.
     Raises:
-        InputError: a file can't be read, or isn't what its name says.
+        InputError: a file can't be read, or isn't what its name says; or a sample met no row, and the files aren't
+            empty.
     """
     shards = plan_shards(files, SHARD_BYTES) if max_rows is None else plan_sample(files, max_rows)
     receipts = list(run_stage(_STAGE, take_census, shards, building, engine))
     counts = total_counts(receipts)
+    if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
+        raise empty_sample(max_rows, building.target)
     tally: Tally = {}
     for receipt in receipts:
         add(tally, receipt.notes["tally"])

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.nemotron.row_ids import numbered
 from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.shard_rows import normalise_shard
-from pipeline_assets.corpus.nemotron.source_rows import plan_sample, plan_shards
+from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -142,6 +142,8 @@ def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str,
     rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
     rows = counts.get("rows", 0)
     check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target)
+    if rules.max_rows is not None and not rows:
+        raise empty_sample(rules.max_rows, building.target)
     if not counts.get("documents"):
         reasons, shown = reasons_of(read_rejects(building, receipts))
         what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"

@@ -47,13 +47,14 @@ class RowShard:
     """Consecutive pieces of a split's files.
 
     Attributes:
-        limits: by piece, how many of its first lines or rows are read; None for all.
+        limits: by piece, how many of its first rows are read, beside those that pieces before it fell short of; None
+            for all rows of all pieces.
         rows: unknown before they are read.
     """
 
     name: str
     pieces: tuple[SourcePiece, ...]
-    limits: tuple[int | None, ...]
+    limits: tuple[int, ...] | None
     rows: int = 0
 
 
@@ -65,32 +66,46 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
     """
     pieces = [piece for file in files for piece in _pieces(file, shard_bytes)]
     groups = grouped_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
-    return [RowShard(f"{number:05d}", tuple(group), (None,) * len(group)) for number, group in enumerate(groups)]
+    return [RowShard(f"{number:05d}", tuple(group), None) for number, group in enumerate(groups)]
 
 
 def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     """At most `rows` rows, as one shard: the first rows of each of some pieces, which lie evenly over every file.
 
     Pieces have at least 8 MiB of a file; a compressed one is one piece. Each gives the same number of rows, the first
-    ones one more where it doesn't come out even, and fewer where it has no more.
+    ones one more where it doesn't come out even. What a piece has not is taken from the next ones that have more: fewer
+    rows than asked for come out only where the last pieces are short.
 
     Raises:
         InputError: a file isn't what its name says.
     """
-    pieces = [piece for file in files for piece in _spread(file)]
+    pieces = [piece for file in files for piece in _spread(file) if not _is_empty(piece)]
     limits = [rows // len(pieces) + (number < rows % len(pieces)) for number in range(len(pieces))]
-    drawn = [(piece, limit) for piece, limit in zip(pieces, limits, strict=True) if limit]
-    return [RowShard("00000", tuple(piece for piece, _ in drawn), tuple(limit for _, limit in drawn))]
+    return [RowShard("00000", tuple(pieces), tuple(limits))]
+
+
+def empty_sample(max_rows: int, where: object) -> InputError:
+    """What to say of a sample without a row; a full scan may find some."""
+    what = f"a sample of {max_rows:,} at most met no row in its files"
+    return InputError(what, where, "leave out `max_rows` in the recipe to read all rows, or leave the split out")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Every row of the shard, in order.
+    """Every row of the shard, in order, as many as its limits say.
 
     Raises:
         InputError: a file can't be read, or changed since it was planned.
     """
+    if shard.limits is None:
+        for piece in shard.pieces:
+            yield from read_piece(piece)
+        return
+    missing = 0
     for piece, limit in zip(shard.pieces, shard.limits, strict=True):
-        yield from read_piece(piece, limit)
+        missing += limit
+        for row in read_piece(piece, missing):
+            missing -= 1
+            yield row
 
 
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
@@ -100,25 +115,30 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
     `invalid_utf8`, `lone_surrogate`.
 
     Args:
-        limit: how many lines or rows are read; None for all.
+        limit: how many rows are read; None for all.
     Raises:
         InputError: the file can't be read, or changed since it was planned.
     """
-    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece), limit)
+    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
     name = piece.file.name
     for place, row in itertools.islice(rows, limit):
         yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else SourceRow(name, place, row)
 
 
-def _line_rows(placed: Iterable[tuple[int, bytes]], limit: int | None) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    for place, line in itertools.islice(placed, limit):
+def _line_rows(placed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    for place, line in placed:
         row = read_row(line)
         if isinstance(row, Fault):
-            if not line.strip():
+            if is_blank(line):
                 continue
             if not line.endswith(b"\n") and row.reason != "wrong_type":
                 row = Fault("cut_off", f"{row.detail}, after {_shown(line)}")
         yield place, row
+
+
+def is_blank(line: bytes) -> bool:
+    """Whether a line is none of a row."""
+    return not line.strip()
 
 
 def _shown(line: bytes) -> str:
@@ -141,3 +161,7 @@ def _spread(file: SourceFile) -> Sequence[SourcePiece]:
     pieces = _pieces(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
     step = -(-len(pieces) // SAMPLE_PIECES)
     return pieces[::step] if step else pieces
+
+
+def _is_empty(piece: SourcePiece) -> bool:
+    return piece.rows == 0 if isinstance(piece, RowGroupRun) else piece.bytes == 0

@@ -14,6 +14,7 @@ from pipeline_assets.corpus.readers.source_files import HEAD_BYTES, ByteRange, S
 from pipeline_assets.corpus.spine.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
+_NO_LINES = "it is no file of lines: convert it, or leave it out"
 _BLOCK_BYTES = 1 << 20
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -29,17 +30,27 @@ def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]
     Raises:
         InputError: the file can't be read, is cut off or damaged, is UTF-16, or has a line longer than 256 MiB.
     """
-    fix = "it is no file of lines: convert it, or leave it out"
     with open_source(file) as opened:
-        place = _seek_line(opened, start)
-        for block in whole_lines(_blocks(opened, file), file.path, fix, MAX_LINE_BYTES):
-            skipped = 0
-            if place == 0:
-                if block.startswith(_UTF16_MARKS):
-                    raise InputError("it is UTF-16", file.path, "convert it: iconv -f UTF-16 -t UTF-8")
-                skipped = len(_UTF8_MARK) if block.startswith(_UTF8_MARK) else 0
-            yield place + skipped, block[skipped:]
-            place += len(block)
+        first = _seek_line(opened, start)
+        for place, block in placed_lines(_blocks(opened, file), first, file.path):
+            if place == 0 and block.startswith(_UTF16_MARKS):
+                raise InputError("it is UTF-16", file.path, "convert it: iconv -f UTF-16 -t UTF-8")
+            yield place, block
+
+
+def placed_lines(blocks: Iterable[bytes], place: int, where: object) -> Iterator[tuple[int, bytes]]:
+    """(place, bytes) in blocks of whole lines, without a byte order mark of UTF-8 at the start of the file.
+
+    Args:
+        blocks: of a file, one after the other.
+        place: where the first one begins.
+    Raises:
+        InputError: a line is longer than 256 MiB.
+    """
+    for block in whole_lines(blocks, where, _NO_LINES, MAX_LINE_BYTES):
+        skipped = len(_UTF8_MARK) if place == 0 and block.startswith(_UTF8_MARK) else 0
+        yield place + skipped, block[skipped:]
+        place += len(block)
 
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:

@@ -155,6 +155,15 @@ def test_of_a_sample_of_lines_it_is_not_said_how_many_rows_there_are(
     assert "| unknown | sample of 4 rows |" in low.path("metadata_coverage.md").read_text()
 
 
+def test_a_sample_that_meets_no_row_is_refused(tmp_path: Path, inventories: Inventories, told: Told) -> None:
+    folder = write(tmp_path / "in", low=b"\n\n", high=b"")
+
+    with pytest.raises(InputError, match="a sample of 4 at most met no row in its files; leave out `max_rows` in the"):
+        inventories(folder, "low", max_rows=4)
+
+    assert told(inventories(folder, "high", max_rows=4)["high"])["rows_counted"] == 0
+
+
 def test_the_shards_change_nothing(tmp_path: Path, inventories: Inventories, monkeypatch: pytest.MonkeyPatch) -> None:
     write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1", made=True)
     whole = inventories(tmp_path / "hub", "tool_calling")["tool_calling"].manifest.digest

@@ -212,6 +212,16 @@ def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> N
     assert [list(found.examples) for found in told] == [["u0", "u6", "u7", "u8"], ["new"], ["u4"], ["u5"]]
 
 
+def test_a_sample_passes_over_what_is_empty_and_says_so_where_it_meets_no_row(tmp_path: Path) -> None:
+    rules = replace(RULES, max_rows=1)
+
+    made = build(tmp_path / "found", write(tmp_path / "in", [], [b"\n"], [said("one"), said("two")]), rules)
+
+    assert made.manifest.identity.counts["ledger"]["out"] == 1
+    with pytest.raises(InputError, match="a sample of 1 at most met no row in its files; leave out `max_rows`"):
+        build(tmp_path / "none", write(tmp_path / "blank", [b"\n\n"]), rules)
+
+
 @pytest.mark.parametrize(("victim", "engine"), [(Victim.ALL, INLINE), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)])
 def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
     tmp_path: Path, victim: Victim, engine: EngineSettings, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,31 @@ def test_the_rows_are_those_of_the_whole_files(
     ]
 
 
+def test_what_a_piece_has_not_is_fetched_of_the_next_ones(
+    small_blocks: None, publish: Publish, hub_files: HubFiles, tmp_path: Path
+) -> None:
+    files = {
+        "a.jsonl": b"\xef\xbb\xbf" + b" \n" * 9000 + lines(3, 40, 1) + b"\n" * 9000 + lines(400, 40, 2),
+        "b.jsonl": b"",
+        "c.jsonl": lines(2, 40, 3),
+        "d.jsonl": b"\n" * 5000 + lines(400, 40, 4),
+    }
+    commit = publish(files)
+    whole = []
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        whole.append(SourceFile(tmp_path / name, name, len(data)))
+
+    for rows, rows_there in ((1, 1), (10, 10), (30, 30), (500, 487)):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        listed = [file for file in hub_files.list_files(DATASET, commit) if file.path in files]
+        found = SampledSplit(hub_files, DATASET, commit, listed, folder).fetch(rows)
+        read = [row for shard in plan_sample(found, rows) for row in read_shard(shard)]
+        assert read == [row for shard in plan_sample(whole, rows) for row in read_shard(shard)]
+        assert len(read) == rows_there
+
+
 def test_little_of_a_large_file_is_fetched(
     small_blocks: None, publish: Publish, hub_files: HubFiles, tmp_path: Path
 ) -> None:

@@ -224,3 +224,38 @@ def test_a_sample_of_fewer_rows_than_there_are_files_reads_the_first_files(tmp_p
     [shard] = plan_sample(files, 2)
 
     assert [row["n"] for row in columns([*read_shard(shard)])] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "rows", "drawn"),
+    [
+        ((1, 100, 0), 10, (1, 9, 0)),
+        ((0, 10), 1, (0, 1)),
+        ((2, 2, 100, 100), 40, (2, 2, 26, 10)),
+        ((100, 1), 10, (5, 1)),
+        ((0, 0), 3, (0, 0)),
+    ],
+)
+def test_what_a_piece_has_not_is_taken_from_the_next_ones(
+    tmp_path: Path, counts: tuple[int, ...], rows: int, drawn: tuple[int, ...]
+) -> None:
+    files = [file_of(tmp_path, f"{n}.jsonl", b'{"n": 0}\n' * count) for n, count in enumerate(counts)]
+    for number, count in enumerate(counts):
+        pq.write_table(pa.table({"n": [0] * count}), tmp_path / f"{number}.parquet")
+    names = [f"{number}.parquet" for number in range(len(counts))]
+    tables = [SourceFile(tmp_path / name, name, (tmp_path / name).stat().st_size) for name in names]
+
+    for sources in (files, tables):
+        [shard] = plan_sample(sources, rows)
+        found = [row.file for row in read_shard(shard)]
+        assert tuple(found.count(file.name) for file in sources) == drawn
+
+
+def test_blank_lines_are_none_of_the_rows_of_a_sample(tmp_path: Path) -> None:
+    files = [file_of(tmp_path, "a.jsonl", b"\n \n\n"), file_of(tmp_path, "b.jsonl", b'\n\n{"n": 1}\n\n{"n": 2}\n[]\n')]
+
+    [shard] = plan_sample(files, 3)
+
+    found = [*read_shard(shard)]
+    assert columns(found) == [{"n": 1}, {"n": 2}]
+    assert [row.reason for row in found if isinstance(row, Reject)] == ["wrong_type"]
