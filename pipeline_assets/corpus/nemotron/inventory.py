@@ -9,7 +9,7 @@ from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
-from pipeline_assets.corpus.nemotron.parquet_values import as_json, files_with_other_values
+from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
 from pipeline_assets.corpus.nemotron.source_rows import (
     SHARD_BYTES,
@@ -103,12 +103,12 @@ def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt
         InputError: from `read_shard`.
     """
     census, rejects = RowCensus(), []
-    others = files_with_other_values(shard.pieces)
+    parquet = parquet_files(shard.pieces)
     for row in read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
         else:
-            census.add(row.columns, as_json(row.columns) if row.file in others else None)
+            census.add(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows}
     for reject in rejects:
         counts[f"rejected/{reject.reason}"] = counts.get(f"rejected/{reject.reason}", 0) + 1
