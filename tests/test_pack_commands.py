@@ -124,6 +124,19 @@ def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> 
     assert json.loads((packed.folder / "meta.json").read_text())["n_seqs"] == 10
 
 
+def test_two_sets_are_compared_by_their_shares_too(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:
+    sets = ("out/stage_a/packed/all", "out/stage_a/packed/few")
+
+    shown, told = corpusmill("diff", *sets, cwd=work), corpusmill("diff", *sets, "--json", cwd=work)
+
+    counts = {count["name"]: count for count in json.loads(told.stdout)["counts"]}
+    share = [float(counts["by_source.notes.share"][side]) for side in ("a", "b", "delta")]
+    assert (shown.returncode, told.returncode) == (1, 1), shown.stderr + told.stderr
+    assert counts["tokens"] == {"name": "tokens", "a": 320, "b": 64, "delta": -256}
+    assert share[2] == pytest.approx(share[1] - share[0])
+    assert re.search(r"^  packing efficiency +1\.000000 +1\.000000$", shown.stdout, re.MULTILINE)
+
+
 def test_the_section_of_a_recipe_is_a_manifest_too(
     typed: list[Typed], corpusmill: Corpusmill, work: Path, tmp_path: Path
 ) -> None:

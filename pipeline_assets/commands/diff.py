@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,7 +124,12 @@ def _file_change_lines(files: "FileChanges") -> Iterator[str]:
 def _count_lines(found: "Comparison") -> list[str]:
     rows = [("", "A", "B", "change")]
     rows += [
-        (_count_words(count.name), f"{count.a:,}", f"{count.b:,}", f"{count.delta:+,}" if count.delta else "")
+        (
+            _count_words(count.name),
+            _figure(count.a),
+            _figure(count.b),
+            "" if count.is_equal else _figure(count.delta, "+"),
+        )
         for count in found.counts
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -131,6 +137,11 @@ def _count_lines(found: "Comparison") -> list[str]:
         _GAP.join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
         for row in rows
     ]
+
+
+def _figure(value: int | str, sign: str = "") -> str:
+    """A count, or a decimal as the manifest has it."""
+    return format(value if isinstance(value, int) else Decimal(value), f"{sign},")
 
 
 def _count_words(name: str) -> str:

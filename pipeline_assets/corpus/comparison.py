@@ -4,6 +4,7 @@ which documents they hold.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pipeline_assets.corpus.document_comparison import PART_DOCUMENTS, DocumentChanges, document_changes
@@ -16,15 +17,25 @@ from pipeline_assets.corpus.spine.target import changed_keys
 
 @dataclass(frozen=True)
 class Counted:
-    """One count of the manifests, 0 where one has none. `name` is dotted, as ledger.dropped.other_split."""
+    """One count of the manifests, 0 where one has none; a share is a decimal string, as manifests have fractions.
+    `name` is dotted, as ledger.dropped.other_split.
+    """
 
     name: str
-    a: int
-    b: int
+    a: int | str
+    b: int | str
 
     @property
-    def delta(self) -> int:
-        return self.b - self.a
+    def delta(self) -> int | str:
+        """B less A: a decimal string where one of them is."""
+        if isinstance(self.a, int) and isinstance(self.b, int):
+            return self.b - self.a
+        return f"{Decimal(self.b) - Decimal(self.a):f}"
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both say the same: "0.50" is "0.5"."""
+        return Decimal(self.a) == Decimal(self.b)
 
 
 @dataclass(frozen=True)
@@ -123,7 +134,7 @@ def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Counted]:
     return [Counted(name, left.get(name, 0), right.get(name, 0)) for name in names]
 
 
-def _flat(counts: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
+def _flat(counts: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | str]]:
     for name, value in counts.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -86,6 +86,20 @@ def test_counts_stand_side_by_side_and_the_ledger_comes_last() -> None:
     ]
 
 
+def test_shares_are_decimals_beside_counts_and_their_difference_is_one_too() -> None:
+    a = {"rows": 10, "share": "0.750000", "by_source": {"web": {"epochs": "1.10"}}}
+    b = {"rows": 12, "share": "0.500000", "by_source": {"web": {"epochs": "1.1"}, "wiki": {"epochs": "2.5"}}}
+
+    found = count_changes(a, b)
+
+    assert [(count.name, count.a, count.b, count.delta, count.is_equal) for count in found] == [
+        ("by_source.web.epochs", "1.10", "1.1", "0.00", True),
+        ("by_source.wiki.epochs", 0, "2.5", "2.5", False),
+        ("rows", 10, 12, 2, False),
+        ("share", "0.750000", "0.500000", "-0.250000", False),
+    ]
+
+
 def test_a_stage_and_a_tokenizer_that_changed_are_told(split_of: SplitOf) -> None:
     a = split_of(numbered(0, 10), "a")
     stage = replace(a.manifest.identity.stage, version=2)
