@@ -13,7 +13,7 @@ from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
-PACK_STAGE = StageVersion("pack", 1)
+PACK_STAGE = StageVersion("pack", 2)
 _MAX_SEQ_LEN = 1 << 20
 _MAX_NUM_SEQS = 1 << 31
 

@@ -37,24 +37,39 @@ class HfTokenizer:
 
     driver = "tokenizers"
 
-    def __init__(self, library: "tokenizers.Tokenizer", end_of_document: int, special: set[int]) -> None:
-        padding = library.padding
+    def __init__(
+        self, library: "tokenizers.Tokenizer", path: Path, end_of_document: int, padding: int, special: set[int]
+    ) -> None:
+        """
+        Args:
+            path: what it was loaded from.
+            special: ids that only a builder may write, among them those of the end and of padding.
+        """
         self.end_of_document = end_of_document
-        self.padding = int(padding["pad_id"]) if padding else end_of_document
+        self.padding = padding
+        self._path = path
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True
         self._library = library
         self.vocabulary_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         self._is_special = np.zeros(self.vocabulary_size, bool)
-        self._is_special[[*special, end_of_document, self.padding]] = True
+        self._is_special[list(special)] = True
 
     def can_encode(self, text: str) -> bool:
         return True
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Ids of each text, one by one: a batch would take threads of its own in every worker."""
-        runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
+        """Ids of each text, one by one: a batch would take threads of its own in every worker.
+
+        Raises:
+            InputError: the library can't encode one by this file, as where the unknown token is not in the vocabulary.
+        """
+        try:
+            runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
+        except Exception as error:  # the library raises no narrower one
+            fix = "give a tokenizer.json that has an id for every text"
+            raise InputError(f"it can't encode a text ({error})", self._path, fix) from None
         return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
 
     def decode(self, ids: NDArray[np.int32]) -> str:
@@ -71,7 +86,7 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
     """
     Raises:
         InputError: the file can't be read, has another hash or is none of its kind; it encodes at random, its ids have
-            a gap or are no int32.
+            a gap or are no int32, or that of padding is none of them.
         UsageError: it doesn't know the end of a document, or the library is not installed.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
@@ -94,8 +109,28 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
         what = f"{recipe.end_of_document!r} is no special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
         raise UsageError(what, "tokenizer.end_of_document", f"name the one that ends a document; it has {known}")
-    out_of_text = _unknown_ids(content["model"], vocabulary)
-    return HfTokenizer(library, special[recipe.end_of_document], set(special.values()) - out_of_text)
+    end = special[recipe.end_of_document]
+    never_text = set(special.values()) - _unknown_ids(content["model"], vocabulary)
+    padding = _padding_id(library, vocabulary, path)
+    return HfTokenizer(library, path, end, padding if padding in never_text else end, never_text | {end})
+
+
+def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
+    """The id that the file pads with, None without one. It may be any token: the library pads with 0 where nobody says
+    otherwise.
+
+    Raises:
+        InputError: it is no token.
+    """
+    if library.padding is None:
+        return None
+    padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
+    if padding > largest:
+        what = f"it pads with the id {padding}, and its largest id is {largest}"
+        raise InputError(
+            what, path, "give a file whose `padding.pad_id` is the id of a special token, or without padding"
+        )
+    return padding
 
 
 def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:

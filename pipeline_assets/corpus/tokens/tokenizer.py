@@ -16,7 +16,7 @@ class Tokenizer(Protocol):
         driver: the library that encodes.
         vocabulary_size: every id is below it.
         end_of_document: the id that closes a document.
-        padding: the id that fills up a row; `end_of_document` where the vocabulary has none of its own.
+        padding: the id that fills up a row; `end_of_document` where there is none of its own that no text gives.
     """
 
     @property
@@ -35,7 +35,11 @@ class Tokenizer(Protocol):
         """Whether the library survives the text."""
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Ids of each text, which must be encodable."""
+        """Ids of each text, which must be encodable.
+
+        Raises:
+            InputError: the library can't encode one, because of the tokenizer's file.
+        """
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         """A text of ids, for people: that of a part of a character is a replacement character."""

@@ -47,6 +47,12 @@ def hf_content(**changes: Any) -> Content:
     } | changes
 
 
+def padded_with(number: int, token: str) -> Content:
+    """The section on padding, as the library writes it."""
+    form = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_type_id": 0}
+    return {**form, "pad_id": number, "pad_token": token}
+
+
 def bpe(**changes: Any) -> Content:
     vocabulary = {"a": 0, "b": 1, "ab": 2, "<end>": 3}
     model = {"type": "BPE", "vocab": vocabulary, "merges": [["a", "b"]], "unk_token": None, "dropout": None}
@@ -81,14 +87,7 @@ def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf:
 
 def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_text(load_hf: Load) -> None:
     truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
-    padding = {
-        "strategy": {"Fixed": 8},
-        "direction": "Right",
-        "pad_to_multiple_of": None,
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "<unk>",
-    }
+    padding = padded_with(5, "<pad>") | {"strategy": {"Fixed": 8}}
     template = {
         "type": "TemplateProcessing",
         "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<end>", "type_id": 0}}],
@@ -96,10 +95,37 @@ def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_t
         "special_tokens": {"<end>": {"id": "<end>", "ids": [4], "tokens": ["<end>"]}},
     }
 
-    tokenizer = load_hf(hf_content(truncation=truncation, padding=padding, post_processor=template))
+    tokens = [added(0, "<unk>"), added(4, "<end>"), added(5, "<pad>")]
+
+    tokenizer = load_hf(
+        hf_content(truncation=truncation, padding=padding, post_processor=template, added_tokens=tokens)
+    )
 
     assert ids_of(tokenizer, "one two three one", "two") == [[1, 2, 3, 1], [2]]
-    assert tokenizer.padding == 0
+    assert tokenizer.padding == 5
+    assert tokenizer.holds_special(np.array([1, 5], np.int32))
+
+
+@pytest.mark.parametrize(("number", "token"), [(1, "[PAD]"), (0, "<unk>")])
+def test_padding_with_an_id_that_text_gives_is_not_taken_and_rejects_no_text(
+    load_hf: Load, number: int, token: str
+) -> None:
+    tokenizer = load_hf(hf_content(padding=padded_with(number, token)))
+
+    assert tokenizer.padding == tokenizer.end_of_document == 4
+    assert not tokenizer.holds_special(tokenizer.encode(["one two", "nine"]).ids)
+
+
+def test_a_text_that_the_library_cannot_encode_is_the_fault_of_the_file(load_hf: Load, tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"one": 0, "<end>": 1}, "unk_token": "<unk>"}
+    tokenizer = load_hf(hf_content(model=model, added_tokens=[added(1, "<end>")]))
+
+    assert ids_of(tokenizer, "one one") == [[0, 0]]
+    with pytest.raises(
+        InputError, match=r"it can't encode a text \(.*\); give a tokenizer.json that has an id"
+    ) as error:
+        tokenizer.encode(["one", "nine"])
+    assert error.value.where == str(tmp_path / "tokenizer.json")
 
 
 def test_a_special_token_in_a_text_is_its_characters(load_hf: Load) -> None:
@@ -133,6 +159,11 @@ def test_where_a_text_gives_a_special_id_all_the_same_it_is_told(load_hf: Load) 
             hf_content(model={"type": "WordLevel", "vocab": {"a": 2**31, "<end>": 4}, "unk_token": "a"}),
             "its largest id is 2147483648; give a tokenizer with ids below 2,147,483,648: tokens are int32",
         ),
+        (
+            hf_content(padding=padded_with(99_999, "[PAD]")),
+            "it pads with the id 99999, and its largest id is 4; give a file whose `padding.pad_id` is the id of a",
+        ),
+        (hf_content(padding=padded_with(2**31 + 5, "[PAD]")), "it pads with the id 2147483653, and its largest id is"),
         (bpe(dropout=0.1), "it drops merges at random (model.dropout); give a file without dropout"),
     ],
 )
