@@ -12,7 +12,8 @@ boundary_offsets.npy  int64 (n_seqs + 1,): the first segment of each row
 
 import functools
 import io
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
 PADDING = -1
 _FIX = "restore the file or rebuild the set"
+_Version = tuple[int, int]  # inode and time of the last write: those of another file, even in the same place, differ
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -79,11 +81,22 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class PackedSet:
-    """A packed set, open: `packed[row]` are its tokens, a view of the file of shape (seq_len,)."""
+    """A packed set, open: `packed[row]` are its tokens, a view of the file of shape (seq_len,).
+
+    It reads the set that it was opened on: once another one has taken its place, what is not read yet is an error.
+    Pickled, as for a worker of a loader, it is its folder, which is opened again there.
+
+    Attributes:
+        index_version: of the index as it was opened; None where there is none.
+    """
 
     folder: Path
     meta: Meta
     input_ids: NDArray[np.int32]
+    index_version: _Version | None
+
+    def __reduce__(self) -> tuple[Callable[[Path], "PackedSet"], tuple[Path]]:
+        return open_packed, (self.folder,)
 
     def __len__(self) -> int:
         return self.meta.n_seqs
@@ -96,7 +109,7 @@ class PackedSet:
         """The documents in a row, in their order; reads the part of the index that the row is in.
 
         Raises:
-            InputError: the index is damaged, or has no such row.
+            InputError: the index is damaged, or another one than was opened, or has no such row.
         """
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
@@ -109,7 +122,7 @@ class PackedSet:
         """The rows that have a segment of a document with this id, ascending; reads the whole index, a frame at a time.
 
         Raises:
-            InputError: the index is damaged.
+            InputError: the index is damaged, or another one than was opened.
         """
         wanted = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
@@ -136,7 +149,7 @@ class PackedSet:
     def _frame_lines(self, number: int) -> list[bytes]:
         frames = self.meta.index_frames
         stop = frames[number + 1].offset if number + 1 < len(frames) else None
-        return _lines(self.folder / INDEX, frames[number].offset, stop)
+        return _lines(self.folder / INDEX, self.index_version, frames[number].offset, stop)
 
     @cached_property
     def _frame_rows(self) -> NDArray[np.int64]:
@@ -147,7 +160,10 @@ class PackedSet:
         if not (self.folder / BOUNDARIES).exists():
             return None
         boundaries: NDArray[np.int32] = np.load(self.folder / BOUNDARIES, mmap_mode="r")
-        return boundaries, np.load(self.folder / BOUNDARY_OFFSETS, mmap_mode="r")
+        offsets = np.load(self.folder / BOUNDARY_OFFSETS, mmap_mode="r")
+        if _version(self.folder / INDEX) != self.index_version:  # the files of a set are replaced all together
+            raise _replaced(self.folder / BOUNDARIES)
+        return boundaries, offsets
 
 
 def open_packed(folder: Path | str) -> PackedSet:
@@ -170,7 +186,8 @@ def open_packed(folder: Path | str) -> PackedSet:
     if meta.dtype != DTYPE.name or size != expected:
         what = f"it has {size:,} bytes, {meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,}"
         raise InputError(what, folder / INPUT_IDS, _FIX)
-    return PackedSet(folder, meta, np.memmap(folder / INPUT_IDS, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len)))
+    input_ids = np.memmap(folder / INPUT_IDS, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
+    return PackedSet(folder, meta, input_ids, _version(folder / INDEX))
 
 
 _meta_decoder = msgspec.json.Decoder(Meta)
@@ -178,9 +195,28 @@ _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
 @functools.lru_cache(maxsize=1)
-def _lines(index: Path, start: int, stop: int | None) -> list[bytes]:
-    """The lines of one frame."""
+def _lines(index: Path, version: _Version | None, start: int, stop: int | None) -> list[bytes]:
+    """The lines of one frame.
+
+    Raises:
+        InputError: the file is damaged, or not of this version.
+    """
     with open(index, "rb") as file:
+        if _version(file.fileno()) != version:
+            raise _replaced(index)
         file.seek(start)
         frame = io.BytesIO(file.read() if stop is None else file.read(stop - start))
     return b"".join(decompressed(frame, ZSTD, index, _FIX, 1 << 20)).splitlines()
+
+
+def _version(file: Path | int) -> _Version | None:
+    """Of a file, or of an open one; None where there is none."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _replaced(file: Path) -> InputError:
+    return InputError("it was replaced since the set was opened", file, "open the set again")

@@ -1,6 +1,10 @@
 """Reading packed sets: what is opened, what is refused."""
 
 import json
+import multiprocessing
+import operator
+import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +21,7 @@ from pipeline_assets.corpus.formats.memmap import (
     META,
     Frame,
     Meta,
+    PackedSet,
     Segment,
     open_packed,
 )
@@ -116,6 +121,55 @@ def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
 
     assert packed.boundaries(1).tolist() == [[0, 2], [2, 2]]
     assert packed.boundaries(-1).tolist() == [[0, 2]]
+
+
+def replace_with_one_row(folder: Path, doc_id: str) -> None:
+    """Another set in the place of the first: one row of one document, with files of their own."""
+    index = zstandard.compress(line([Segment(doc_id, "a", 0, 4)]) + b"\n")
+    meta = json.loads((folder / META).read_bytes()) | {"n_seqs": 1, "index_frames": [{"row": 0, "offset": 0}]}
+    ids = np.array([[51, 52, 53, 1]], "<i4").tobytes()
+    for name, data in ((INPUT_IDS, ids), (INDEX, index), (META, json.dumps(meta).encode())):
+        (folder / "new").write_bytes(data)
+        os.replace(folder / "new", folder / name)
+
+
+def test_a_set_that_takes_the_place_of_another_is_read_and_not_the_old_one(folder: Path) -> None:
+    assert open_packed(folder).segments(0) == SEGMENTS[0]
+
+    replace_with_one_row(folder, "new")
+
+    assert open_packed(folder).segments(0) == [Segment("new", "a", 0, 4)]
+
+
+def test_a_set_that_was_replaced_since_is_not_mixed_with_the_new_one(folder: Path) -> None:
+    np.save(folder / BOUNDARIES, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
+    np.save(folder / BOUNDARY_OFFSETS, np.array([0, 2, 4, 5, 6]))
+    packed, seen = open_packed(folder), open_packed(folder)
+    assert (seen.segments(0), seen.boundaries(3).tolist()) == (SEGMENTS[0], [[0, 2]])
+
+    replace_with_one_row(folder, "new")
+
+    assert [packed[row].tolist() for row in range(4)] == ROWS
+    assert seen.boundaries(3).tolist() == [[0, 2]]
+    with pytest.raises(InputError, match=f"{INDEX}: it was replaced since the set was opened; open the set again"):
+        packed.segments(3)
+    with pytest.raises(InputError, match=f"{BOUNDARIES}: it was replaced since the set was opened"):
+        packed.boundaries(0)
+
+
+def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> None:
+    meta = json.loads((folder / META).read_bytes()) | {"n_seqs": 250_000}
+    (folder / META).write_text(json.dumps(meta))
+    (folder / INPUT_IDS).write_bytes(np.tile(np.array(ROWS, "<i4"), (62_500, 1)).tobytes())
+    packed = open_packed(folder)
+
+    with multiprocessing.get_context("spawn").Pool(1) as worker:
+        row = worker.apply(operator.getitem, (packed, 249_999))
+        segments = worker.apply(PackedSet.segments, (packed, 1))
+
+    assert len(pickle.dumps(packed)) < 1000
+    assert row.tolist() == ROWS[3]
+    assert segments == SEGMENTS[1]
 
 
 def test_a_file_that_was_cut_is_refused_with_both_sizes(folder: Path) -> None:
