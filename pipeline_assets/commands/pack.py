@@ -56,11 +56,13 @@ def pack(
     prepare(log_every, verbose)
     with _naming_manifest(manifest, num_seqs):
         section = PackSection.of(_content(manifest, num_seqs), manifest)
-    if section.tokenizer_path is not None:
-        path = (manifest.absolute().parent / section.tokenizer_path).resolve()
-        section = section.model_copy(update={"tokenizer_path": str(path)})
     out = place_for(out_dir)
     root = root_of(out) or out.parent
+    if section.tokenizer_path is not None:
+        path = (manifest.absolute().parent / section.tokenizer_path).resolve()
+        moves_along = path.is_relative_to(root.resolve())
+        place = path.relative_to(root.resolve()) if moves_along else path
+        section = section.model_copy(update={"tokenizer_path": str(place)})
     with _naming_manifest(manifest, num_seqs):
         folders = sealed_folders(input)
         target = packed_target(folders, out.relative_to(root), section)

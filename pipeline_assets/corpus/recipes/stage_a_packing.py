@@ -91,7 +91,8 @@ def _make_packed(building: Building, target: Target, root: Path, settings: RunSe
     return replace(content, provenance={**content.provenance, _TOKENIZER_FILE: str(path)})
 
 
-def _tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
+def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
+    """Where the tokenizer's file of a packed set lies that is sealed below a data root; None for the one that ships."""
     path = manifest.provenance.get(_TOKENIZER_FILE)
     return TokenizerPath(root / path) if isinstance(path, str) else None
 
@@ -101,5 +102,5 @@ PACKED = Kind(
     PACK_STAGE,
     by_files(_make_packed),
     reads=lambda target: target.upstream,
-    outside=_tokenizer_path,
+    outside=tokenizer_path,
 )

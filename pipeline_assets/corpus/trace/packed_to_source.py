@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packed
 from pipeline_assets.corpus.packing.drawn_lines import DrawnLine, drawn_lines
 from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.recipes.stage_a_packing import tokenizer_path
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import locate
@@ -200,7 +201,7 @@ class PackedLineage:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return tokenizer_of_set(self.artifact, self.packed)
+        return tokenizer_of_set(self.artifact, self.packed, self._root)
 
     def _encoded(self, line: DrawnLine) -> NDArray[np.int32]:
         """A document's tokens, with its end."""
@@ -221,13 +222,19 @@ class PackedLineage:
         )
 
 
-def tokenizer_of_set(artifact: Artifact, packed: PackedSet) -> Tokenizer:
-    """The tokenizer that a packed set was made with.
+def tokenizer_of_set(artifact: Artifact, packed: PackedSet, root: Path | None) -> Tokenizer:
+    """The tokenizer that a packed set was made with. Its file is looked for where a rebuild takes it from, since a data
+    root moves, then where it lay when the set was made.
 
+    Args:
+        root: the data root; None where the set lies in none.
     Raises:
         InputError: its file is gone, or another one.
     """
     identity = artifact.manifest.identity
     recipe = PackRecipe.from_content({**identity.recipe["pack"], "tokenizer": identity.tokenizer}).tokenizer
-    ships = isinstance(recipe, TokenizerRecipe)
-    return load_tokenizer(TokenizerFile(recipe, None if ships else Path(packed.meta.tokenizer_path)))
+    if isinstance(recipe, TokenizerRecipe):
+        return load_tokenizer(TokenizerFile(recipe))
+    asked = tokenizer_path(artifact.manifest, root) if root is not None else None
+    places = [*([asked.path] if asked is not None else []), Path(packed.meta.tokenizer_path)]
+    return load_tokenizer(TokenizerFile(recipe, next((place for place in places if place.is_file()), places[0])))

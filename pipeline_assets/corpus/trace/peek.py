@@ -8,6 +8,7 @@ from pipeline_assets.corpus.document_shards.publish import holds_documents
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.trace.conversation_to_source import holds_conversations, read_conversation
 from pipeline_assets.corpus.trace.packed_to_source import tokenizer_of_set
 from pipeline_assets.corpus.trace.snapshot_rows import check_range, line_of_row, read_document
@@ -109,7 +110,7 @@ def peek_packed(folder: Path, row: int | None = None, token: int | None = None) 
         row = token // packed.meta.seq_len
     row = row or 0
     check_range("row", row, len(packed), folder)
-    tokenizer = tokenizer_of_set(artifact, packed)
+    tokenizer = tokenizer_of_set(artifact, packed, root_of(folder.absolute()))
     segments = [
         PeekedSegment(
             segment.source,

@@ -1,17 +1,20 @@
 """Tokens, rows and documents of a packed set back to the rows that they came from, and why one is not in it."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.document_fate import fates_of
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
 from pipeline_assets.corpus.trace.peek import peek_packed
@@ -105,6 +108,33 @@ def test_a_document_is_shown_with_each_epoch_that_it_is_in_and_every_row_that_ha
     expected = [(row, one.column, one.document.doc_id, one.start, one.tokens) for row, one in traced]
     assert sorted(shown) == [one for one in expected if one[2].startswith("p-")]
     assert len({one[0] for one in shown if one[2] == "p-2"}) > 2
+
+
+@pytest.mark.parametrize("below", ["data", "."])
+def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, below: str) -> None:
+    (tmp_path / "data").mkdir()
+    path = write_tokenizer(tmp_path / below)
+    pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
+    where = path.name if below == "data" else str(path)
+    content = recipe_content(NO_COMMIT) | {
+        "sources": [local_source(tmp_path, "words", [{"text": f"w{n} w1", "key": f"w-{n}"} for n in range(20)])]
+    }
+    with_pack(content)
+    content["pack"] |= {"num_seqs": 5, "seq_len": 8, "tokenizer": pinned, "tokenizer_path": where}
+    build(StageARecipe.model_validate(content), tmp_path / "data")
+
+    moved = (tmp_path / "data").rename(tmp_path / "moved")
+
+    packed = open_artifact(moved / "stage_a" / "mixed" / "packed" / "mixed")
+    token = PackedLineage(packed, moved).trace_token(1).token
+    assert token is not None and token.text == "w1"
+    assert peek_packed(packed.folder).segments[0].text.startswith("w")
+    path = moved / path.name if below == "data" else path
+    path.unlink()
+    load_tokenizer.cache_clear()
+    with pytest.raises(InputError, match="the tokenizer file can't be read") as error:
+        peek_packed(packed.folder)
+    assert error.value.where == str(path)
 
 
 def test_what_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:
