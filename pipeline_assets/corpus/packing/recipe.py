@@ -1,5 +1,6 @@
 """What a packed set is made of, and how."""
 
+import decimal
 from collections.abc import Mapping
 from decimal import Decimal as Exact
 from fractions import Fraction
@@ -66,7 +67,8 @@ class PackRecipe(RecipePart):
             if not _is_above_zero(weight):
                 raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")
         if sum(map(Fraction, weights.values())) != 1:
-            raise ValueError(f"the weights sum to {sum(map(Exact, weights.values()))}, not to 1")
+            with decimal.localcontext(prec=1 + sum(map(len, weights.values()))):  # enough for each digit of the sum
+                raise ValueError(f"the weights sum to {sum(map(Exact, weights.values()), Exact(0)):f}, not to 1")
         return weights
 
     @pydantic.model_validator(mode="after")

@@ -14,6 +14,10 @@ from pipeline_assets.corpus.spine.errors import UsageError
     [
         ({"weights": {"a": "0.5", "b": "0.55"}}, "the weights sum to 1.05, not to 1"),
         ({"weights": {"a": "0.3333", "b": "0.3333", "c": "0.3333"}}, "the weights sum to 0.9999, not to 1"),
+        (
+            {"weights": {"a": "0." + "3" * 31, "b": "0." + "6" * 31}},
+            f"the weights sum to 0.{'9' * 31}, not to 1",
+        ),
         ({"weights": {"a": "1", "b": "0"}}, "the weight of b is '0': it is a decimal above 0"),
         ({"weights": {"a": "1.5", "b": "-0.5"}}, "the weight of b is '-0.5': it is a decimal above 0"),
         ({"weights": {"a": "half"}}, "the weight of a is 'half': it is a decimal above 0"),
