@@ -16,7 +16,8 @@ def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
     take no more rows.
 
     Raises:
-        UsageError: a source would have to be taken more often than its cap allows (says what would do).
+        UsageError: a source would have to be taken more often than its cap allows (says what would do), or all that may
+            be drawn doesn't fill one row.
     """
     room, there = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
     if recipe.strategy == "sequential":
@@ -25,7 +26,8 @@ def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
         raise _not_enough(mixture, recipe, room, there // recipe.seq_len)
     rows = _Rows(mixture, recipe.seq_len)
     budget = largest(min(room, there), lambda tokens: rows.of(tokens) <= recipe.num_seqs)
-    if budget == there and (possible := rows.of(there)) < recipe.num_seqs:
+    possible = rows.of(there) if there >= recipe.seq_len else 0
+    if budget == there and possible < recipe.num_seqs:
         asked = largest(room, lambda tokens: rows.of(tokens) <= recipe.num_seqs)
         raise _not_enough(mixture, recipe, asked, possible)
     return budget
@@ -56,24 +58,31 @@ def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int)
         asked: tokens that fill the rows.
         possible: rows that there are tokens for.
     """
-    source = min(mixture.sources, key=_most)
+    source = min(mixture.sources, key=lambda source: source.most / source.weight)
     of_it = math.ceil(source.weight * asked)
-    epochs, cap = _decimal(Fraction(of_it, source.tokens), 3, up=True), _decimal(source.max_epochs, 3)
+    epochs = _decimal(Fraction(of_it, source.tokens), 3, up=True)
+    cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
+    rows = "1 row takes" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows take"
     what = (
-        f"{recipe.num_seqs:,} rows take {of_it:,} tokens of {source.name}, which has {source.tokens:,}: "
+        f"{rows} {of_it:,} tokens of {source.name}, which has {source.tokens:,}{_without_rejected(source)}: "
         f"{epochs} epochs, and its cap is {cap}"
     )
-    weight = _short(source.max_epochs * source.tokens / asked)
+    fixes = [f"ask for {possible:,} rows at most"]
     if not possible:
-        fix = f"make rows shorter: what there is doesn't fill one of {recipe.seq_len:,}; or raise its max_epochs"
-    else:
-        fix = f"ask for {possible:,} rows at most, or give it a weight of {weight} at most, or raise its max_epochs"
-    return UsageError(what, "num_seqs", fix)
+        fixes = [f"make rows shorter: what may be drawn doesn't fill one of {recipe.seq_len:,}"]
+    there, is_only = sum(one.most for one in mixture.sources), len(mixture.sources) == 1
+    if there >= asked and not is_only:
+        fixes.append(f"give it a weight of {_short(source.most / asked)} at most")
+    elif there >= recipe.seq_len and not is_only and not possible:
+        fixes.append("give it a lower weight and ask for fewer rows")
+    return UsageError(what, "num_seqs", ", or ".join([*fixes, "raise its max_epochs"]))
 
 
-def _most(source: SourceText) -> Fraction:
-    """The largest budget that a source allows."""
-    return source.max_epochs * source.tokens / source.weight
+def _without_rejected(source: SourceText) -> str:
+    """What a source has not, though it was given: nobody looks for it in a file of rejects."""
+    if not source.rejected:
+        return ""
+    return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
 
 
 def _short(value: Fraction) -> str:
@@ -88,4 +97,4 @@ def _decimal(value: Fraction, places: int, up: bool = False) -> str:
     """The value as a decimal, rounded down, or up."""
     scaled = value * 10**places
     whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
-    return f"{whole}.{part:0{places}}".rstrip("0").rstrip(".")
+    return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")

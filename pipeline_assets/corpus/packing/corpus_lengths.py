@@ -11,11 +11,12 @@ from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedS
 
 @dataclass(frozen=True)
 class SourceRange:
-    """The numbers of a source's documents: from `first` to before `stop`."""
+    """The numbers of a source's documents: from `first` to before `stop`; `rejected` others were not encoded."""
 
     name: str
     first: int
     stop: int
+    rejected: int = 0
 
 
 def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
@@ -27,10 +28,12 @@ def source_ranges(shards: Sequence[EncodedShard]) -> list[SourceRange]:
     """The sources, in the order of their names as the shards are."""
     firsts = first_documents(shards).tolist()
     stops: dict[str, int] = {}
+    rejected: dict[str, int] = {}
     for shard, stop in zip(shards, firsts[1:], strict=True):
         stops[shard.source] = stop
+        rejected[shard.source] = rejected.get(shard.source, 0) + shard.rejected
     return [
-        SourceRange(source, first, stop)
+        SourceRange(source, first, stop, rejected[source])
         for (source, stop), first in zip(stops.items(), [0, *stops.values()], strict=False)
     ]
 

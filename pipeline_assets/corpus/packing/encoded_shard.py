@@ -36,6 +36,7 @@ class EncodedShard:
         path: of the shard, in its artifact.
         token_file: int32 ids, document after document, each with its end.
         document_file: of `documents` lines, see `DocumentTable`.
+        rejected: texts that were not encoded.
     """
 
     source: str
@@ -43,6 +44,7 @@ class EncodedShard:
     token_file: Path
     document_file: Path
     documents: int
+    rejected: int = 0
 
 
 class DocumentTable:

@@ -3,7 +3,9 @@
 Of a budget of tokens a source is to give its weight. It gives all its documents as often as they fit whole, then the
 longest prefix of the next epoch's order that doesn't exceed what it is to give. What is missing then, less than a
 document for each source, comes from the source that lacks most (of equals the first by name): its next document, and
-so on, until one is cut where the budget ends. So each source is within one of its documents of its weight.
+so on, until one is cut where the budget ends. So each source is within one of its documents of its weight. A cap of
+whole epochs is kept to the token: a source that has given all of them lacks nothing. One that ends within an epoch is
+exceeded by less than the document in which it ends, where that is such a next one.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +21,21 @@ from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
 @dataclass(frozen=True)
 class SourceText:
-    """A source as the mixture sees it: `lengths` of its documents in tokens, shape (documents,), their `tokens`."""
+    """A source as the mixture sees it: `lengths` of its documents in tokens, shape (documents,), their `tokens`; how
+    many texts of it were `rejected`, which are no documents.
+    """
 
     name: str
     weight: Fraction
     max_epochs: Fraction
     lengths: NDArray[np.int32]
     tokens: int
+    rejected: int = 0
+
+    @property
+    def most(self) -> Fraction:
+        """Tokens that its cap allows."""
+        return self.max_epochs * self.tokens
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ class Mixture:
     @property
     def largest_budget(self) -> int:
         """The most tokens that the caps of all sources allow."""
-        return min(int(source.max_epochs * source.tokens / source.weight) for source in self.sources)
+        return min(int(source.most / source.weight) for source in self.sources)
 
     def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
         """The documents of a source, numbered in it, in the order of an epoch."""

@@ -164,6 +164,7 @@ def _encoded(
             building.path(receipt.files[0].path),
             building.path(receipt.files[1].path),
             receipt.counts["documents"],
+            receipt.counts["rows"] - receipt.counts["documents"],
         )
         for shard, receipt in zip(shards, encodings, strict=True)
     )

@@ -71,6 +71,7 @@ def _draw(shard: PlannedCorpus, lengths: NDArray[np.int32], recipe: PackRecipe) 
             recipe.max_epochs.cap(one.name),
             lengths[one.first : one.stop],
             int(lengths[one.first : one.stop].sum(dtype=np.int64)),
+            one.rejected,
         )
         for one in ranges
     ]

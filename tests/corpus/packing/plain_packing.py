@@ -116,6 +116,8 @@ class PlainCorpus:
             return sum(map(len, best_fit_rows(self.in_packed_order(budget), seq_len)))
 
         most = min(seq_len * num_seqs, self.largest_budget)
+        if self.largest_budget < seq_len:
+            return None
         if rows(most) <= num_seqs:
             return most if rows(most) == num_seqs else None
         fine, beyond = 0, most + 1

@@ -194,19 +194,51 @@ def test_a_text_that_gives_the_end_of_a_document_is_rejected_and_counted(folder:
     ("changes", "complaint"),
     [
         (
-            {"num_seqs": 40},
-            "num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
-            "ask for 26 rows at most, or give it a weight of 0.33125 at most, or raise its max_epochs",
+            {"num_seqs": 30},
+            "num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
+            "ask for 26 rows at most, or give it a weight of 0.441666 at most, or raise its max_epochs",
         ),
         (
-            {"num_seqs": 40, "strategy": "best_fit"},
+            {"num_seqs": 40},  # of all sources there are tokens for 34: no weights would do
             "num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
-            "ask for 27 rows at most, or give it a weight of 0.33125 at most, or raise its max_epochs",
+            "ask for 26 rows at most, or raise its max_epochs",
         ),
         (
-            {"num_seqs": 1, "seq_len": 1000},
-            "num_seqs: 1 rows take 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
-            "make rows shorter: what there is doesn't fill one of 1,000; or raise its max_epochs",
+            {"num_seqs": 30, "strategy": "best_fit"},
+            "num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
+            "ask for 27 rows at most, or give it a weight of 0.441666 at most, or raise its max_epochs",
+        ),
+        *(
+            (
+                {"num_seqs": 1, "seq_len": 1000, "strategy": strategy},
+                "num_seqs: 1 row takes 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
+                "make rows shorter: what may be drawn doesn't fill one of 1,000, or raise its max_epochs",
+            )
+            for strategy in STRATEGIES
+        ),
+        *(
+            (
+                {"num_seqs": 1, "seq_len": 250, "strategy": strategy},
+                "num_seqs: 1 row takes 125 tokens of b, which has 106: 1.18 epochs, and its cap is 1; "
+                "make rows shorter: what may be drawn doesn't fill one of 250, or give it a weight of 0.424 at most, "
+                "or raise its max_epochs",
+            )
+            for strategy in STRATEGIES
+        ),
+        (
+            {"num_seqs": 9, "seq_len": 250},
+            "num_seqs: 9 rows take 1,125 tokens of b, which has 106: 10.614 epochs, and its cap is 1; "
+            "make rows shorter: what may be drawn doesn't fill one of 250, "
+            "or give it a lower weight and ask for fewer rows, or raise its max_epochs",
+        ),
+        *(
+            (
+                {"caps": {"a": "0.0001"}, "strategy": strategy},
+                "num_seqs: 2 rows take 8 tokens of a, which has 172: 0.047 epochs, and its cap is 0.0001; "
+                "make rows shorter: what may be drawn doesn't fill one of 8, or give it a weight of 0.001075 at most, "
+                "or raise its max_epochs",
+            )
+            for strategy in STRATEGIES
         ),
         (
             {"weights": {"a": "0.5", "bb": "0.5"}},
@@ -223,6 +255,47 @@ def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[s
         pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer, **changes), tokenizer)
 
     assert str(error.value) == complaint
+
+
+def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_are_told(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    documents = [*documents_of("a", [5] * 9), Made("a", "bad", "<end>"), Made("a", "too", "w1 <end>")]
+    rules = recipe(tokenizer, weights={"a": "1"}, num_seqs=6, max_epochs="1.0")
+
+    with pytest.raises(UsageError) as error:
+        pack(folder, write_shards(folder / "c", documents, 4), rules, tokenizer)
+
+    assert str(error.value) == (
+        "num_seqs: 6 rows take 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
+        "1.067 epochs, and its cap is 1.0; ask for 5 rows at most, or raise its max_epochs"
+    )
+
+
+def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", documents_of("a", [5, 3]), 4)
+
+    full = pack(folder / "8", shards, recipe(tokenizer, weights={"a": "1"}, num_seqs=1, strategy="best_fit"), tokenizer)
+    rules = recipe(tokenizer, weights={"a": "1"}, num_seqs=1, strategy="best_fit", seq_len=9)
+
+    assert full.manifest.identity.counts["padding_tokens"] == 0
+    with pytest.raises(UsageError, match=r"what may be drawn doesn't fill one of 9, or raise its max_epochs"):
+        pack(folder / "9", shards, rules, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("cap", "epochs"), [("0.5", "0.545455"), ("2.5", "2.545455"), ("1", "1.000000"), ("3", "3.000000")]
+)
+def test_a_cap_of_whole_epochs_is_kept_and_another_exceeded_by_less_than_a_document(
+    folder: Path, cap: str, epochs: str
+) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", [*documents_of("a", [8] * 11), *documents_of("b", [8] * 40)], 5)
+    rules = recipe(tokenizer, seq_len=2, num_seqs=int(float(cap) * 88), caps={"a": cap, "b": "9"})
+
+    packed = pack(folder, shards, rules, tokenizer)
+
+    assert packed.manifest.identity.counts["by_source"]["a"]["epochs"] == epochs
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -265,9 +338,9 @@ def test_a_source_that_lacks_less_than_a_token_lacks_one(folder: Path) -> None:
 def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: Path) -> None:
     tokenizer = write_tokenizer(folder)
     shards = write_shards(folder / "c", [*documents_of("a", [400]), *documents_of("b", [4])], 5)
-    rules = recipe(tokenizer, weights={"a": "0.1", "b": "0.9"}, num_seqs=4 * 10**6, seq_len=2)
+    rules = recipe(tokenizer, weights={"a": "0.1", "b": "0.9"}, num_seqs=4 * 10**6, seq_len=2, caps={"a": "99999"})
 
-    with pytest.raises(UsageError, match=r"or give it a weight of 0.0000005 at most") as error:
+    with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or give it a weight of 0.0000005 at most") as error:
         pack(folder, shards, rules, tokenizer)
 
     assert error.value.where == "num_seqs"
