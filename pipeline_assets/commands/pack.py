@@ -105,16 +105,20 @@ def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:
 
 def _lines(packed: "Artifact") -> Iterator[str]:
     from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+    from pipeline_assets.corpus.packing.summary import summary_of
 
-    counts = packed.manifest.identity.counts
+    told = summary_of(packed)
     yield f"{packed.folder}\n  {packed.manifest.digest}"
-    padding = f"{counts['padding_tokens']:,} padding ({1 - float(counts['packing_efficiency']):.2%})"
-    yield f"  {counts['rows']:,} rows: {counts['tokens']:,} tokens of {counts['documents']:,} documents, {padding}"
-    width = max(map(len, counts["by_source"]))
-    for source, one in counts["by_source"].items():
+    padding = f"{told.padding_tokens:,} padding ({1 - float(told.packing_efficiency):.2%})"
+    yield f"  {told.rows:,} rows: {told.tokens:,} tokens of {told.documents:,} documents, {padding}"
+    longer = sum(one["longer_than_a_row"] for one in told.by_source.values())
+    cut = f"{told.cut_documents:,} documents ({float(told.cut_share):.2%}) are cut: no row holds all of one"
+    yield f"  {cut}; {longer:,} of them are longer than a row"
+    width = max(map(len, told.by_source))
+    for source, one in told.by_source.items():
         shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"
-        yield f"  {source:{width}}  {shares}: {one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"
-    rejected = counts["ledger"]["rejected"]
-    if rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
+        drawn = f"{one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"
+        yield f"  {source:{width}}  {shares}: {drawn}, {float(one['cut_share']):.2%} of documents cut"
+    if told.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in told.rejected.items())
         yield f"  texts that can't be encoded: {reasons}; {packed.path(REJECTS_FILE)} has them"

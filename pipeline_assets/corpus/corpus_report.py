@@ -42,7 +42,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.target import Content
 
-REPORT_STAGE = StageVersion("report", 4)
+REPORT_STAGE = StageVersion("report", 5)
 REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400

@@ -275,14 +275,17 @@ def _packed(packed: PackedSummary) -> str:
             f"{100 * float(counts['asked_share']):.2f} %",
             f"{100 * float(counts['share']):.2f} %",
             f"{float(counts['epochs']):.3f}",
-            *(
-                f"{counts[name]:,}"
-                for name in ("packed_tokens", "drawn", "cut", "longer_than_a_row", "unused_documents")
-            ),
+            f"{counts['packed_tokens']:,}",
+            f"{counts['drawn']:,}",
+            f"{counts['cut_documents']:,}",
+            f"{100 * float(counts['cut_share']):.2f} %",
+            f"{counts['longer_than_a_row']:,}",
+            f"{counts['unused_documents']:,}",
         ]
         for source, counts in packed.by_source.items()
     ]
-    head = ["source", "asked", "reached", "epochs", "tokens", "drawn", "cut", "longer than a row", "not used"]
+    drawn = ["drawn", "of these cut", "share cut", "of the cut longer than a row"]
+    head = ["source", "asked", "reached", "epochs", "tokens", *drawn, "not used"]
     licences = [
         [
             f"<span class='unknown'>{_text(name)}</span>" if name == "unknown" else _text(name),
@@ -291,6 +294,7 @@ def _packed(packed: PackedSummary) -> str:
         ]
         for name, tokens in packed.license_tokens.items()
     ]
+    cut = f"{packed.cut_documents:,} of {packed.documents:,} documents ({100 * float(packed.cut_share):.2f} %) are cut"
     shape = (
         f"{packed.rows:,} rows of {packed.seq_len:,} tokens by {_text(packed.strategy.replace('_', ' '))}: "
         f"{100 * float(packed.packing_efficiency):.2f} % are tokens of documents, {packed.padding_tokens:,} are padding"
@@ -298,7 +302,7 @@ def _packed(packed: PackedSummary) -> str:
     reasons = ", ".join(f"{count:,} {_text(reason)}" for reason, count in packed.rejected.items())
     rejected = f"<p>Texts that can't be encoded: {reasons}</p>" if reasons else ""
     return (
-        f"<h2>The packed set</h2><p>{shape}</p>{_table(head, sources)}{rejected}"
+        f"<h2>The packed set</h2><p>{shape}; {cut}: no row holds all of one</p>{_table(head, sources)}{rejected}"
         f"<h2>Its licences</h2>{_table(['licence', 'tokens', 'share'], licences)}"
     )
 

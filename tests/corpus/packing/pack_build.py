@@ -106,7 +106,7 @@ def pack(
     **settings: Any,
 ) -> Artifact:
     """The sealed set."""
-    target = Target("made/packed", "packed", Path("packed"), PACK_STAGE, rules.content())
+    target = Target("made/packed", "packed", Path("packed"), PACK_STAGE, {"pack": rules.content()})
     own = PackSettings(engine or EngineSettings(), NOON, tokenizer, **settings)
     return target.build(folder, lambda building: pack_corpus(building, shards, rules, own), False, {})
 
