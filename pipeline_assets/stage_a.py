@@ -187,9 +187,18 @@ def packed(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
     if target is None:
         context.log.info("the recipe has no section `pack`")
     elif not _is_waiting(context, target, store):
-        if not is_deduplicated(target, store.root):
-            context.log.warning(NOT_DEDUPLICATED)
         yield store.build(context, target, preview_packed)
+
+
+@dg.asset_check(asset=packed)
+def draws_are_deduplicated(store: CorpusStore) -> dg.AssetCheckResult:
+    """What is packed was deduplicated at some step: else a text may be in it more often than its epochs say."""
+    target = store.recipe(StageARecipe).packed()
+    if target is None or target.state(store.root)[0] == "missing":
+        return dg.AssetCheckResult(passed=True, description="nothing is built, or the recipe has no section `pack`")
+    is_said = is_deduplicated(target, store.root)
+    because = "what it is drawn from was deduplicated" if is_said else NOT_DEDUPLICATED
+    return dg.AssetCheckResult(passed=is_said, severity=dg.AssetCheckSeverity.WARN, description=because)
 
 
 @dg.asset(
@@ -254,6 +263,7 @@ CHECKS = [
         for asset in (normalized, filtered, deduplicated, decontaminated, packed)
     ),
     removals_within_caps,
+    draws_are_deduplicated,
     check_of(normalized, pages_add_up, _targets, blocking=True),
     check_of(normalized, named_columns_have_values, _targets, severity=dg.AssetCheckSeverity.WARN),
 ]

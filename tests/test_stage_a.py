@@ -181,7 +181,7 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
     assert too_early.get_asset_materialization_events() == []
     assert versions == digests(built)
     checks = [check for result in (*by_source, in_time) for check in result.get_asset_check_evaluations()]
-    assert len(checks) == 5 * 6 + 3 + 2 + 2 + 1 + 1
+    assert len(checks) == 5 * 6 + 3 + 2 + 3 + 1 + 1
     assert [check.description for check in checks if not check.passed] == []
 
 
