@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from stage_a_build import build, local_source, recipe_of
+from one_line import only_line
+from stage_a_build import NO_COMMIT, build, local_source, recipe_of
+from stage_a_sources import recipe_content
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
@@ -80,10 +82,15 @@ def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Callable[..., t
 
 
 def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) -> None:
-    rows, notes, pages = typed[0].stdout.splitlines()[2:]
+    rows, cut, notes, pages = typed[0].stdout.splitlines()[2:]
 
     assert re.fullmatch(r"  10 rows: 320 tokens of \d+ documents, 0 padding \(0.00%\)", rows)
-    assert re.match(r"  notes  asked 75.00%, reached 7\d.\d\d%: \d+ tokens, 0.\d\d epochs", notes)
+    assert re.match(
+        r"  notes  asked 75.00%, reached 7\d.\d\d%: \d+ tokens, 0.\d\d epochs, [\d.]+% of documents cut$", notes
+    )
+    assert re.fullmatch(
+        r"  \d+ of the documents \([\d.]+%\) are cut: no row holds all of one; \d+ are longer than a row", cut
+    )
     assert re.match(r"  pages  asked 25.00%, reached 2\d.\d\d%: \d+ tokens, 0.\d\d epochs", pages)
     assert "not deduplicated" not in typed[0].stderr
     assert "not deduplicated: a text may be in it more often than its epochs say" in typed[1].stderr
@@ -94,6 +101,13 @@ def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: 
 
     assert set(found["sources"]) == {"notes", "pages"}
     assert found["packed"]["rows"] == 10
+    cut = [one["cut_documents"] for one in found["packed"]["by_source"].values()]
+    assert found["packed"]["cut_documents"] == sum(cut) > 0
+    assert found["packed"]["cut_share"] == f"{sum(cut) / found['packed']['documents']:.6f}"
+    assert (
+        f"{sum(cut)} of {found['packed']['documents']} documents ("
+        in (work / "out" / "report_packed" / "report.html").read_text()
+    )
     assert sum(found["packed"]["license_tokens"].values()) == found["packed"]["tokens"] == 320
     assert "duplicates" in found
 
@@ -157,8 +171,10 @@ def test_the_section_of_a_recipe_is_a_manifest_too(
         ({"weights": {"notes": "1"}}, "the source pages has no weight"),
         ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "there is no source pagse; did you mean pages?"),
         ({"seq_len": 1}, "a row of one token has no next one to predict"),
-        ({"seq_len": 4096, "num_seqs": 1}, "num_seqs: 1 row"),
-        ({"num_seqs": 1000}, "pack.yaml: num_seqs: 1,000 rows take 24,000 tokens of notes"),
+        ({"seq_len": 1024, "num_seqs": 1}, "num_seqs: 1 row takes 768 tokens of notes"),
+        ({"seq_len": 4096, "num_seqs": 2, "strategy": "best_fit"}, "num_seqs: 2 rows take 3,072 tokens of notes or"),
+        ({"num_seqs": 40}, "pack.yaml: num_seqs: 40 rows take 960 tokens of notes, which has "),
+        ({"num_seqs": 1000, "strategy": "best_fit"}, "pack.yaml: num_seqs: 1,000 rows take 12,000 tokens of notes or"),
         ({"strategy": "bestfit"}, "`strategy` is 'bestfit'"),
         ({"num_seqs": 0}, "pack.yaml: `num_seqs` is 0"),
         (
@@ -185,7 +201,12 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (("--num-seqs", "1000"), "--num-seqs: 1,000 rows take 24,000 tokens of notes"),
+        (("--num-seqs", "40"), "--num-seqs: 40 rows take 960 tokens of notes, which has "),
+        (
+            ("--num-seqs", "1000000000"),
+            "--num-seqs: 1,000,000,000 rows take 24,000,000,000 tokens of notes or more, whose text has 1,185 bytes, "
+            "and its cap of epochs is 1; ask for fewer rows",
+        ),
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
@@ -228,6 +249,64 @@ def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
     assert reported.returncode == 0, reported.stderr
     assert json.loads((tmp_path / "out/report/report.json").read_text())["packed"]["rejected"] == {"special_tokens": 2}
     assert "Texts that can't be encoded: 2 special_tokens" in (tmp_path / "out/report/report.html").read_text()
+
+
+def write_pack_recipe(root: Path, **pack: object) -> Path:
+    """A recipe of the data root that packs ten notes, which it doesn't deduplicate."""
+    notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
+    content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", notes)], "name": "notes"}
+    content["pack"] = MANIFEST | {"weights": {"notes": "1"}, **pack}
+    path = root / "recipes" / "notes.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_a_run_says_that_what_it_packs_was_not_deduplicated(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    write_pack_recipe(tmp_path)
+
+    result = corpusmill("run", "notes", "--data", tmp_path, "--workers", 0)
+
+    assert result.returncode == 0, result.stderr
+    assert (
+        "check notes: draws_are_deduplicated: WARNING: "
+        "not deduplicated: a text may be in it more often than its epochs say"
+    ) in result.stderr.splitlines()
+
+
+def test_a_run_names_the_recipe_and_its_key_where_rows_cannot_be_filled(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    path = write_pack_recipe(tmp_path, num_seqs=30)
+
+    result = corpusmill("run", "notes", "--data", tmp_path, "--workers", 0)
+
+    assert result.returncode == 2, result.stderr
+    assert only_line(result).startswith(f"{path}: pack.num_seqs: 30 rows take 960 tokens of notes, which has ")
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("change", "status", "line"),
+    [
+        ({"sha256": "0" * 64}, 1, "{root}/tokenizer.json: sha256 is {sha256}, pinned 0000"),
+        ({"end_of_document": "</s>"}, 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is no special token of"),
+        ({"tokenizer_path": "none.json"}, 1, "{root}/none.json: the tokenizer file can't be read (No such file or"),
+        ({"tokenizer_path": None}, 2, "{recipe}: `pack`: the tokenizer file of hf_tokenizer is not given: set `token"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
+    corpusmill: Corpusmill, tmp_path: Path, command: str, change: dict[str, Any], status: int, line: str
+) -> None:
+    pinned = sha256(write_tokenizer(tmp_path).read_bytes()).hexdigest()
+    tokenizer = {"family": "hf_tokenizer", "sha256": pinned, "end_of_document": "<end>"}
+    given = {"tokenizer_path": "tokenizer.json", **change}
+    path = given.pop("tokenizer_path")
+    recipe = write_pack_recipe(tmp_path, tokenizer=tokenizer | given, tokenizer_path=path)
+
+    result = corpusmill(command, "notes", "--data", tmp_path)
+
+    assert result.returncode == status, result.stderr
+    assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe, sha256=pinned))
+    assert not (tmp_path / "stage_a").exists()
 
 
 @pytest.mark.slow

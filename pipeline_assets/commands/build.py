@@ -18,6 +18,7 @@ from pipeline_assets.commands.terminal import (
     going_on,
     log_to_stderr,
 )
+from pipeline_assets.commands.wrong_use import name_pack_key, naming_recipe
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 app = typer.Typer()
@@ -78,9 +79,11 @@ def _build(
     options += ["--replace"] if settings["replace"] else []
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    with going_on(" ".join(["corpusmill run", name, *options, "--data", str(root)])):
+    with going_on(" ".join(["corpusmill run", name, *options, "--data", str(root)])), naming_recipe(path):
+        recipe.check_local_files(root)
         for outcome in run_targets(recipe, path, root, partition, settings, goes_on=True):
             if outcome.failure is not None:
+                name_pack_key(outcome.failure, path, "pack.")
                 failures[outcome.target.role] = outcome.failure
                 typer.echo(f"FAILED {outcome.target.role}: {outcome.failure}", err=True)
             elif not outcome.was_current:

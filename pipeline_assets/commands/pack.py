@@ -21,7 +21,7 @@ from pipeline_assets.commands.build_options import (
     warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
-from pipeline_assets.commands.wrong_use import IN_A_ROOT
+from pipeline_assets.commands.wrong_use import IN_A_ROOT, name_pack_key
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -84,9 +84,10 @@ def _naming_manifest(manifest: Path, num_seqs: int | None) -> Iterator[None]:
     except InputError as error:
         error.fix = error.fix.replace("correct the recipe", "correct the manifest").replace(*IN_A_ROOT)
         error.fix = error.fix.replace("`name` in the recipe", "--out-dir")
-        if error.where.partition(".")[0] in ("weights", "num_seqs", "tokenizer"):
-            is_option = error.where == "num_seqs" and num_seqs is not None
-            error.where = "--num-seqs" if is_option else f"{manifest}: {error.where}"
+        if num_seqs is not None:
+            error.where = "--num-seqs" if error.where == "num_seqs" else error.where
+            error.fix = error.fix.replace("`num_seqs`", "--num-seqs")
+        name_pack_key(error, manifest)
         raise
 
 
@@ -112,8 +113,8 @@ def _lines(packed: "Artifact") -> Iterator[str]:
     padding = f"{told.padding_tokens:,} padding ({1 - float(told.packing_efficiency):.2%})"
     yield f"  {told.rows:,} rows: {told.tokens:,} tokens of {told.documents:,} documents, {padding}"
     longer = sum(one["longer_than_a_row"] for one in told.by_source.values())
-    cut = f"{told.cut_documents:,} documents ({float(told.cut_share):.2%}) are cut: no row holds all of one"
-    yield f"  {cut}; {longer:,} of them are longer than a row"
+    cut = f"{told.cut_documents:,} of the documents ({float(told.cut_share):.2%}) are cut: no row holds all of one"
+    yield f"  {cut}; {longer:,} are longer than a row"
     width = max(map(len, told.by_source))
     for source, one in told.by_source.items():
         shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"

@@ -18,6 +18,7 @@ from pipeline_assets.commands.terminal import (
     log_to_stderr,
     writing_below,
 )
+from pipeline_assets.commands.wrong_use import naming_recipe
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.planning.estimate import Estimate
@@ -57,7 +58,7 @@ def plan(
     store = CorpusStore(data_root=str(data), workers=workers)
     held = holdings(store.root, wanted.targets())
     hub = Hub().files(store.root)
-    with going_on(f"corpusmill plan {recipe} --data {data}"), writing_below(data):
+    with going_on(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming_recipe(path):
         is_work_left = any(holding.sealed != "current" for holding in held)
         record = functools.cache(lambda: _record(store, mbit, is_work_left))
         settings = PlanSettings(record, store.engine, store.fetch_threads, store.root)

@@ -68,6 +68,7 @@ IN_A_ROOT = (
     "give the data root that has it with --data",
     "move what is given below stage_a/ of the data root that has it",
 )
+_PACK_KEYS = ("weights", "num_seqs", "tokenizer")
 _BARE_KEY = re.compile(rf"(?<![`\w.-])({'|'.join(key for key in _OPTION_OF if '_' in key)})(?![`\w.])")
 
 
@@ -93,6 +94,23 @@ def naming_options(folder: str = "--out-dir") -> Iterator[None]:
                 _BARE_KEY.sub(lambda key: _OPTION_OF[key[0]], text) for text in (error.what, error.fix)
             )
         raise
+
+
+@contextlib.contextmanager
+def naming_recipe(recipe: object) -> Iterator[None]:
+    """Errors of the block that speak of keys of packing say that they are this recipe's."""
+    try:
+        yield
+    except InputError as error:
+        name_pack_key(error, recipe, "pack.")
+        raise
+
+
+def name_pack_key(error: InputError, file: object, section: str = "") -> None:
+    """Says in which file a key of packing is, and in which of its sections."""
+    if error.where.partition(".")[0] in _PACK_KEYS:
+        error.where = f"{file}: {section}{error.where}"
+    error.fix = error.fix.replace("`num_seqs`", f"`{section}num_seqs` in {file}")
 
 
 def _option_of(key: str) -> str | None:

@@ -111,7 +111,13 @@ def _pack(
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
-    refuse_beyond_disk(building.path(INPUT_IDS), recipe.num_seqs * row_bytes)
+    refuse_beyond_disk(
+        building.path(INPUT_IDS),
+        recipe.num_seqs * row_bytes,
+        building.target,
+        f"{recipe.num_seqs:,} rows of {recipe.seq_len:,}",
+        "ask for fewer rows by `num_seqs`",
+    )
     with run_stages(work, engine, functools.partial(load_tables, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
         refuse_unencodable([shard.source for shard in shards], encodings)

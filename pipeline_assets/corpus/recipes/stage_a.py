@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
+from pipeline_assets.corpus.recipes.stage_a_packing import PACKED, PackSection
 from pipeline_assets.corpus.recipes.stage_a_sources import (
     HubSource,
     LocalSource,
@@ -243,6 +243,12 @@ class StageARecipe(Recipe):
             tokenizer=self.tokenizer.content(),
             export_as=f"{self.name}_report.json",
         )
+
+    def check_local_files(self, root: Path) -> None:
+        """The tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
+        packed = next((target for target in self.targets() if target.kind == PACKED.name), None)
+        if self.pack is not None and packed is not None and packed.state(root)[0] != "current":
+            self.pack.check_tokenizer(root)
 
     def check_sealed(self, root: Path) -> None:
         """Of no source went more duplicates than `max_removed` allows. Errors as `Recipe.check_sealed`."""

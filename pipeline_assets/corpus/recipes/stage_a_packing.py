@@ -4,16 +4,22 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
+
+import pydantic
 
 from pipeline_assets.corpus.packing.emptied import refuse_emptied
+from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import locate
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.tokens.families import TokenizerFile, check_tokenizer
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 NOT_DEDUPLICATED = "not deduplicated: a text may be in it more often than its epochs say"
 _DEDUPLICATED = "stage_a/deduplicated"
@@ -42,6 +48,23 @@ class PackSection(PackRecipe):
 
     tokenizer_path: str | None = None
 
+    @pydantic.model_validator(mode="after")
+    def _has_a_tokenizer_file(self) -> Self:
+        if self.tokenizer_path is None and not isinstance(self.tokenizer, TokenizerRecipe):
+            what = f"the tokenizer file of {self.tokenizer.family} is not given"
+            raise ValueError(f"{what}: set `tokenizer_path` to it, only that of o200k_harmony ships with this program")
+        return self
+
+    def check_tokenizer(self, root: Path) -> None:
+        """
+        Args:
+            root: the data root.
+        Raises:
+            InputError, UsageError: the tokenizer can't be loaded, as `load_tokenizer` says.
+        """
+        path = None if self.tokenizer_path is None else root / self.tokenizer_path
+        check_tokenizer(TokenizerFile(self.tokenizer, path))
+
     def packed_target(self, name: str, folder: Path, corpora: Sequence[Target], export_as: str | None = None) -> Target:
         """Rows of tokens, drawn of what corpora hold of each source."""
         apart = ("tokenizer", "tokenizer_path")
@@ -60,7 +83,7 @@ class PackSection(PackRecipe):
 
 def is_deduplicated(target: Target, root: Path) -> bool:
     """Whether what a packed set is drawn from, which is sealed, was deduplicated at any step."""
-    manifest = open_artifact(root / target.upstream[0].folder).manifest
+    manifest = sealed_manifest(root / target.upstream[0].folder)
     return _DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream))
 
 
@@ -82,6 +105,7 @@ def _make_packed(building: Building, target: Target, root: Path, settings: RunSe
     corpora = {one.partition or one.name: open_artifact(root / one.folder) for one in target.upstream}
     recipe = PackRecipe.from_content({**target.recipe["pack"], "tokenizer": target.tokenizer})
     refuse_emptied(corpora, _deduplicated(target, root), recipe.weights)
+    refuse_beyond_text(corpora, recipe)
     path = target.outside.path if isinstance(target.outside, TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
     own = PackSettings(settings.engine, now, file, settings.zstd_level)

@@ -43,8 +43,9 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
         held: the state of the recipe's artifacts, as `holdings` tells it; what is current costs nothing.
     Raises:
         UsageError: a source's folder or files are not there, or nothing is sealed where one is found normalised.
-        InputError: from the hub.
+        InputError: from the hub, or the tokenizer that packs can't be loaded.
     """
+    recipe.check_local_files(settings.root)
     before = hub.traffic.bytes
     by_role = {holding.target.role: holding for holding in held}
     figures: dict[str, Figures] = {}

@@ -75,6 +75,14 @@ class Recipe(RecipePart):
         """Every artifact that the recipe names, upstream first."""
         raise NotImplementedError
 
+    def check_local_files(self, root: Path) -> None:
+        """Looks at the files of this machine that only a late step reads, before anything is built for it below a data
+        root; at none where that step's artifact is current.
+
+        Raises:
+            InputError, UsageError: one can't be used: what is built would be of no use.
+        """
+
     def check_sealed(self, root: Path) -> None:
         """Looks at what is sealed below a data root, and current, by what the recipe asks of it beyond its bytes.
 

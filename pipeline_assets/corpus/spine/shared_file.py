@@ -15,18 +15,22 @@ from pipeline_assets.corpus.spine.errors import Obstacle, UsageError
 _BLOCK_BYTES = 1 << 20
 
 
-def refuse_beyond_disk(path: Path, size: int) -> None:
+def refuse_beyond_disk(path: Path, size: int, place: Path, what: str, less: str) -> None:
     """
+    Args:
+        place: the folder to name: that of the file is only where it is built.
+        what: takes so many bytes.
+        less: how to ask for less of it.
     Raises:
         Obstacle: the disk has no room for a file of so many bytes that isn't there yet.
         UsageError: nor would it have, were it empty.
     """
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
-        what, fix = f"it takes {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
+        words, fix = f"{what} take {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
         if size > disk.total:
-            raise UsageError(what, path, f"ask for less, or {fix}")
-        raise Obstacle(what, path, f"free some, ask for less, or {fix}")
+            raise UsageError(words, place, f"{less}, or {fix}")
+        raise Obstacle(words, place, f"free some, {less}, or {fix}")
 
 
 def reserve(path: Path, size: int) -> None:

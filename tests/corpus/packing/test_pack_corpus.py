@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.document_fate import fates_of
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import row_ranges
+from pipeline_assets.corpus.packing.summary import summary_of
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
@@ -350,12 +352,71 @@ def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(fol
     tokenizer = write_tokenizer(folder)
     rules = recipe(tokenizer, num_seqs=(1 << 31) - 1, seq_len=1 << 20)
 
-    with pytest.raises(
-        UsageError, match=r"input_ids.mmap: it takes 9,007,199,250,546,688 bytes, and .* are free; ask for less"
-    ):
+    with pytest.raises(UsageError) as error:
         pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
 
+    assert error.value.where == str(folder / "packed")
+    assert error.value.what.startswith("2,147,483,647 rows of 1,048,576 take 9,007,199,250,546,688 bytes, and ")
+    assert error.value.fix == "ask for fewer rows by `num_seqs`, or give a folder on a larger disk"
     assert list(folder.glob("packed*/.receipts/*")) == []
+
+
+def test_as_many_rows_as_the_bytes_of_a_text_may_give_are_packed_and_one_more_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    content = recipe_content(NO_COMMIT) | {
+        "sources": [local_source(tmp_path, "notes", [{"text": "a", "key": str(number)} for number in range(20)])]
+    }
+    with_pack(content)
+    content["pack"] |= {"strategy": "sequential", "seq_len": 8, "max_epochs": {"every_source": "1"}, "num_seqs": 6}
+    root = tmp_path / "data"
+
+    with pytest.raises(UsageError) as error:
+        build(StageARecipe.model_validate(content), root)
+    content["pack"]["num_seqs"] = 5
+    packed = build(StageARecipe.model_validate(content), root)["stage_a/packed"]
+
+    assert str(error.value) == (
+        "num_seqs: 6 rows take 48 tokens of notes or more, whose text has 20 bytes, and its cap of epochs is 1; "
+        "ask for fewer rows"
+    )
+    assert packed.manifest.identity.counts["by_source"]["notes"]["epochs"] == "1.000000"
+
+
+def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = write_tokenizer(folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
+    rules = recipe(tokenizer, num_seqs=21, seq_len=8)
+
+    with pytest.raises(Obstacle) as error:
+        pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
+
+    assert str(error.value) == (
+        f"{folder / 'packed'}: 21 rows of 8 take 672 bytes, and 640 are free; "
+        "free some, ask for fewer rows by `num_seqs`, or give a folder on a larger disk"
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_document_that_no_row_holds_all_of_is_cut_longer_ones_too(folder: Path, strategy: str) -> None:
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "c", [*documents_of("a", [5] * 16), *documents_of("b", [5, 5, 20, 5, 5] * 2)], 5)
+    rules = recipe(tokenizer, strategy=strategy, num_seqs=18)
+
+    packed = pack(folder, shards, rules, tokenizer)
+
+    told = summary_of(packed)
+    lines = pq.read_table(packed.path("documents.parquet")).to_pylist()
+    for source in "ab":
+        drawn = [line for line in lines if line["source"] == source]
+        cut = [line for line in drawn if not line["is_whole"]]
+        assert told.by_source[source]["cut_documents"] == len(cut)
+        assert told.by_source[source]["cut_share"] == f"{len(cut) / len(drawn):.6f}"
+    assert told.cut_documents == sum(not line["is_whole"] for line in lines)
+    assert told.cut_share == f"{told.cut_documents / len(lines):.6f}"
+    assert told.by_source["b"]["longer_than_a_row"] == sum(line["tokens"] == 20 for line in lines) > 0
 
 
 def test_a_line_that_is_no_document_is_named(folder: Path) -> None:
