@@ -50,6 +50,10 @@ def documents_of(source: str, lengths: Sequence[int]) -> list[Made]:
     ]
 
 
+TWO_SOURCES = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 30] * 4)]
+STRATEGIES = ["sequential", "best_fit"]
+
+
 def recipe(tokenizer: Path | None, **changes: Any) -> PackRecipe:
     """The recipe with some keys changed; `caps` are those of single sources. The tokenizer is one of words, or None for
     the one that ships.
