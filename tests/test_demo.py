@@ -9,6 +9,7 @@ import pytest
 
 from pipeline_assets.launch import instance_home
 
+pytestmark = pytest.mark.slow
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}

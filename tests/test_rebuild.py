@@ -20,6 +20,7 @@ from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from resources.loopback_hub import LoopbackHub
 
+pytestmark = pytest.mark.slow
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 INLINE = {"CORPUSMILL_WORKERS": "0"}
 

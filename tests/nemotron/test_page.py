@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from huggingface_hub import DatasetCard
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -13,6 +14,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import SPLITS
 from resources.loopback_hub import LoopbackHub
 
+pytestmark = pytest.mark.slow
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
 Typed = subprocess.CompletedProcess[str]
 

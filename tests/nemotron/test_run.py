@@ -5,8 +5,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from one_line import only_line
 
+pytestmark = pytest.mark.slow
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 SPLITS = ("good", "poor", "right")
 

@@ -6,10 +6,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from stage_a_sources import SITES
 
 from resources.loopback_hub import LoopbackHub
 
+pytestmark = pytest.mark.slow
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 

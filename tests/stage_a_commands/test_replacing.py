@@ -12,6 +12,7 @@ Corpusmill = Callable[..., Typed]
 Wrong = Callable[..., tuple[int, str]]
 
 
+@pytest.mark.slow
 def test_other_settings_need_replace_and_leave_the_recipe_that_ran(
     wrong: Wrong, typed: dict[str, Typed], work: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_rows_that_are_rejected_may_be_more_with_an_option(wrong: Wrong, corpusm
     )
 
 
+@pytest.mark.slow
 def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong, typed: dict[str, Typed]) -> None:
     status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
 

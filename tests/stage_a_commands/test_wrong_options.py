@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 Wrong = Callable[..., tuple[int, str]]
@@ -39,6 +41,7 @@ def test_a_licence_that_does_not_exist_names_the_nearest(wrong: Wrong) -> None:
     assert line.startswith("--license: there is no licence 'cc-by-sa-4'; did you mean cc-by-sa-4.0?")
 
 
+@pytest.mark.slow
 def test_a_report_on_what_is_no_source(wrong: Wrong, typed: dict[str, Typed]) -> None:
     status, line = wrong("report", "--input", "out/stage_a/raw/*", "--out", "bad/report")
 
@@ -46,6 +49,7 @@ def test_a_report_on_what_is_no_source(wrong: Wrong, typed: dict[str, Typed]) ->
     assert "this is a stage_a/raw; give normalised or filtered sources" in line
 
 
+@pytest.mark.slow
 def test_a_filter_file_that_is_not_there_or_has_an_unknown_rule(
     wrong: Wrong, typed: dict[str, Typed], work: Path
 ) -> None:
@@ -58,6 +62,7 @@ def test_a_filter_file_that_is_not_there_or_has_an_unknown_rule(
     assert misspelt == (2, "misspelt.yaml: unknown key `lenght`; did you mean `length`?")
 
 
+@pytest.mark.slow
 def test_an_id_that_no_source_has(corpusmill: Corpusmill, typed: dict[str, Typed], work: Path) -> None:
     result = corpusmill("stage-a", "why", "nobody", "--data", work / "out")
 
