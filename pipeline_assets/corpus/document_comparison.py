@@ -111,7 +111,7 @@ def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUME
             yield _compare_documents(a, b, _OF_TOKENS, None, part_documents)
         case NORMALISE_STAGE.name | HF_LAYOUT_STAGE.name:
             yield _compare_documents(
-                a, b, _Reader("other metadata or quality", _hashed_rows, _row_ids_at), None, part_documents
+                a, b, _Reader("other metadata, quality or loss", _hashed_rows, _row_ids_at), None, part_documents
             )
         case DATASET_STAGE.name:
             left, right = _members(a), _members(b)
