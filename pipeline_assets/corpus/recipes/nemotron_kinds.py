@@ -77,7 +77,7 @@ def _make_normalized(building: Building, target: Target, root: Path, settings: R
     rules = rows.rules(recipe["reasoning_effort"])
     origin = RowOrigin(
         dataset=source["dataset"],
-        subset=pin.decisions["config"] if recipe["subset"] is None else recipe["subset"],
+        subset=pin.decisions.get("config") if recipe["subset"] is None else recipe["subset"],
         split=source["split"],
         domain=recipe["domain"],
         file="",
