@@ -100,8 +100,7 @@ class _Reader:
             case "assistant":
                 return self._assistant(message, content)
             case "tool":
-                result = content_text([]) if message.get("content") == [] else content
-                reply, matched = self._calls.reply(result, message.get("tool_call_id"), message.get("name"))
+                reply, matched = self._calls.reply(content, message.get("tool_call_id"), message.get("name"))
                 self._counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
         return _instructions_message(content, self._settings.template) if content else []
@@ -129,9 +128,10 @@ def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
 
 
 def _content(message: Row) -> str:
-    """The content as text; of null and of an empty list of parts none."""
+    """The content as text: none of null, nor of an empty list of parts, unless that is what a tool found."""
     content = message.get("content")
-    return content_text(content) if is_there(content) else ""
+    is_nothing = content is None or (content == [] and message.get("role") != "tool")
+    return "" if is_nothing else content_text(content)
 
 
 def _prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowSettings) -> list[Message]:
