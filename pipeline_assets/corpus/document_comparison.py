@@ -103,16 +103,12 @@ def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUME
         InputError: a file that is read is damaged.
     """
     if holds_documents(a):
-        yield _compare_documents(
-            a, b, _Reader("another source, domain, licence or date", _hashed_texts, _text_ids_at), None, part_documents
-        )
+        yield _compare_documents(a, b, _OF_TEXTS, None, part_documents)
     match a.manifest.identity.stage.name:
         case SPLIT_STAGE.name:
             yield _compare_documents(a, b, _OF_TOKENS, None, part_documents)
         case NORMALISE_STAGE.name | HF_LAYOUT_STAGE.name:
-            yield _compare_documents(
-                a, b, _Reader("other metadata, quality or loss", _hashed_rows, _row_ids_at), None, part_documents
-            )
+            yield _compare_documents(a, b, _OF_ROWS, None, part_documents)
         case DATASET_STAGE.name:
             left, right = _members(a), _members(b)
             for part in (part for part in left if part in right):
@@ -202,9 +198,6 @@ def _token_ids_at(split: Artifact, places: Sequence[tuple[int, int]]) -> list[st
     return [found[row] for _, row in places]
 
 
-_OF_TOKENS = _Reader("", _hashed_tokens, _token_ids_at)
-
-
 def _hashed_rows(rows: Artifact) -> Iterator[Hashed]:
     """An id is one of its split."""
     for shard, path in enumerate(data_files(rows)):
@@ -227,6 +220,11 @@ def _row_ids_at(rows: Artifact, places: Sequence[tuple[int, int]]) -> list[str]:
             ids = file.read(["id"]).column(0)
             found.update({(shard, row): ids[row].as_py() for of, row in places if of == shard})
     return [found[place] for place in places]
+
+
+_OF_TEXTS = _Reader("another source, domain, licence or date", _hashed_texts, _text_ids_at)
+_OF_TOKENS = _Reader("", _hashed_tokens, _token_ids_at)
+_OF_ROWS = _Reader("other metadata, quality or loss", _hashed_rows, _row_ids_at)
 
 
 @dataclass
