@@ -10,22 +10,11 @@ import pytest
 import yaml
 from one_line import only_line
 from stage_a_build import NO_COMMIT, local_source
-from stage_a_sources import recipe_content
+from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
-PACK: dict[str, Any] = {
-    "seq_len": 32,
-    "num_seqs": 10,
-    "strategy": "sequential",
-    "seed": 1,
-    "weights": {"notes": "1"},
-    "max_epochs": {"every_source": "1"},
-    "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
-    "boundaries": False,
-}
+ROWS = {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {"every_source": "1"}}
 
 
 def write_pack_recipe(root: Path, **pack: object) -> Path:
@@ -33,7 +22,8 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
     texts = [" ".join(f"w{number * 100 + word}" for word in range(20 + number)) for number in range(10)]
     notes = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(texts)]
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", notes)], "name": "notes"}
-    content["pack"] = PACK | pack
+    with_pack(content)
+    content["pack"] |= ROWS | pack
     path = root / "recipes" / "notes.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(content))
