@@ -16,8 +16,9 @@ from pipeline_assets.corpus.megatron_audit import (
 from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
 from pipeline_assets.corpus.recipes import healing_kinds
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.recipes.systems import files_match_manifest
 from pipeline_assets.corpus.sampling.split import SPLITS
-from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
+from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import MEGATRON_SPLITS
 from resources.corpus_store import CorpusStore

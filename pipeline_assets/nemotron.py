@@ -11,7 +11,8 @@ from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.recipes import nemotron_kinds
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.nemotron_dataset import DatasetSection
-from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
+from pipeline_assets.corpus.recipes.systems import files_match_manifest
+from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import NEMOTRON_DATASETS, NEMOTRON_SPLITS
 from resources.corpus_store import CorpusStore

@@ -16,7 +16,8 @@ from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.stage_a_packing import NOT_DEDUPLICATED, PACKED, is_deduplicated
 from pipeline_assets.corpus.recipes.stage_a_sources import Source
-from pipeline_assets.corpus.spine.audit import files_match_manifest, ledger_adds_up
+from pipeline_assets.corpus.recipes.systems import files_match_manifest
+from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES

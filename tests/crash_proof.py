@@ -23,6 +23,7 @@ from crash_points import Victim, count_steps, killed_at
 from healing_build import INLINE
 from power_loss import Disk, Tree, followed, write_tree
 
+from pipeline_assets.corpus.recipes.systems import labels_of
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -194,7 +195,7 @@ def unsound(root: Path) -> list[str]:
     """What a reader would find damaged in the sealed artifacts below a root."""
     sealed = [path.parent for path in root.rglob(FILE_NAME) if not _is_aside(path.relative_to(root))]
     try:
-        damaged = [item for folder in sealed for item in verify(folder) if isinstance(item, Damage)]
+        damaged = [item for folder in sealed for item in verify(folder, labels_of) if isinstance(item, Damage)]
     except InputError as edited:
         return [f"a reader can't open it: {edited}"]
     return [f"a reader sees {item.path}: {item.what}" for item in damaged]

@@ -20,7 +20,7 @@ from pipeline_assets import demo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import RunSettings
-from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
+from pipeline_assets.corpus.recipes.systems import KINDS, labels_of, read_recipe
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from resources.loopback_hub import LoopbackHub
@@ -65,7 +65,12 @@ def steps(build: Build, tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
-    return [item for target in recipe.targets() for item in verify(root / target.folder) if isinstance(item, Damage)]
+    return [
+        item
+        for target in recipe.targets()
+        for item in verify(root / target.folder, labels_of)
+        if isinstance(item, Damage)
+    ]
 
 
 def leftovers(root: Path) -> list[str]:

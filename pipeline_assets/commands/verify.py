@@ -42,6 +42,7 @@ def verify(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     upstream: Annotated[bool, typer.Option("--upstream", help="All that it was made from, too.")] = False,
+    content: Annotated[bool, typer.Option("--content", help="Work out what compressed files say, too.")] = False,
     sample: Annotated[str | None, typer.Option(help="Read a share of the bytes: 5% or 0.05.")] = None,
     seed: Annotated[str, typer.Option(help="Another one draws another sample.")] = "0",
     workers: Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Files read at a time.")] = 2,
@@ -65,9 +66,10 @@ def verify(
     if report is not None:
         _check_place(report)
     log_to_stderr()
-    found = look_at_chain(folder, Scope(root, drawn, workers, log_every))
-    typed = {"--data": root, "--sample": sample, "--seed": seed if drawn else None, "--report": report}
-    with going_on(_command(folder, upstream, typed, as_json)), _open_journal(found, fresh) as journal:
+    found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
+    typed = {"--upstream": upstream, "--content": content, "--data": root, "--sample": sample}
+    typed |= {"--seed": seed if drawn else None, "--report": report, "--json": as_json}
+    with going_on(_command(folder, typed)), _open_journal(found, fresh) as journal:
         hold(found, journal)
         written = json.dumps(report_of(found, _program()), indent=1) if report or as_json else ""
         if report is not None:
@@ -94,10 +96,10 @@ def _check_place(report: Path) -> None:
         raise UsageError(f"the folder {folder} can't be written to", report, "give another place")
 
 
-def _command(folder: Path, upstream: bool, typed: dict[str, Any], as_json: bool) -> str:
-    words = ["corpusmill", "verify", str(folder), *(["--upstream"] if upstream else [])]
-    words += [word for name, value in typed.items() if value is not None for word in (name, str(value))]
-    return shlex.join([*words, *(["--json"] if as_json else [])])
+def _command(folder: Path, typed: dict[str, Any]) -> str:
+    given = [(name, value) for name, value in typed.items() if value is not None and value is not False]
+    words = [word for name, value in given for word in ([name] if value is True else [name, str(value)])]
+    return shlex.join(["corpusmill", "verify", str(folder), *words])
 
 
 def _open_journal(found: "Verification", fresh: bool) -> "Journal":
@@ -106,7 +108,7 @@ def _open_journal(found: "Verification", fresh: bool) -> "Journal":
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     scope = found.scope
-    question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}"
+    question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
     name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
     try:
         return Journal(cache / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
@@ -139,6 +141,7 @@ def _lines(found: "Verification") -> Iterator[str]:
     if found.sources is not None and found.sources.listed:
         yield _sources_line(found, found.sources)
     yield from (_proven_line(proven) for proven in found.proofs)
+    yield from _content_lines(found)
     yield from _left_out_lines(found)
     yield from _before_lines(found)
     yield from _mending_lines(found)
@@ -197,6 +200,15 @@ def _hashed_words(claims: Sequence["Claim"], found: "Verification") -> str:
     size = sum(claim.bytes for claim in claims)
     hashed = sum(claim.bytes for claim in claims if found.state_of(claim) != "not_read")
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
+
+
+def _content_lines(found: "Verification") -> Iterator[str]:
+    """Which of the two was done with files that are stored in another form than their content."""
+    if found.contents:
+        right = sum(reading.complaint is None for reading in found.contents)
+        yield f"contents: {right:,} of {len(found.contents):,} compressed files say what the digest names"
+    elif found.unread_contents:
+        yield f"contents: what {found.unread_contents:,} compressed files say was not worked out; --content does"
 
 
 def _proven_line(proven: "Proven") -> str:

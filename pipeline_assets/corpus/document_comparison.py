@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards.publish import holds_documents, shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, DOCUMENTS, SPLIT_STAGE, TOKENS
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
 from pipeline_assets.corpus.nemotron.normalise_split import data_files
@@ -147,7 +147,7 @@ def _hashed_tokens(split: Artifact) -> Iterator[Hashed]:
 
 
 def _doc_id_batches(split: Artifact) -> Iterator[list[str]]:
-    with pq.ParquetFile(split.path(DOCUMENTS)) as file:
+    with open_parquet(split.path(DOCUMENTS)) as file:
         for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
             yield batch.column(0).to_pylist()
 
@@ -201,7 +201,7 @@ def _token_ids_at(split: Artifact, places: Sequence[tuple[int, int]]) -> list[st
 def _hashed_rows(rows: Artifact) -> Iterator[Hashed]:
     """An id is one of its split."""
     for shard, path in enumerate(data_files(rows)):
-        with pq.ParquetFile(rows.path(path)) as file:
+        with open_parquet(rows.path(path)) as file:
             first_row = 0
             for batch in file.iter_batches(_BATCH_CONVERSATIONS, columns=[*_ROW_KEYS, *_ROW_LABELS]):
                 ids, splits, texts = (batch.column(name).to_pylist() for name in _ROW_KEYS)
@@ -216,7 +216,7 @@ def _row_ids_at(rows: Artifact, places: Sequence[tuple[int, int]]) -> list[str]:
     found = {}
     paths = data_files(rows)
     for shard in {shard for shard, _ in places}:
-        with pq.ParquetFile(rows.path(paths[shard])) as file:
+        with open_parquet(rows.path(paths[shard])) as file:
             ids = file.read(["id"]).column(0)
             found.update({(shard, row): ids[row].as_py() for of, row in places if of == shard})
     return [found[place] for place in places]

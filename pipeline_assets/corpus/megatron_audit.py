@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling.split import SPLITS, Split
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -25,7 +25,7 @@ _ID_BLOCK = 1 << 22
 def index_reads_back(split: Artifact) -> Verdict:
     """tokens.idx opens, fits tokens.bin, and has the documents of documents.parquet with their lengths."""
     dataset = _dataset(split)
-    lengths = pq.read_table(split.path(DOCUMENTS), columns=["tokens"]).column("tokens").to_numpy()
+    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
     holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
     words = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
     return Verdict(holds, words if holds else f"index and documents.parquet disagree: {words}")
@@ -95,7 +95,7 @@ def _dataset(split: Artifact) -> IndexedDataset:
 
 
 def _doc_ids(split: Artifact) -> list[bytes]:
-    return [doc_id.encode() for doc_id in pq.read_table(split.path(DOCUMENTS)).column("doc_id").to_pylist()]
+    return [doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS), ["doc_id"]).column("doc_id").to_pylist()]
 
 
 def _token_runs(split: Artifact) -> list[memoryview]:

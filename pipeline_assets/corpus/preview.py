@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.corpus_report import REPORT_JSON
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -64,7 +64,7 @@ def preview_split(split: Artifact) -> Rows:
     """The first sequences, decoded from their tokens: what a trainer would see."""
     encoder = load_encoder(VOCABULARY_SHA256)
     dataset = read_indexed_dataset(split.folder / Path(TOKENS).stem)
-    documents = pq.read_table(split.path(DOCUMENTS), columns=["doc_id"]).column("doc_id")
+    documents = read_columns(split.path(DOCUMENTS), ["doc_id"]).column("doc_id")
     count = min(_SHOWN_ROWS, len(dataset.lengths))
     return [
         {

@@ -104,7 +104,7 @@ def members_between(members: NDArray[np.uint8], first: int, stop: int) -> NDArra
 
 def save(members: NDArray[np.uint8], path: Path) -> Path:
     """The set in a file, from which `load` maps it."""
-    with DurableFile(path, is_hashed=False) as file:
+    with DurableFile(path) as file:
         file.write(members.tobytes())
     return path
 

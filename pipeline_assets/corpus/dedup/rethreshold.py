@@ -24,6 +24,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.steps import ExactCopies, settle
 from pipeline_assets.corpus.dedup.verify import EDGE_SCHEMA
 from pipeline_assets.corpus.formats.arrow import column_of, mask, no_rows, numbers, strings
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.artifact import Artifact, refuse_edited
 from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -141,7 +142,7 @@ def _numbers_of(wanted: Collection[_First], dedup: DedupRun, deduplicated: Artif
 
 def _edges(building: Building, deduplicated: Artifact, threshold: Fraction) -> Iterator[Path]:
     """Runs of the edges at the new threshold, cut where a later document's edges end."""
-    with pq.ParquetFile(deduplicated.path(EDGES_FILE)) as file:
+    with open_parquet(deduplicated.path(EDGES_FILE)) as file:
         batches = (pa.Table.from_batches([batch]) for batch in file.iter_batches(_BATCH_ROWS))
         for number, edges in enumerate(_whole_documents(_at(batch, threshold) for batch in batches)):
             run = building.path(f"{_EDGES}/{number:05d}.parquet")

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
@@ -20,7 +19,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.shingle_sets import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.dedup.sorted_runs import read_range
 from pipeline_assets.corpus.formats.arrow import mask, numbers
-from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -180,7 +179,7 @@ def numbers_of(store: SeenStore, doc_ids: Collection[str]) -> Iterator[tuple[str
     if not doc_ids:
         return
     first = store.first_number
-    with pq.ParquetFile(store.listed) as file:
+    with open_parquet(store.listed) as file:
         for batch in file.iter_batches(columns=["doc_id"]):
             found = enumerate(batch["doc_id"].to_pylist(), first)
             yield from ((doc_id, number) for number, doc_id in found if doc_id in doc_ids)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 
@@ -24,7 +25,15 @@ def write_run(path: Path, name: str, table: pa.Table) -> OutputFile:
     """A table whose first column, uint64, ascends."""
     key = table.schema.names[0]
     with DurableFile(path) as file:
-        pq.write_table(table, file, _ROW_GROUP_ROWS, compression="none", use_dictionary=False, write_statistics=[key])
+        pq.write_table(
+            table,
+            file,
+            _ROW_GROUP_ROWS,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=[key],
+            write_page_checksum=True,
+        )
     return OutputFile.plain(name, table.num_rows, file)
 
 
@@ -32,7 +41,7 @@ def read_range(runs: Sequence[Path], low: int, high: int, columns: Sequence[str]
     """The rows of all runs with `low <= key < high`, run after run; the key is in `columns`, or they are None."""
     parts: list[pa.Table] = []
     for run in runs:
-        with pq.ParquetFile(run) as file:
+        with open_parquet(run) as file:
             groups = _groups_of(file.metadata, low, high)
             part = file.read_row_groups(groups, columns=None if columns is None else list(columns), use_threads=False)
         keys = numbers(part.column(0))

@@ -9,11 +9,12 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import zstandard
 
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.reads import Readable
 
 _READ_BYTES = 1 << 16
 
@@ -59,7 +60,7 @@ def codec_of(head: bytes) -> Codec | None:
     return XZ if head[:6] == b"\xfd7zXZ\0" else None
 
 
-def decompressed(file: BinaryIO, codec: Codec, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
+def decompressed(file: Readable, codec: Codec, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
     """Every frame of an open file, in blocks of at least `block_bytes`; the last may be shorter.
 
     Raises:

@@ -15,6 +15,7 @@ from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.formats.line_blocks import whole_lines
 from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.reads import hashed
 
 SUFFIX = ".jsonl.zst"
 _BLOCK_BYTES = 1 << 20
@@ -80,4 +81,4 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
             has a frame too.
     """
     with open(path, "rb", buffering=0) as file:
-        yield from whole_lines(decompressed(file, ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)
+        yield from whole_lines(decompressed(hashed(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)

@@ -63,7 +63,7 @@ class ContentHash:
 
 def content_sha256(path: Path) -> str:
     """Content hash of a Parquet file, read in batches: memory stays that of one block."""
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         content = ContentHash(file.schema_arrow)
         for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
             content.update(pa.Table.from_batches([batch], file.schema_arrow))
@@ -83,7 +83,7 @@ class ParquetOutput:
         self._file.__enter__()
         # A column chunk is written in many small pieces.
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
-        self._writer = pq.ParquetWriter(self._buffered, self._schema, compression="zstd")
+        self._writer = pq.ParquetWriter(self._buffered, self._schema, compression="zstd", write_page_checksum=True)
         return self
 
     def write(self, table: pa.Table) -> None:
@@ -127,9 +127,14 @@ def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Sc
     return output.output(name)
 
 
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A file of ours; each page that is read is held against its checksum."""
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Columns of a file, all by default. Not `read_table`: by its dataset module it has pyarrow import pandas."""
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         return file.read(columns)
 
 

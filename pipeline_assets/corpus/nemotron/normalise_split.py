@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
@@ -26,7 +25,7 @@ from pipeline_assets.corpus.document_shards.ledger import ledger
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, read_rejects
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.row_ids import numbered
 from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -179,7 +178,7 @@ def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
     first = 0
     with (
-        pq.ParquetFile(shard.file) as file,
+        open_parquet(shard.file) as file,
         ParquetOutput(folder.path(shard.final), SCHEMA, file.metadata.num_rows) as output,
     ):
         for group in range(file.num_row_groups):

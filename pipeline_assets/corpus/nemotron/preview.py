@@ -3,8 +3,8 @@
 from typing import Any
 
 import msgspec
-import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.control_tokens import MESSAGE, START
 from pipeline_assets.corpus.nemotron.coverage import read_inventory
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_JSON
@@ -42,7 +42,7 @@ def preview_coverage(coverage: Artifact) -> Rows:
 
 def preview_rows(shards: Artifact) -> Rows:
     """The first rows: id, exact tokens, what is asked first."""
-    with pq.ParquetFile(shards.path(data_files(shards)[0])) as file:
+    with open_parquet(shards.path(data_files(shards)[0])) as file:
         columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
         rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()
     return [

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.nemotron.coverage import read_inventory
 from pipeline_assets.corpus.nemotron.normalise_split import data_files
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, unparsed_rows
@@ -85,7 +86,7 @@ ROW_JUDGES = (ledger_adds_up, texts_parse, tokens_round_trip)
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The columns of all rows, a row group at a time, with the name of the file."""
     for name in data_files(shards):
-        with pq.ParquetFile(shards.path(name)) as file:
+        with open_parquet(shards.path(name)) as file:
             for group in range(file.num_row_groups):
                 [batch] = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
                 yield name, batch

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 
@@ -31,7 +31,7 @@ class DrawnLine:
 def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
     """All lines of some documents, in the order of the file; one row group is in memory at a time."""
     wanted = strings(sorted(doc_ids))
-    with pq.ParquetFile(packed.path(DOCUMENTS)) as file:
+    with open_parquet(packed.path(DOCUMENTS)) as file:
         for number in range(file.num_row_groups):
             ids = file.read_row_group(number, columns=["doc_id"])["doc_id"]
             is_wanted = pc.is_in(ids, value_set=wanted)

@@ -102,7 +102,7 @@ def encode_to_run(
     license_tags: list[str] = []
     rows: list[int] = []
     lengths = [np.empty(0, np.int32)]
-    with DurableFile(folder.path(tokens_name), is_hashed=False) as output:
+    with DurableFile(folder.path(tokens_name)) as output:
         for block in encoding.blocks():
             output.write(block.runs.ids.data)
             doc_ids += block.doc_ids
@@ -113,7 +113,7 @@ def encode_to_run(
     starts = np.cumsum(tokens, dtype=np.int64) - tokens
     texts = [strings(doc_ids), strings(license_tags)]
     columns = [*texts, column_of(np.array(rows, np.int64)), column_of(starts), column_of(tokens)]
-    with DurableFile(folder.path(documents_name), is_hashed=False) as file, pa.ipc.new_file(file, SCHEMA) as writer:
+    with DurableFile(folder.path(documents_name)) as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
     counts, rejects = encoding.all_counts(), [reject.to_json() for reject in encoding.rejects]
     files = [

@@ -24,6 +24,7 @@ from pipeline_assets.corpus.packing.segments import Segments
 from pipeline_assets.corpus.packing.sequential import sequential_rows
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.hashes import file_sha256
 from pipeline_assets.corpus.spine.stage import Window
 
 _CHUNK = 1 << 20
@@ -57,8 +58,12 @@ def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, recipe:
     segments = _write(files.documents, (documents[ranks] for ranks in _chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
-    listed = [OutputFile(f"{PLAN}/{path.name}", 0, path.stat().st_size, "", "") for path in vars(files).values()]
-    return Receipt(listed, counts, {DRAWN: notes})
+    return Receipt([_listed(path) for path in vars(files).values()], counts, {DRAWN: notes})
+
+
+def _listed(path: Path) -> OutputFile:
+    sha256 = file_sha256(path)
+    return OutputFile(f"{PLAN}/{path.name}", 0, path.stat().st_size, sha256, sha256)
 
 
 def _draw(shard: PlannedCorpus, lengths: NDArray[np.int32], recipe: PackRecipe) -> tuple[Drawn, int]:
@@ -85,10 +90,10 @@ def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: PackRecipe, files: 
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0
     with (
-        DurableFile(files.row_starts, is_hashed=False) as row_starts,
-        DurableFile(files.documents, is_hashed=False) as ranks,
-        DurableFile(files.starts, is_hashed=False) as starts,
-        DurableFile(files.lengths, is_hashed=False) as pieces,
+        DurableFile(files.row_starts) as row_starts,
+        DurableFile(files.documents) as ranks,
+        DurableFile(files.starts) as starts,
+        DurableFile(files.lengths) as pieces,
     ):
         for segments in _rows(lengths, recipe):
             begins = segments.starts == 0
@@ -127,7 +132,7 @@ def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
 def _write(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
     """How many values there are."""
     count = 0
-    with DurableFile(path, is_hashed=False) as file:
+    with DurableFile(path) as file:
         for chunk in chunks:
             file.write(chunk.data)
             count += len(chunk)

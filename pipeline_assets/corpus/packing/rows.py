@@ -4,6 +4,7 @@ A row's documents lie anywhere in the corpus. So what a range needs is sorted by
 of it is read once, in ascending order.
 """
 
+import hashlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ class _Segments:
 def write_rows(
     rows: RowRange, window: Window, folder: BuildFolder, seq_len: int, padding: int, zstd_level: int
 ) -> Receipt:
-    """Files: the tokens of all rows, of which these are written; the lines of these in the index. Counts: `tokens`."""
+    """Files: the range of the token file that these rows are; the lines of these in the index. Counts: `tokens`."""
     segments = _segments_of(rows, seq_len)
     tokens = np.empty((rows.stop - rows.start, seq_len), DTYPE)
     for row in np.flatnonzero(segments.of_tokens < seq_len).tolist():
@@ -60,16 +61,16 @@ def write_rows(
         _copy(shard.token_file, starts, segments.lengths[found], segments.places[found], target)
         for segment, doc_id in zip(found.tolist(), table.doc_ids(documents).to_pylist(), strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
-    write_range(folder.path(INPUT_IDS), rows.start * seq_len * DTYPE.itemsize, target)
+    first_byte, sha256 = rows.start * seq_len * DTYPE.itemsize, hashlib.sha256(target).hexdigest()
+    write_range(folder.path(INPUT_IDS), first_byte, target)
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
         writer.write_lines(
             _index_lines([*itertools.starmap(Segment, columns)], segments.of_rows), rows.stop - rows.start
         )
-    size = folder.path(INPUT_IDS).stat().st_size
-    whole = OutputFile(INPUT_IDS, size // (seq_len * DTYPE.itemsize), size, "", "")
-    return Receipt([whole, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
+    written = OutputFile(INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
+    return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 
 def _segments_of(rows: RowRange, seq_len: int) -> _Segments:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -61,7 +62,7 @@ def card_split(artifact: Artifact) -> CardSplit:
     licences: Counter[str | None] = Counter()
     uncompressed_bytes = 0
     for path in paths:
-        with pq.ParquetFile(artifact.path(path)) as file:
+        with open_parquet(artifact.path(path)) as file:
             uncompressed_bytes += _add_footer(file.metadata, filled)
             for batch in file.iter_batches(columns=[_LICENCE, *_LISTS]):
                 for found in batch.column(_LICENCE).value_counts().to_pylist():

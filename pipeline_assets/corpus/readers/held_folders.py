@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.readers.source_folder import folder_path
-from pipeline_assets.corpus.spine.artifact import unreadable
 from pipeline_assets.corpus.spine.chain import Finding
+from pipeline_assets.corpus.spine.hashes import unreadable
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.rehash import Claim
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline_assets.corpus.readers import hub_retry
 from pipeline_assets.corpus.readers.traffic import Traffic
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import file_sha256
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.hashes import file_sha256
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

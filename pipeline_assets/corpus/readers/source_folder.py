@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.readers.source_files import SourceFile, list_files
+from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.reads import Promise
 
-_FOLDER, _MODIFIED = "folder", "modified_ns"
+_FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
+_CHANGED = "its bytes changed since they were hashed: give them back, or touch the file and run the recipe again"
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ def is_of_folder(manifest: Manifest) -> bool:
 
 
 def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
-    """The files that a manifest lists, in the folder where they lie now; its path is absolute.
+    """The files that a manifest lists, in the folder where they lie now; its path is absolute. A build that asks for
+    them reads them, so they are held against the manifest's hashes.
 
     Raises:
         InputError: they are gone, or not as they were.
@@ -105,4 +109,8 @@ def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
         fix = "let nothing write there, and run the recipe again"
         raise InputError(f"{reason} since they were hashed", folder.path, fix)
     entries = manifest.identity.inputs
-    return [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]
+    files = [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]
+    for file, entry in zip(files, entries, strict=True):
+        promise = Promise(entry["digest"].removeprefix(_SHA256), f"{manifest.name} lists", _CHANGED)
+        reads.promise(file.path, promise, is_streamed=True)
+    return files

@@ -12,6 +12,7 @@ from pipeline_assets.corpus.formats.compression import codec_of, decompressed
 from pipeline_assets.corpus.formats.line_blocks import whole_lines
 from pipeline_assets.corpus.readers.source_files import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.reads import hashed
 
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES = "it is no file of lines: convert it, or leave it out"
@@ -105,8 +106,9 @@ def _blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     place = opened.tell()
     codec = codec_of(opened.read(HEAD_BYTES)) if place == 0 else None
     opened.seek(place)
+    source = hashed(opened, file.path) if place == 0 else opened
     if codec is not None:
-        yield from decompressed(opened, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
+        yield from decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
     else:
-        while block := opened.read(_BLOCK_BYTES):
+        while block := source.read(_BLOCK_BYTES):
             yield block

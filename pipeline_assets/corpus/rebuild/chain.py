@@ -13,7 +13,7 @@ from typing import Any
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, kept_manifests, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, besides, kept_manifests, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import versions_of
 from pipeline_assets.corpus.spine.target import Target
@@ -119,6 +119,7 @@ def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Targe
     if entry["digest"] not in reading.known:
         if is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
+            what += besides(sealed_manifests(reading.root)[1])
             raise InputError(what, reading.root, "give the data root that has it with --data")
         return _lost(reading, entry)
     manifest, place = reading.known[entry["digest"]]
@@ -165,6 +166,7 @@ def _inputs(reading: _Reading) -> list[Artifact]:
 
 def _gone(reading: _Reading, entry: Mapping[str, Any], step: Step) -> InputError:
     what = f"it is made from {_words(entry)}, which is not sealed below {reading.root}"
+    what += besides(sealed_manifests(reading.root)[1])
     fix = "give the data root that has it with --data"
     if entry["digest"] in reading.known:
         fix += ", or build it again too with --upstream"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.errors import InputError
 
 Unit = Literal["rows", "sequences", "schemas", "bytes"]
@@ -130,7 +131,7 @@ def _record(line: bytes) -> Mapping[str, Any]:
 
 
 def _compare_tables(sealed: Path, rebuilt: Path) -> RowDifferences:
-    with pq.ParquetFile(sealed) as one, pq.ParquetFile(rebuilt) as other:
+    with open_parquet(sealed) as one, open_parquet(rebuilt) as other:
         if one.schema_arrow != other.schema_arrow:
             columns = FieldDifference("columns", *_excerpts(str(one.schema_arrow), str(other.schema_arrow)))
             return RowDifferences("schemas", 1, 1, 1, [RowDifference(0, None, [columns])])

@@ -12,7 +12,8 @@ from pipeline_assets.corpus.rebuild.put_back import put_back
 from pipeline_assets.corpus.rebuild.scratch import Scratch, scratch_folder
 from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify_stored
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, read_manifest, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import versions
@@ -82,6 +83,7 @@ def rebuild(
                 outcomes.append(Outcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
+            _drop_damaged(scratch.folder / step.target.folder)
             artifact = KINDS[step.target.kind].build(step.target, scratch.folder, True, settings)
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
             outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
@@ -115,6 +117,17 @@ def _name(manifest: Manifest) -> str:
 def _is_unlike(outcome: Outcome, step: Step) -> bool:
     """Whether a step is made from what came out different, so that it would too."""
     return outcome.verdict in ("different", "not rebuilt") and outcome.step.target in step.target.upstream
+
+
+def _drop_damaged(folder: Path) -> None:
+    """What an interrupted rebuild sealed, and is no more as it was: a copy may take a sealed artifact's place."""
+    try:
+        manifest = read_manifest(folder)
+    except InputError:
+        durable.remove(folder)
+        return
+    if manifest is not None and any(isinstance(item, Damage) for item in verify_stored(folder, manifest)):
+        durable.remove(folder)
 
 
 def _refuse_damaged(artifact: Artifact) -> None:

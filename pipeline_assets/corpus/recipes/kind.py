@@ -10,6 +10,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.target import Content, Outside, Target
 
 
@@ -86,6 +87,7 @@ class Kind:
         reads: artifacts whose files it reads, beside the manifests of those that it is made from.
         outside: where the files of this machine lie that a sealed one below a data root was made from; None where
             there are none.
+        labels: names of its files that are no content: they carry a time or a path.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Kind:
     build: Build
     reads: Callable[[Target], Sequence[Target]] = _nothing
     outside: Callable[[Manifest, Path], Outside | None] = _nowhere
+    labels: tuple[str, ...] = ()
 
 
 def by_files(make: Make) -> Build:
@@ -109,6 +112,9 @@ def by_members(describe: Describe) -> Build:
     """Builds artifacts whose content is others, folders inside them: `describe` says what they are together."""
 
     def build(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
-        return target.seal_members(root, describe(target, root), settings.provenance())
+        with logged() as reads:
+            content = describe(target, root)
+            reads.finish()
+        return target.seal_members(root, content, settings.provenance())
 
     return build

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.nemotron.split_pin import (
 )
 from pipeline_assets.corpus.publishing.card_split import card_split
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
+from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
@@ -176,5 +177,11 @@ METADATA_COVERAGE = Kind(
     "nemotron/metadata_coverage", COVERAGE_STAGE, by_files(_make_coverage), reads=lambda target: target.upstream
 )
 NORMALIZED_SHARDS = Kind("nemotron/normalized_shards", NORMALISE_STAGE, by_files(_make_normalized))
-HF_LAYOUT = Kind("nemotron/hf_layout", HF_LAYOUT_STAGE, by_files(_make_hf_layout), reads=lambda target: target.upstream)
+HF_LAYOUT = Kind(
+    "nemotron/hf_layout",
+    HF_LAYOUT_STAGE,
+    by_files(_make_hf_layout),
+    reads=lambda target: target.upstream,
+    labels=(CARD,),
+)
 KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)

@@ -8,6 +8,7 @@ from typing import Self
 
 import pydantic
 
+from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.packing.emptied import refuse_emptied
 from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
@@ -127,4 +128,5 @@ PACKED = Kind(
     by_files(_make_packed),
     reads=lambda target: target.upstream,
     outside=tokenizer_path,
+    labels=(META,),
 )

@@ -7,6 +7,9 @@ from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.corpus.spine import audit
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import read_yaml
 
@@ -19,6 +22,16 @@ RECIPES: dict[str, type[HealingRecipe] | type[StageARecipe] | type[NemotronRecip
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (*healing_kinds.KINDS, *stage_a_kinds.KINDS, *nemotron_kinds.KINDS)
 }
+
+
+def labels_of(kind: str) -> tuple[str, ...]:
+    """Names of the labels that artifacts of a kind have; none of a kind that this program doesn't know."""
+    return KINDS[kind].labels if kind in KINDS else ()
+
+
+def files_match_manifest(artifact: Artifact) -> Verdict:
+    """Every file is there, byte for byte as it was sealed, and there are no others."""
+    return audit.files_match_manifest(artifact, labels_of)
 
 
 def read_recipe(path: Path) -> AnyRecipe:

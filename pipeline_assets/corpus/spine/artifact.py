@@ -1,16 +1,20 @@
 """Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here."""
 
-import hashlib
 import os
-from collections.abc import Container, Iterable, Iterator
+import shlex
+import stat
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
+from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, LabelsOf, Manifest, StoredFile, seal_holds
 
-_BLOCK_BYTES = 1 << 20
+_SEALED_WITH = "sealed with"
+_UNSEALED = "it isn't the bytes that were sealed, though its identity is"
+_STREAMED = ".zst"  # can be read from its beginning only, and what reads it hashes it
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,17 @@ class Artifact:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """The file `name` of the manifest's storage.
+        """The file `name` of the manifest's storage. A build that asks for it reads it, so it is held against its hash.
 
         Raises:
-            InputError: the manifest names no such file.
+            InputError: the manifest names no such file; a build asks, and the file is not as it was sealed.
         """
-        if not any(file.path == name for file in self.manifest.storage):
+        stored = next((file for file in self.manifest.storage if file.path == name), None)
+        if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
+        promise = reads.Promise(stored.sha256, _SEALED_WITH, mending(self.folder))
+        reads.promise(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
@@ -56,17 +63,19 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     Args:
         digest: what the caller expects; the folder may have been replaced since it looked.
     Raises:
-        InputError: nothing sealed there, another digest, or a file missing or of another size.
+        InputError: nothing sealed there, another digest, or a file missing, of another size or no plain file.
     """
     manifest = read_manifest(folder)
     if manifest is None:
         raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")
     if digest is not None and manifest.digest != digest:
         raise Obstacle(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
-    for file in manifest.storage:
-        complaint = _size_complaint(folder, file)
-        if complaint:
-            raise InputError(complaint, folder / file.path, "run `corpusmill verify` on the folder, then rebuild it")
+    complaints = [] if seal_holds((folder / FILE_NAME).read_bytes()) else [(FILE_NAME, _UNSEALED)]
+    complaints += [(FILE_NAME, what) for what in manifest.storage_complaints()]
+    complaints += [(file.path, what) for file in manifest.storage if (what := _size_complaint(folder, file))]
+    if complaints:
+        name, said = complaints[0]
+        raise InputError(said, folder / name, "run `corpusmill verify` on the folder, then rebuild it")
     return Artifact(folder, manifest)
 
 
@@ -94,17 +103,24 @@ def sealed_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def verify(folder: Path) -> Iterator[StoredFile | Damage]:
+def no_labels(kind: str) -> Collection[str]:
+    """For kinds that have none."""
+    return ()
+
+
+def verify(folder: Path, labels_of: LabelsOf = no_labels) -> Iterator[StoredFile | Damage]:
     """Reads every file again: yields it when it is as sealed, else what is wrong with it.
 
     Files that the manifest doesn't name are damage too. A folder that is an artifact inside this one is verified with
     it.
 
+    Args:
+        labels_of: names of the labels that artifacts of a kind have.
     Raises:
         InputError: nothing is sealed there, or the manifest itself was edited.
     """
     manifest = sealed_manifest(folder)
-    for item in present_files(folder, manifest):
+    for item in present_files(folder, manifest, labels_of):
         complaint = _hash_complaint(folder, item) if isinstance(item, StoredFile) else None
         yield Damage(item.path, complaint) if complaint else item
     for member, digest in members_of(manifest).items():
@@ -112,29 +128,35 @@ def verify(folder: Path) -> Iterator[StoredFile | Damage]:
         if isinstance(found, Damage):
             yield found
             continue
-        for item in verify(folder / member):
+        for item in verify(folder / member, labels_of):
             yield replace(item, path=f"{member}/{item.path}")
 
 
-def present_files(folder: Path, manifest: Manifest) -> Iterator[StoredFile | Damage]:
+def present_files(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iterator[StoredFile | Damage]:
     """What a look at a sealed folder tells, no file read but the manifest: its files, where they have their sizes, and
     what is wrong otherwise. Members are left out.
+
+    A sealed folder holds plain files and folders: a link, even to the right bytes, is damage, since what it leads to is
+    nobody's to keep.
     """
-    if not manifest.was_written_as((folder / FILE_NAME).read_bytes()):
-        yield Damage(FILE_NAME, "it isn't the bytes that were sealed, though its identity is")
+    if not seal_holds((folder / FILE_NAME).read_bytes()):
+        yield Damage(FILE_NAME, _UNSEALED)
+    yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints(labels_of))
     for file in manifest.storage:
         complaint = _size_complaint(folder, file)
         yield Damage(file.path, complaint) if complaint else file
     named = {file.path for file in manifest.storage} | {FILE_NAME}
     members = members_of(manifest)
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in named and not _belongs_to_a_member(name, members):
-            yield Damage(name, "the manifest doesn't name this file")
+        name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
+        if name in named or stat.S_ISDIR(mode) or _belongs_to_a_member(name, members):
+            continue
+        yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _no_plain_file(mode))
 
 
 def verify_stored(folder: Path, manifest: Manifest) -> Iterator[StoredFile | Damage]:
     """Reads every file that a manifest names again: yields it when it is as sealed, else what is wrong with it."""
+    yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints())
     for file in manifest.storage:
         complaint = _size_complaint(folder, file) or _hash_complaint(folder, file)
         yield Damage(file.path, complaint) if complaint else file
@@ -149,8 +171,12 @@ def refuse_edited(artifact: Artifact, names: Container[str]) -> None:
     for file in artifact.manifest.storage:
         complaint = _hash_complaint(artifact.folder, file) if file.path in names else None
         if complaint:
-            fix = f"build it again: corpusmill rebuild {artifact.folder} --put-back"
-            raise InputError(complaint, artifact.folder / file.path, fix)
+            raise InputError(complaint, artifact.folder / file.path, mending(artifact.folder))
+
+
+def mending(folder: Path) -> str:
+    """What to do about an artifact whose file is not as it was sealed."""
+    return f"build it again: {shlex.join(['corpusmill', 'rebuild', str(folder), '--put-back'])}"
 
 
 def members_of(manifest: Manifest) -> dict[str, str]:
@@ -173,34 +199,25 @@ def _belongs_to_a_member(name: str, members: Iterable[str]) -> bool:
     """Whether a file is a member's, or what building one leaves beside it: a lock, a waiting folder."""
     top = name.split("/")[0]
     return any(
-        top in (member, f".{member}.lock") or top.startswith((f"{member}.building.", f"{member}.old."))
-        for member in members
+        top == member or top.startswith((f".{member}.", f"{member}.building.", f"{member}.old.")) for member in members
     )
-
-
-def file_sha256(path: Path) -> str:
-    """Hex sha256 of a file's bytes, read in blocks."""
-    with open(path, "rb", buffering=0) as file:
-        return stream_sha256(file)
-
-
-def stream_sha256(file: BinaryIO) -> str:
-    """Hex sha256 of what is left of a stream."""
-    digest = hashlib.sha256()
-    block = bytearray(_BLOCK_BYTES)
-    while count := file.readinto(block):  # type: ignore[attr-defined]
-        digest.update(memoryview(block)[:count])
-    return digest.hexdigest()
 
 
 def _size_complaint(folder: Path, file: StoredFile) -> str | None:
     try:
-        size = os.stat(folder / file.path).st_size
+        found = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
         return "the file is missing"
     except OSError as error:
         return unreadable(error)
-    return None if size == file.bytes else f"has {size:,} bytes, sealed with {file.bytes:,}"
+    if not stat.S_ISREG(found.st_mode):
+        return _no_plain_file(found.st_mode)
+    return None if found.st_size == file.bytes else f"has {found.st_size:,} bytes, sealed with {file.bytes:,}"
+
+
+def _no_plain_file(mode: int) -> str:
+    what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+    return f"this is {what}, where only plain files were sealed"
 
 
 def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
@@ -209,8 +226,3 @@ def _hash_complaint(folder: Path, file: StoredFile) -> str | None:
     except OSError as error:
         return unreadable(error)
     return None if actual == file.sha256 else f"sha256 is {actual}, sealed with {file.sha256}"
-
-
-def unreadable(error: OSError) -> str:
-    """What to say of a file that the system doesn't give: a bad sector, a missing right, a folder in its place."""
-    return f"it can't be read ({error.strerror or error})"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.corpus.spine.manifest import LabelsOf
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,13 @@ class Verdict:
     applies: bool = True
 
 
-def files_match_manifest(artifact: Artifact) -> Verdict:
-    """Every file is there, byte for byte as it was sealed, and there are no others."""
-    findings = list(verify(artifact.folder))
+def files_match_manifest(artifact: Artifact, labels_of: LabelsOf) -> Verdict:
+    """Every file is there, byte for byte as it was sealed, and there are no others.
+
+    Args:
+        labels_of: names of the labels that artifacts of a kind have.
+    """
+    findings = list(verify(artifact.folder, labels_of))
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         return Verdict(False, f"{damage[0].path}: {damage[0].what}" + _and_more(len(damage)), {"damaged": len(damage)})

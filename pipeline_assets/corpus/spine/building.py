@@ -1,8 +1,11 @@
 """A building folder: shards with receipts, adopted after a crash, sealed last; `sealing` has its layout."""
 
+import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +14,16 @@ from typing import Any
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.hashes import stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
+from pipeline_assets.corpus.spine.manifest import (
+    FILE_NAME,
+    FileContent,
+    Identity,
+    Manifest,
+    StoredFile,
+    lies_inside,
+)
 from pipeline_assets.corpus.spine.sealing import (
     BUILDER,
     PLAN,
@@ -24,16 +35,23 @@ from pipeline_assets.corpus.spine.sealing import (
     recover_locked,
 )
 
+_THREADS = 4  # sha256 lets the others run
+
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A finished file of a building folder: how it is stored and what it says."""
+    """A finished file of a building folder: how it is stored and what it says.
+
+    Attributes:
+        start: where the bytes begin in a file that other shards write too; None where the file is this shard's own.
+    """
 
     path: str
     rows: int
     bytes: int
     sha256: str
     content_sha256: str
+    start: int | None = None
 
     @classmethod
     def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
@@ -51,19 +69,29 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one finished shard left: its files, what it counted, what it has to say. `counts` add up, `notes` don't."""
+    """What one finished shard left: its files, what it counted, what it has to say. `counts` add up, `notes` don't.
+
+    Attributes:
+        reads: sha256 of each file that the shard read from its beginning to its end, by path.
+    """
 
     files: Sequence[OutputFile]
     counts: Mapping[str, int]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    reads: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        value = {**vars(self), "files": [vars(file) for file in self.files]}
-        return json.dumps(value, sort_keys=True).encode()
+        """JSON, and in a line of its own before it the sha256 of that."""
+        said = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
+        return hashlib.sha256(said).hexdigest().encode() + b"\n" + said
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Receipt":
-        value = json.loads(data)
+    def from_bytes(cls, data: bytes) -> "Receipt | None":
+        """What `to_bytes` wrote; None where a bit of it is another, or some of it is missing."""
+        sha256, _, said = data.partition(b"\n")
+        if hashlib.sha256(said).hexdigest().encode() != sha256:
+            return None
+        value = json.loads(said)
         return cls(**{**value, "files": [OutputFile(**file) for file in value["files"]]})
 
 
@@ -101,7 +129,7 @@ class BuildFolder:
         durable.write_durably(self.path(self._receipt_name(stage, shard)), receipt.to_bytes())
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
-        """The receipt of a finished shard; None if it is not finished."""
+        """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
         try:
             return Receipt.from_bytes((self.folder / self._receipt_name(stage, shard)).read_bytes())
         except FileNotFoundError:
@@ -133,7 +161,7 @@ class Building(BuildFolder):
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
         for file in stored:
-            if not _has_size(self.folder / file.path, file.bytes):
+            if not _is_there(self.folder / file.path, file.bytes):
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise Obstacle(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
@@ -196,25 +224,58 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
         else:
             durable.remove(other)
     if folder.exists():
-        _sweep(folder, set(_receipted(folder)), keep=(PLAN, RECEIPTS))
+        _sweep(folder, _receipted(folder), keep=(PLAN, RECEIPTS))
     else:
         durable.make_folder(folder)
         durable.write_durably(folder / PLAN, plan_bytes)
     return folder
 
 
-def _receipted(folder: Path) -> Iterator[str]:
-    """Files that receipts name. A receipt whose files aren't all there with their sizes is dropped first."""
-    for path in sorted((folder / RECEIPTS).rglob("*.json")):
-        receipt = Receipt.from_bytes(path.read_bytes())
-        if all(_has_size(folder / file.path, file.bytes) for file in receipt.files):
-            yield from (file.path for file in receipt.files)
-        else:
-            durable.remove(path)
+def _receipted(folder: Path) -> set[str]:
+    """Files that receipts name. A receipt that is damaged, or whose files aren't all there as they were written, is
+    dropped first: its shard is run again.
+    """
+    paths = sorted((folder / RECEIPTS).rglob("*.json"))
+    named: set[str] = set()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for path, files in zip(paths, pool.map(lambda path: _kept_files(folder, path), paths), strict=True):
+            if files is None:
+                durable.remove(path)
+            else:
+                named |= files
+    return named
 
 
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
+def _kept_files(folder: Path, receipt_file: Path) -> set[str] | None:
+    receipt = Receipt.from_bytes(receipt_file.read_bytes())
+    if receipt is None or not all(_is_as_written(folder, file) for file in receipt.files):
+        return None
+    return {file.path for file in receipt.files}
+
+
+def _is_as_written(folder: Path, file: OutputFile) -> bool:
+    if not lies_inside(file.path):
+        return False
+    try:
+        descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with open(descriptor, "rb", buffering=0) as opened:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        if file.start is None:
+            return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
+        opened.seek(file.start)
+        return stream_sha256(opened, file.bytes) == file.sha256
+
+
+def _is_there(path: Path, size: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
 def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:

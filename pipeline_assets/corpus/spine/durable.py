@@ -79,17 +79,14 @@ def boot() -> str:
 class DurableFile:
     """A file being written under a temporary name; it takes its own name, durable, when the block ends without error.
 
-    Args:
-        is_hashed: False for a file that no manifest will name; its sha256 is then that of nothing.
     Attributes:
         bytes_written: so far.
         sha256: hex digest of what was written so far.
     """
 
-    def __init__(self, path: Path, is_hashed: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes_written = 0
-        self._is_hashed = is_hashed
         self._hash = hashlib.sha256()
 
     @property
@@ -106,8 +103,7 @@ class DurableFile:
         step("write", self._temporary)
         view = memoryview(data).cast("B")
         size = view.nbytes
-        if self._is_hashed:
-            self._hash.update(view)
+        self._hash.update(view)
         self.bytes_written += size
         while view.nbytes:
             view = view[self._file.write(view) or 0 :]

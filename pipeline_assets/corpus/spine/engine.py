@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Generic, Protocol, TypeVar
 
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine import durable, reads
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import WHOLE, Shard, WarmUp, Window, Work, no_warm_up
 from pipeline_assets.corpus.spine.start_method import Starter, StartMethod, default_start_method, starter
-from pipeline_assets.corpus.spine.worker import Job, Worker, how_it_died
+from pipeline_assets.corpus.spine.worker import Job, Worker, how_it_died, run_shard
 
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)
@@ -81,7 +81,8 @@ def run_stage(
             it runs the shards. Spawned workers load with their first shard.
 
     Raises:
-        InputError: from the stage, or a worker that dies whatever rows it is given.
+        InputError: from the stage, a file that a shard read is not as it was promised to the build, or a worker that
+            dies whatever rows it is given.
     """
     with run_stages(work, settings, warm_up) as run:
         yield from run(stage, shards, folder)
@@ -109,7 +110,8 @@ _RunMissing = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]
 def _run(
     stage: str, shards: Sequence[S], folder: BuildFolder, settings: EngineSettings, run_missing: _RunMissing[S]
 ) -> Generator[Receipt]:
-    finished = {shard.name: receipt for shard in shards if (receipt := folder.receipt(stage, shard.name)) is not None}
+    found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
+    finished = {name: receipt for name, receipt in found.items() if receipt is not None and _read_right(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
         logger.info("%s: %d of %d shards were finished before", settings.title(stage), len(finished), len(shards))
@@ -118,11 +120,21 @@ def _run(
     try:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
+            reads.refuse_broken(receipt.reads)
             add = progress.add_done_before if shard.name in finished else progress.add
             add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
             yield receipt
     finally:
         fresh.close()
+
+
+def _read_right(receipt: Receipt) -> bool:
+    """Whether what a finished shard was made of is what the build was promised; else it is run again."""
+    try:
+        reads.refuse_broken(receipt.reads)
+    except InputError:
+        return False
+    return True
 
 
 def _run_here(
@@ -131,9 +143,7 @@ def _run_here(
     if shards:
         warm_up()
     for shard in shards:
-        receipt = work(shard, WHOLE, folder)
-        folder.commit(stage, shard.name, receipt)
-        yield receipt
+        yield run_shard(work, shard, WHOLE, folder, stage)
 
 
 def _run_in_workers(

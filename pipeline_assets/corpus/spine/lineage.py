@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
@@ -75,10 +75,13 @@ def locate(root: Path, digest: str, name: str | None = None) -> Artifact:
     place = place_of(manifests, digest, name)
     if place is not None:
         return open_artifact(place, digest)
-    what = f"no artifact with digest {digest} is below {', '.join(AREAS)}"
-    if unreadable:
-        what += f" ({len(unreadable)} can't be read, the first is {unreadable[0].where})"
+    what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{besides(unreadable)}"
     raise InputError(what, root, "give the data root that has it with --data, or build it again from its recipe")
+
+
+def besides(unreadable: Sequence[InputError]) -> str:
+    """What to add where an artifact is missed: manifests that can't be read, of which one may be its own."""
+    return f" ({len(unreadable)} can't be read, the first is {unreadable[0].where})" if unreadable else ""
 
 
 def upstream(root: Path, artifact: Artifact, stage: str) -> Artifact:

@@ -8,9 +8,10 @@ none.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.spine.canonical_json import canonical_json, sha256_of
@@ -18,7 +19,11 @@ from pipeline_assets.corpus.spine.errors import InputError
 
 SCHEMA = "corpusmill/manifest/1"
 FILE_NAME = "manifest.json"
+_SEAL = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
+_NOT_RAW = (".zst", ".parquet")
+_EDITED = "the manifest was edited: restore it, or run its recipe with --replace"
 Json = Mapping[str, Any]
+LabelsOf = Callable[[str], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,11 @@ class FileContent:
     path: str
     rows: int
     content_sha256: str
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the file says what it holds as it is stored: the hash of its bytes is that of its content."""
+        return not self.path.endswith(_NOT_RAW)
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,28 @@ class Manifest:
     def digest(self) -> str:
         return self.identity.digest
 
+    def storage_complaints(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
+        """What of `storage`, which no digest covers, doesn't fit the content that the digest names.
+
+        Args:
+            labels_of: names of the files beside the content that artifacts of a kind have; None where nobody can tell.
+        """
+        content = {file.path: file for file in self.identity.files}
+        stored = {file.path: file for file in self.storage}
+        if len(stored) < len(self.storage) or len(content) < len(self.identity.files):
+            yield "it lists a file twice"
+        for path in sorted(content.keys() - stored.keys()):
+            yield f"its storage lacks {path}, which is content"
+        others = sorted(stored.keys() - content.keys()) if labels_of is not None else []
+        labels = labels_of(self.kind) if others and labels_of is not None else ()
+        for path in others:
+            if path not in labels:
+                yield f"its storage lists {path}, which is neither content nor a label of {self.kind}"
+        for path in sorted(content.keys() & stored.keys()):
+            if content[path].is_raw and content[path].content_sha256 != stored[path].sha256:
+                has, asked = stored[path].sha256, content[path].content_sha256
+                yield f"{path} is stored with sha256 {has}, and its content has {asked}"
+
     def to_bytes(self) -> bytes:
         """The manifest file: indented for people, keys sorted."""
         value = self._unsealed()
@@ -121,22 +153,12 @@ class Manifest:
         canonical_json({key: value[key] for key in ("kind", "name", "storage")})
         return value
 
-    def was_written_as(self, data: bytes) -> bool:
-        """Whether these bytes, which say what this manifest says, are those that were sealed, to the last bit.
-
-        A manifest from before there was a seal is held against its own form only: its provenance may have changed.
-        """
-        try:
-            return data in (self.to_bytes(), _written(self._unsealed()))
-        except (TypeError, ValueError):  # an edit that parses, such as 1e999, but that was never written
-            return False
-
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
         """The manifest that `to_bytes` wrote.
 
         Raises:
-            InputError: not a manifest, or its digest is not that of its identity.
+            InputError: not a manifest, its digest is not that of its identity, or it names a file outside its folder.
         """
         try:
             value = json.loads(data)
@@ -168,8 +190,27 @@ class Manifest:
             raise InputError("this is no manifest: its parts have other types", where, "rebuild the artifact") from None
         if (claimed, recipe_sha256) != (actual, actual_recipe_sha256):
             what = f"digest is {claimed}, its identity has {actual}"
-            raise InputError(what, where, "the manifest was edited: restore it, or run its recipe with --replace")
+            raise InputError(what, where, _EDITED)
+        names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
+        names += [str(entry["member"]) for entry in manifest.identity.inputs if "member" in entry]
+        outside = next((name for name in names if not lies_inside(name)), None)
+        if outside is not None:
+            raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
         return manifest
+
+
+def seal_holds(data: bytes) -> bool:
+    """Whether the bytes of a manifest file are those that were sealed: its seal is the sha256 of all other lines."""
+    found = _SEAL.search(data)
+    if found is None:
+        return False
+    return hashlib.sha256(data[: found.start()] + data[found.end() :]).hexdigest() == found[1].decode()
+
+
+def lies_inside(name: str) -> bool:
+    """Whether a name, as manifests write them, stays below the folder that it is joined to."""
+    path = PurePosixPath(name)
+    return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
 
 
 def _written(value: Json) -> bytes:

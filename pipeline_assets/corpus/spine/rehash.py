@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from pipeline_assets.corpus.spine.artifact import unreadable
+from pipeline_assets.corpus.spine.hashes import unreadable
 from pipeline_assets.corpus.spine.journal import Journal, Key, state_of
 from pipeline_assets.corpus.spine.pausable_sha256 import PausableSha256, load_openssl
 from pipeline_assets.corpus.spine.progress import Progress

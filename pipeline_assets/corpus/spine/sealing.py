@@ -4,7 +4,7 @@ Layout beside the target `name`: `name.building.N` (N is the builder's fence) ho
 and `.plan.json` (what is being built), `.receipts/` (which shards are done), `.work/` (what the seal throws away).
 
 The order of the seal, and what a crash after each step leaves behind:
-    1. manifest.json is durable in the building folder      → recovery goes on with 2
+    1. manifest.json is durable in the building folder      → recovery goes on with 2, if all is still as written
     2. .receipts, .work and .plan.json are gone              → recovery goes on with 3
     3. the folder takes the target's name: by rename, or, when something sealed is there, by exchanging the two folders,
        or, where the system can't, by moving the old one to `name.old.N` first → recovery finishes, or undoes it
@@ -16,7 +16,7 @@ import contextlib
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -81,7 +81,7 @@ def recover_locked(target: Path) -> None:
     _refuse_foreign(target)
     for folder in filter(_is_past_building, building_folders(target)):
         builder = _builder(folder)
-        if builder == _number(folder):
+        if builder == _number(folder) and _is_as_written(folder):
             finish(folder, target, builder)
         else:
             durable.remove(folder)
@@ -90,6 +90,12 @@ def recover_locked(target: Path) -> None:
             durable.remove(old)
         else:
             durable.rename(old, target)
+
+
+def _is_as_written(folder: Path) -> bool:
+    """Whether a folder whose seal was cut short still holds what its builder wrote; else it is built again."""
+    manifest = read_manifest(folder)
+    return manifest is not None and not any(isinstance(item, Damage) for item in verify_stored(folder, manifest))
 
 
 def _refuse_foreign(target: Path) -> None:

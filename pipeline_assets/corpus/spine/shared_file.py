@@ -1,7 +1,6 @@
 """A file of a known size that workers write together, each a range of its own; nothing is copied afterwards.
 
-Its receipts are those of the ranges. Each names the whole file: while that is there with its size, a range with a
-receipt is as it was written.
+Its receipts are those of the ranges, each with the hash of its range.
 """
 
 import hashlib

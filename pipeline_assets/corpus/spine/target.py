@@ -10,6 +10,7 @@ from pipeline_assets.corpus.spine.building import Building, OutputFile, open_bui
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import Stopwatch
+from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.sealing import recover
 from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
 
@@ -120,7 +121,8 @@ class Target:
             run_settings: workers and the like, for the provenance.
         Raises:
             UsageError: another artifact is sealed there and `replace` is False.
-            InputError: a damaged one is, and `replace` is False; what `make` raises, or another process is building it.
+            InputError: a damaged one is, and `replace` is False; what `make` raises; a file that it read is not as it
+                was sealed; or another process is building it.
         """
         recover(root / self.folder)
         if self.state(root)[0] == "current":
@@ -141,7 +143,9 @@ class Target:
                 return open_artifact(folder)
             self.refuse_to_overwrite(root, replace)
             try:
-                content = make(building)
+                with logged() as reads:
+                    content = make(building)
+                    reads.finish()
             except InputError:
                 building.discard_unstarted()
                 raise

@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,6 +18,7 @@ from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.memory import resident_bytes
+from pipeline_assets.corpus.spine.reads import gathered
 from pipeline_assets.corpus.spine.stage import Shard, Window, Work
 
 S = TypeVar("S", bound=Shard)
@@ -189,9 +190,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
         except (EOFError, ConnectionResetError):
             return
         try:
-            receipt = work(job.shard, job.window, job.folder)
-            if job.stage is not None:
-                job.folder.commit(job.stage, job.shard.name, receipt)
+            receipt = run_shard(work, job.shard, job.window, job.folder, job.stage)
             answer: Answer | Failure = Answer(receipt, growth_bytes is not None and _has_grown(at_start, growth_bytes))
         except OSError as error:
             explained = explain(error, Path(error.filename or job.folder.folder))
@@ -204,6 +203,16 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             return
         if isinstance(answer, Answer) and answer.is_last:
             return
+
+
+def run_shard(work: Work[S], shard: S, window: Window, folder: BuildFolder, stage: str | None) -> Receipt:
+    """The receipt of a shard, committed under `stage` if there is one; it tells which files were read whole."""
+    with gathered() as reads:
+        receipt = work(shard, window, folder)
+    receipt = replace(receipt, reads={**reads, **receipt.reads})
+    if stage is not None:
+        folder.commit(stage, shard.name, receipt)
+    return receipt
 
 
 def _has_grown(at_start: int | None, growth_bytes: int) -> bool:

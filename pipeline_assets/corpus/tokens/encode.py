@@ -52,12 +52,12 @@ def encode_shard(
     tables: list[pa.Table] = []
     stem = f"{ENCODED}/{driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.bin", f"{stem}.parquet", f"{stem}{SUFFIX}"
-    with DurableFile(folder.path(tokens_name), is_hashed=False) as output:
+    with DurableFile(folder.path(tokens_name)) as output:
         for block in encoding.blocks(lambda doc_id: split_of(doc_id) == split):
             output.write(block.runs.ids.data)
             tables.append(_table(block, shard.path))
     counts = encoding.all_counts()
-    tokens = OutputFile(tokens_name, counts["tokens"], output.bytes_written, sha256="", content_sha256="")
+    tokens = OutputFile.plain(tokens_name, counts["tokens"], output)
     listed = write_table(folder.path(documents_name), documents_name, tables, DOCUMENTS_SCHEMA)
     rejects = [reject.to_json() for reject in encoding.rejects]
     rejected = write_rows(folder.path(rejects_name), rejects_name, rejects, zstd_level)

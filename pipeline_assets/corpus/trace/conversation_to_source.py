@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
 from pipeline_assets.corpus.nemotron.normalise_split import data_files
 from pipeline_assets.corpus.nemotron.preview import asked
@@ -113,7 +113,7 @@ def read_conversation(rows: Artifact, row: int, columns: Sequence[str]) -> Conve
         if row < first + sizes[name]:
             break
         first += sizes[name]
-    with pq.ParquetFile(rows.path(name)) as file:
+    with open_parquet(rows.path(name)) as file:
         left, group = row - first, 0
         while left >= file.metadata.row_group(group).num_rows:
             left -= file.metadata.row_group(group).num_rows
@@ -130,7 +130,7 @@ def _number_of(rows: Artifact, row_id: str) -> int:
     """
     first = 0
     for name in data_files(rows):
-        with pq.ParquetFile(rows.path(name)) as file:
+        with open_parquet(rows.path(name)) as file:
             place: int = pc.index(file.read(["id"], use_threads=False)["id"], row_id).as_py()
             if place >= 0:
                 return first + place

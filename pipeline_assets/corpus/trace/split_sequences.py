@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, SPLIT_STAGE, TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -113,7 +113,7 @@ def read_sequence(split: Artifact, dataset: IndexedDataset, number: int) -> Spli
     start = int(dataset.pointers[number]) // dataset.tokens.itemsize
     ids = dataset.tokens[start : start + int(dataset.lengths[number])]
     first_row = 0
-    with pq.ParquetFile(split.path(DOCUMENTS)) as documents:
+    with open_parquet(split.path(DOCUMENTS)) as documents:
         for group in range(documents.num_row_groups):
             rows = documents.metadata.row_group(group).num_rows
             if number < first_row + rows:
@@ -127,7 +127,7 @@ def read_sequence(split: Artifact, dataset: IndexedDataset, number: int) -> Spli
 def _find_row(split: Artifact, columns: list[str], matches: Callable[[Any], NDArray[np.int64]]) -> int | None:
     """The first row of documents.parquet that matches, None if none does; only these columns are read, in batches."""
     first_row = 0
-    with pq.ParquetFile(split.path(DOCUMENTS)) as documents:
+    with open_parquet(split.path(DOCUMENTS)) as documents:
         for batch in documents.iter_batches(columns=columns):
             found = matches(batch)
             if len(found):

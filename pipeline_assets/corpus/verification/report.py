@@ -24,6 +24,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         "digest": found.chain.artifacts[0].manifest.digest,
         "scope": {
             "upstream": scope.root is not None,
+            "content": scope.content or scope.sample is not None,
             "data": None if scope.root is None else str(scope.root),
             "sample": None if scope.sample is None else str(scope.sample),
             "seed": None if scope.sample is None else scope.sample.seed,
@@ -39,6 +40,11 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
         "bytes_as_sealed": found.bytes_held,
         "percent_of_bytes_read": round(found.percent_read, 3),
         "read_before": _read_before(found),
+        "contents": {
+            "worked_out": len(found.contents),
+            "as_the_digest_names": sum(reading.complaint is None for reading in found.contents),
+            "not_worked_out": found.unread_contents,
+        },
         "artifacts": [_artifact(artifact, found) for artifact in found.chain.artifacts],
         "hub": _hub(found),
         "sources": _sources(found),

@@ -14,6 +14,7 @@ from pipeline_assets.corpus.spine.rehash import Claim, Reading
 from pipeline_assets.corpus.spine.sample import Sample
 
 if TYPE_CHECKING:
+    from pipeline_assets.corpus.verification.contents import ContentReading
     from pipeline_assets.corpus.verification.proof import ShardProof
 
 Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
@@ -28,11 +29,13 @@ class Scope:
         root: the data root in which the chain is followed upstream, and whose hub cache is looked into; None stays with
             the artifact and its members.
         sample: what is read of the bytes; None reads all.
+        content: whether the contents of compressed and Parquet files are worked out again; of a sample they are.
         threads: how many files are read at a time.
     """
 
     root: Path | None = None
     sample: Sample | None = None
+    content: bool = False
     threads: int = 2
     log_every_s: float = 10.0
 
@@ -69,6 +72,8 @@ class Verification:
         hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
             None where upstream was not asked for.
         readings: of all claims that were read, in their order; with a sample they are fewer.
+        contents: of the files whose content was worked out again.
+        unread_contents: files that were read as stored, and have a content that was not worked out.
         proofs: of documents, where a sample was asked for with upstream.
     """
 
@@ -82,6 +87,8 @@ class Verification:
     sources: HeldOfFolders | None
     started_at: datetime.datetime
     readings: list[Reading] = field(default_factory=list)
+    contents: list["ContentReading"] = field(default_factory=list)
+    unread_contents: int = 0
     proofs: list[Proven] = field(default_factory=list)
     seconds: float = 0.0
     reading_seconds: float = 0.0

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.megatron import read_sequences
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, INDEX, TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -93,7 +93,7 @@ def sequences_of(split: Artifact, shard: str) -> ShardSequences:
 def _table_rows(documents: Path, shard: str) -> Iterator[tuple[int, int, str, int]]:
     """(number, row in the shard, doc_id, tokens) of a shard's rows; row groups without any are not read."""
     first = 0
-    with pq.ParquetFile(documents) as table:
+    with open_parquet(documents) as table:
         if not table.schema_arrow.equals(DOCUMENTS_SCHEMA):
             raise InputError("it has other columns than a table of documents", documents, _FIX)
         column = table.schema_arrow.get_field_index("source_shard")

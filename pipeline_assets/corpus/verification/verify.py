@@ -2,7 +2,7 @@
 
 import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     findings, claims = list(chain.broken), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
-        for item in present_files(artifact.folder, artifact.manifest):
+        for item in present_files(artifact.folder, artifact.manifest, _labels_of):
             path = artifact.folder / item.path
             if isinstance(item, Damage):
                 findings.append(Finding(path, item.what, digest))
@@ -52,6 +52,12 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     return found
 
 
+def _labels_of(kind: str) -> Collection[str]:
+    from pipeline_assets.corpus.recipes.systems import labels_of  # every system, and few artifacts have labels
+
+    return labels_of(kind)
+
+
 def hold(found: Verification, journal: Journal) -> None:
     """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched.
 
@@ -59,6 +65,7 @@ def hold(found: Verification, journal: Journal) -> None:
         InputError: an artifact was replaced meanwhile, so that nothing can be said of it.
     """
     _read(found, journal)
+    _read_contents(found, journal)
     if found.scope.sample is not None and found.scope.root is not None:
         _prove(found, found.scope.sample, found.scope.root, journal)
     if found.findings:
@@ -84,6 +91,23 @@ def _read(found: Verification, journal: Journal) -> None:
     progress = Progress("verify", sum(claim.bytes for claim in claims), "bytes", scope.log_every_s, _QUIET_S)
     found.take(rehash(claims, journal, scope.threads, progress))
     found.reading_seconds = time.monotonic() - started
+
+
+def _read_contents(found: Verification, journal: Journal) -> None:
+    """What the files say that were found as sealed."""
+    from pipeline_assets.corpus.verification.contents import contents_of, read_contents
+
+    scope, manifests = found.scope, [artifact.manifest for artifact in found.chain.artifacts]
+    held = [claim for claim in found.claims if found.state_of(claim) in ("as_sealed", "read_before")]
+    contents = contents_of(held, manifests)
+    if not scope.content and scope.sample is None:
+        found.unread_contents = len(contents)
+        return
+    progress = Progress("contents", sum(claim.bytes for claim, _ in contents), "bytes", scope.log_every_s, _QUIET_S)
+    for reading in read_contents(contents, journal, scope.threads, progress):
+        found.contents.append(reading)
+        if reading.complaint is not None:
+            found.findings.append(Finding(reading.claim.paths[0], reading.complaint, reading.claim.owner))
 
 
 def _drawn(sample: Sample, claims: Sequence[Claim]) -> list[Claim]:

@@ -1,5 +1,6 @@
 """Building folders: finished shards outlive a crash, and a builder that lost its lock writes and seals nothing."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -20,6 +21,22 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     receipt = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, {"first": "ö", "sizes": [1, 2]})
 
     assert Receipt.from_bytes(receipt.to_bytes()) == receipt
+
+
+def test_any_flipped_bit_of_a_receipt_makes_it_none() -> None:
+    written = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, {}, {"/in.zst": "cc"}).to_bytes()
+
+    for bit in range(8 * len(written)):
+        flipped = bytearray(written)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert Receipt.from_bytes(bytes(flipped)) is None
+
+
+@pytest.mark.parametrize("end", [0, 1, 64, 65, 100, -1])
+def test_a_torn_receipt_is_none(end: int) -> None:
+    written = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}).to_bytes()
+
+    assert Receipt.from_bytes(written[:end]) is None
 
 
 def test_counts_of_receipts_add_up_by_name() -> None:
@@ -47,6 +64,62 @@ def test_the_building_folder_lies_beside_the_target_under_the_builders_number(ta
         assert building.folder == target.with_name("words.building.1")
         assert building_folders(target) == [building.folder]
         assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["parts/a.txt", ".work/a.lengths", ".receipts/write/a.json"])
+def test_a_shard_of_which_a_bit_flipped_is_not_adopted(target: Path, name: str) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+        kept = write_shard(building, 1)
+    [left] = building_folders(target)
+    data = bytearray((left / name).read_bytes())
+    data[0] ^= 1
+    (left / name).write_bytes(data)
+
+    with open_building(target, PLAN) as resumed:
+        assert resumed.receipt("write", "a") is None
+        assert not resumed.path("parts/a.txt").exists()
+        assert resumed.receipt("write", "b") == kept
+
+
+def test_a_link_in_the_place_of_a_finished_file_is_not_adopted(target: Path, tmp_path: Path) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+    [left] = building_folders(target)
+    (left / "parts/a.txt").rename(tmp_path / "elsewhere")
+    (left / "parts/a.txt").symlink_to(tmp_path / "elsewhere")
+
+    with open_building(target, PLAN) as resumed:
+        assert resumed.receipt("write", "a") is None
+
+
+def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"kept")
+    sha256 = hashlib.sha256(b"kept").hexdigest()
+    with open_building(target, PLAN) as building:
+        building.commit("write", "a", Receipt([OutputFile("../outside", 1, 4, sha256, sha256)], {"documents": 1}))
+
+    with open_building(target, PLAN) as resumed:
+        assert resumed.receipt("write", "a") is None
+    assert outside.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize(("flipped", "is_adopted"), [(0, True), (4, False), (7, False), (8, True)])
+def test_a_range_of_a_shared_file_is_adopted_by_the_hash_of_its_own_bytes(
+    target: Path, flipped: int, is_adopted: bool
+) -> None:
+    sha256 = hashlib.sha256(b"bbbb").hexdigest()
+    with open_building(target, PLAN) as building:
+        building.path("shared").write_bytes(b"aaaabbbbcccc")
+        building.commit("rows", "b", Receipt([OutputFile("shared", 1, 4, sha256, sha256, start=4)], {}))
+    [left] = building_folders(target)
+    data = bytearray((left / "shared").read_bytes())
+    data[flipped] ^= 1
+    (left / "shared").write_bytes(data)
+
+    with open_building(target, PLAN) as resumed:
+        assert (resumed.receipt("rows", "b") is not None) == is_adopted
 
 
 def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target: Path) -> None:

@@ -93,14 +93,6 @@ def test_a_file_too_short_to_append_is_named_and_nothing_is_left(path: Path) -> 
     assert [entry.name for entry in path.parent.iterdir()] == ["source"]
 
 
-def test_a_file_that_no_manifest_names_need_not_be_hashed(path: Path) -> None:
-    with DurableFile(path, is_hashed=False) as file:
-        file.write(b"one two")
-
-    assert path.read_bytes() == b"one two"
-    assert (file.bytes_written, file.sha256) == (7, hashlib.sha256().hexdigest())
-
-
 def test_while_it_is_written_a_file_has_a_temporary_name(path: Path) -> None:
     with DurableFile(path) as file:
         file.write(b"half")

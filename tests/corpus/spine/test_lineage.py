@@ -1,5 +1,7 @@
 """Sealed artifacts are found by digest wherever below the data root they lie, and upstream through their inputs."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,8 +103,11 @@ def test_copies_of_manifests_are_read_where_builds_keep_them(words: Artifact, tm
 
 
 def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: Artifact, tmp_path: Path) -> None:
-    identity = words.manifest.identity
-    other = seal_in_place(tmp_path / "stage_a" / "other", "words/parts", "other", identity, {})
+    other = Artifact(tmp_path / "stage_a" / "other", words.manifest)
+    shutil.copytree(words.folder, other.folder)
+    manifest = replace(words.manifest, name="other")
+    (other.folder / "manifest.json").chmod(0o644)
+    (other.folder / "manifest.json").write_bytes(manifest.to_bytes())
 
     assert other.manifest.digest == words.manifest.digest
     assert locate(tmp_path, other.manifest.digest, "other").folder == other.folder

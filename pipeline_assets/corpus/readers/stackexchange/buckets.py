@@ -80,7 +80,7 @@ class Run:
         blocks, firsts = np.unique(keys[order] // BLOCK_IDS, return_index=True)
         compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
         index: list[tuple[int, int, int, int]] = []
-        with DurableFile(folder.path(name), is_hashed=False) as file:
+        with DurableFile(folder.path(name)) as file:
             for block, places in zip(blocks.tolist(), np.split(order, firsts[1:]), strict=True):
                 head = np.concatenate([[len(places)], keys[places], numbers[places]]).astype("<i8").view(np.uint8)
                 frame = np.empty(len(head) + sizes[places].sum(), np.uint8)
@@ -91,7 +91,7 @@ class Run:
             tail = compressor.compress(np.array(index, "<i8").tobytes())
             file.write(tail + len(tail).to_bytes(_SIZE_BYTES, "little"))
         self._clear()
-        return OutputFile(name, len(order), file.bytes_written, sha256="", content_sha256="")
+        return OutputFile.plain(name, len(order), file)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Flipped bits: how many of what builds read, and of what killed builds left, were survived.
+
+    python benchmarks/flips.py --flips 1000
+
+The cases and what counts as survived are those of the tests: tests/flip_proof.py.
+"""
+
+import argparse
+import json
+import logging
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+from measure import machine_line
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from crash_cases import open_sources
+from crash_proof import scratch_folder
+from flip_proof import FLIP_CASES, FlipProof
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="flipped bits in what builds read")
+    parser.add_argument("--flips", type=int, default=1000)
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    print(f"{machine_line()}\n", flush=True)
+    cases = [case for case in FLIP_CASES if options.only in case.name]
+    same: Counter[str] = Counter()
+    told: Counter[str] = Counter()
+    wrong: list[str] = []
+    with open_sources() as sources, scratch_folder() as folder:
+        for number, case in enumerate(cases):
+            proof, dice = FlipProof(case, sources, folder / str(number)), random.Random(f"{options.seed} {case}")
+            for _ in range(-(-options.flips // len(cases))):
+                outcome = proof.run(dice)
+                (same if outcome.said is None else told)[outcome.flip.role] += 1
+                if outcome.wrong is not None:
+                    wrong.append(f"{case}: {outcome.flip}: {outcome.wrong}")
+                    print(wrong[-1], file=sys.stderr, flush=True)
+            print(f"{case}: done, {len(wrong)} wrong so far", file=sys.stderr, flush=True)
+    lines = ["| a bit of a | flips | the honest digest | a line that names the file |", "|---|---|---|---|"]
+    for role in sorted(same.keys() | told.keys()):
+        lines.append(f"| {role} | {same[role] + told[role]} | {same[role]} | {told[role]} |")
+    print("\n".join(lines))
+    result = {"benchmark": "flips", "flips": same.total() + told.total(), "wrong": len(wrong)}
+    print(f"\n{json.dumps(result)}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
