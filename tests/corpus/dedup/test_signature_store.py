@@ -1,5 +1,6 @@
 """Signature stores: a month is deduplicated against those before it as if all were there; their texts are not."""
 
+import random
 import tempfile
 from collections.abc import Sequence
 from fractions import Fraction
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from dedup_build import INLINE, decisions_of, deduplicate, recipe, result_target, sign, thorough, write_corpus
+from forged import overwrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDocument, decide
@@ -21,7 +23,7 @@ from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.shingle_sets import ShingleSets
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 WORDS = [f"w{number}" for number in range(12)]
 texts_of_a_month = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=10)
@@ -242,3 +244,20 @@ def test_what_is_no_signature_store_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="this is a made/deduplicated, no signature store"):
         again(tmp_path, NEXT, result, recipe())
+
+
+@pytest.mark.parametrize("mode", ["exact", "both"])
+def test_a_flipped_bit_of_a_store_is_named_before_a_kernel_reads_it(tmp_path: Path, mode: str) -> None:
+    rules, dice = thorough(mode=mode, shingle_words=2), random.Random(mode)
+    store, _ = store_of(tmp_path / "one", month("one", [f"{word} and more of it" for word in WORDS], "a"), rules)
+    new = write_corpus(tmp_path / "new", month("new", WORDS, "a"), 4)
+
+    for stored in store.manifest.storage:
+        sealed = (store.folder / stored.path).read_bytes()
+        flipped = bytearray(sealed)
+        flipped[dice.randrange(len(sealed))] ^= 1 << dice.randrange(8)
+        overwrite(store.folder / stored.path, bytes(flipped))
+        with pytest.raises(InputError) as refused:
+            deduplicate(tmp_path, new, rules, one=store)
+        assert refused.value.where == str(store.folder / stored.path)
+        overwrite(store.folder / stored.path, sealed)
