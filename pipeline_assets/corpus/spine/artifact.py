@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, StoredFile
 
 _BLOCK_BYTES = 1 << 20
 
@@ -45,7 +45,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / FILE_NAME
     try:
-        return Manifest.from_bytes(path.read_bytes(), path)
+        return Manifest.from_bytes(MANIFEST_FILE.bytes_of(path), path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -120,7 +120,7 @@ def present_files(folder: Path, manifest: Manifest) -> Iterator[StoredFile | Dam
     """What a look at a sealed folder tells, no file read but the manifest: its files, where they have their sizes, and
     what is wrong otherwise. Members are left out.
     """
-    if not manifest.was_written_as((folder / FILE_NAME).read_bytes()):
+    if not manifest.was_written_as(MANIFEST_FILE.bytes_of(folder / FILE_NAME)):
         yield Damage(FILE_NAME, "it isn't the bytes that were sealed, though its identity is")
     for file in manifest.storage:
         complaint = _size_complaint(folder, file)

@@ -10,12 +10,13 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.corpus.spine.sealing import (
     BUILDER,
     PLAN,
+    PLAN_FILE,
     RECEIPTS,
     WORK,
     finish,
@@ -169,7 +170,11 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:
     with locked(target, highest_number(target)) as lock:
         recover_locked(target)
         folder = _adopt(target, plan, lock.fence)
-        yield Building(folder, target, lock)
+        try:
+            yield Building(folder, target, lock)
+        except Exception:
+            lock.check()  # what fails in a folder that another builder took over fails for that
+            raise
 
 
 def seal_in_place(target: Path, kind: str, name: str, identity: Identity, provenance: Mapping[str, Any]) -> Artifact:
@@ -191,7 +196,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
     folder = target.with_name(f"{target.name}.building.{fence}")
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
     for other in reversed(numbered(target, "building")):
-        if not folder.exists() and (other / PLAN).read_bytes() == plan_bytes:
+        if not folder.exists() and _has_plan(other, plan_bytes):
             durable.rename(other, folder)
         else:
             durable.remove(other)
@@ -201,6 +206,13 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
         durable.make_folder(folder)
         durable.write_durably(folder / PLAN, plan_bytes)
     return folder
+
+
+def _has_plan(folder: Path, plan: bytes) -> bool:
+    try:
+        return PLAN_FILE.bytes_of(folder / PLAN) == plan
+    except (FileNotFoundError, InputError):
+        return False
 
 
 def _receipted(folder: Path) -> Iterator[str]:
