@@ -3,6 +3,7 @@
 Dagster, the hub's client and torch are imported by the commands that need them, so that the rest answer at once.
 """
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -61,7 +62,13 @@ def main() -> None:
     """The console script: errors of the user's world are one line, never a traceback."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a name that isn't UTF-8 is shown with escapes, as is a lone surrogate
+            stream.reconfigure(errors="backslashreplace")
     try:
+        _refuse_other_encodings()
         sys.exit(app(prog_name="corpusmill", standalone_mode=False))
     except TyperException as error:
         if "\n" not in error.format_message():
@@ -73,12 +80,20 @@ def main() -> None:
     except OSError as error:
         from pipeline_assets.corpus.spine.durable import explain
 
-        explained = explain(error, Path(error.filename or "."))
-        if explained is None:
-            raise
+        explained = explain(error, Path(os.fsdecode(error.filename or ".")))
         for note in getattr(error, "__notes__", []) if isinstance(explained, Obstacle) else []:
             explained.add_note(note)
         _fail(explained)
+
+
+def _refuse_other_encodings() -> None:
+    """
+    Raises:
+        UsageError: a name that was typed isn't UTF-8. Parquet's library and the UI's database take no other.
+    """
+    for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
+        if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
+            raise UsageError("this name isn't UTF-8", name, "rename it, or type another")
 
 
 def _fail(error: InputError) -> None:

@@ -1,6 +1,7 @@
 """The store: artifacts and recipes on this machine, built in turn and shown as materialisations."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,9 +143,7 @@ class CorpusStore(dg.ConfigurableResource):
         except InputError as error:
             raise dg.Failure(description=str(error), allow_retries=False) from error
         except OSError as error:
-            explained = durable.explain(error, Path(error.filename or self.root))
-            if explained is None:
-                raise
+            explained = durable.explain(error, Path(os.fsdecode(error.filename or self.root)))
             raise dg.Failure(description=str(explained), allow_retries=False) from explained
         if target.export_as is not None:
             keep_copy(self.root, artifact, target.export_as)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import dagster as dg
 
+from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.planning.outcome import outcomes
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
@@ -17,6 +18,7 @@ def metadata_of(artifact: Artifact, was_current: bool, preview: Preview | None) 
     """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
+    seconds = float(provenance.get("seconds", 0))
     size = sum(file.bytes for part in [manifest, *artifact.members()] for file in part.storage)
     values: dict[str, dg.MetadataValue] = {
         "digest": dg.MetadataValue.text(manifest.digest),
@@ -24,7 +26,7 @@ def metadata_of(artifact: Artifact, was_current: bool, preview: Preview | None) 
         "recipe_sha256": dg.MetadataValue.text(manifest.identity.to_json()["recipe_sha256"]),
         "rebuilt": dg.MetadataValue.bool(not was_current),
         "bytes": dg.MetadataValue.int(size),
-        "seconds": dg.MetadataValue.float(float(provenance["seconds"])),
+        "seconds": dg.MetadataValue.float(seconds),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
     }
     for name in ("documents", "tokens", "text_bytes"):
@@ -36,7 +38,7 @@ def metadata_of(artifact: Artifact, was_current: bool, preview: Preview | None) 
         values["dagster/row_count"] = dg.MetadataValue.int(counts["documents"])
     text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
     if text_bytes and not was_current:
-        values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(provenance["seconds"], 1e-3), 3))
+        values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
     values |= _costs(manifest)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(counts["ledger"]))
@@ -75,9 +77,5 @@ def ledger_table(ledger: dict[str, object]) -> str:
 
 
 def markdown_table(rows: list[dict[str, str]]) -> str:
-    """Rows of equal keys as a Markdown table."""
-    if not rows:
-        return "(none)"
-    lines = [list(rows[0]), ["---"] * len(rows[0])]
-    lines += [[cell.replace("|", "\\|").replace("<", "&lt;") for cell in row.values()] for row in rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    """Rows of equal keys as a Markdown table; what they say is shown as text."""
+    return "\n".join(table(list(rows[0]) if rows else [], [[*map(plain, row.values())] for row in rows]))

@@ -64,7 +64,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, NO_FOLDER),
         ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
-        ("stage-a pack --manifest empty --input empty --out-dir out", 2, "this is a folder"),
+        ("stage-a pack --manifest empty --input empty --out-dir out", 2, "this is no manifest: it is a folder"),
         ("stage-a pack --manifest cut.jsonl --input empty --out-dir out", 2, "this is not YAML"),
         ("stage-a pack --manifest blank.yaml --input empty --out-dir out", 2, "the file is empty"),
         ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),

@@ -53,15 +53,16 @@ def export(
 ) -> None:
     """Copy the manifests of what was built to the project, for commit."""
     from pipeline_assets.corpus.spine.durable import write_durably
-    from pipeline_assets.corpus.spine.manifest import Manifest
+    from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
 
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        manifest = Manifest.from_bytes(source.read_bytes(), source)
-        write_durably(to / source.name, source.read_bytes())
+        written = MANIFEST_FILE.bytes_of(source)
+        manifest = Manifest.from_bytes(written, source)
+        write_durably(to / source.name, written)
         typer.echo(f"{to / source.name}  {manifest.digest}")
 
 

@@ -20,7 +20,7 @@ from pipeline_assets.commands.terminal import (
     going_on,
     log_to_stderr,
 )
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.held_folders import HeldOfFolders
@@ -106,17 +106,26 @@ def _open_journal(found: "Verification", fresh: bool) -> "Journal":
     """Progress on this question, kept in the user's cache: neither what is verified nor its data root is written to."""
     from pipeline_assets.corpus.spine.journal import Journal
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     scope = found.scope
     question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
     name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
     try:
-        return Journal(cache / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
+        return Journal(_cache() / "corpusmill" / "verify" / f"{name}.jsonl", fresh)
     except BlockingIOError:
         logger.warning("another process verifies this: if this one is stopped, it starts over")
-    except OSError as error:
+    except (OSError, InputError, RuntimeError) as error:
         logger.warning("progress can't be kept (%s): if this is stopped, it starts over", error)
     return Journal(None)
+
+
+def _cache() -> Path:
+    """The user's folder for what can be made again, as the XDG Base Directory Specification has it.
+
+    Raises:
+        RuntimeError: the system knows of no home.
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return named if named.is_absolute() else Path.home() / ".cache"
 
 
 def _program() -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 UNKNOWN = "unknown"
 _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
@@ -39,6 +40,9 @@ class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attribution: bool | None
     share_alike: bool | None
     aliases: tuple[str, ...]
+
+
+_TABLE_FILE = OwnFile("licence table", 1 << 20, "correct that entry", list[Licence], may_be_link=True)
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,9 @@ def read_licences(path: Path) -> LicenceTable:
         InputError: it can't be read, or two licences share a tag or an alias.
     """
     try:
-        licences = msgspec.json.decode(path.read_bytes(), type=list[Licence])
-    except OSError as error:
+        licences = _TABLE_FILE.read(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"the licence table can't be read ({error.strerror})", path, "restore it") from None
-    except msgspec.DecodeError as error:
-        raise InputError(f"this is no licence table ({error})", path, "correct that entry") from None
     seen: dict[str, str] = {}
     for licence in licences:
         for spelling in _spellings(licence):

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Sequence
 
-_MARKS = re.compile(r"([\\`*_\[\]<>#|~$&!])")
+_MARKS = re.compile(r"[\\`*\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_])")  # inside a word `_` is none
+_ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
+_PIPE = re.compile(r"(\\*)\|")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -24,5 +26,15 @@ def cell(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text on one line in which nothing is a mark."""
-    return _MARKS.sub(r"\\\1", " ".join(text.split()))
+    """Text on one line, in a cell or outside, of which nothing is a mark, so that nothing of it is fetched or clicked.
+
+    One that holds what may be an address is shown as code: those who read GitHub's Markdown, such as the UI, make links
+    of addresses after escapes are gone, but none of code.
+    """
+    line = " ".join(text.split())
+    if not _ADDRESS.search(line):
+        return _MARKS.sub(r"\\\g<0>", line)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if "`" in (line[0], line[-1]) else ""
+    # A pipe ends a cell in code too, unless it is escaped; before it a backslash is one only if it is escaped itself.
+    return fence + pad + _PIPE.sub(r"\1\1\\|", line) + pad + fence

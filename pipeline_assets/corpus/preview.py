@@ -1,6 +1,7 @@
 """The first rows of an artifact as a person would want to see them."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,12 +13,14 @@ from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 Rows = list[dict[str, str]]
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 160
 _SHOWN_TOKENS = 48
+_REPORT_FILE: OwnFile[dict[str, Any]] = OwnFile("report", 256 << 20, REBUILD, dict[str, Any])
 
 
 def preview_documents(corpus: Artifact) -> Rows:
@@ -39,7 +42,7 @@ def preview_inputs(raw: Artifact) -> Rows:
 
 def preview_report(report: Artifact) -> Rows:
     """What each source holds."""
-    sources = msgspec.json.decode(report.path(REPORT_JSON).read_bytes())["sources"]
+    sources = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"]
     return [
         {"source": name, **{key: f"{counts[key]:,}" for key in ("documents", "tokens", "utf8_bytes")}}
         for name, counts in sources.items()

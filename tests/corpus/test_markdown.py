@@ -1,6 +1,15 @@
 """Texts from elsewhere stay where they are put."""
 
+import re
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
 from pipeline_assets.corpus.markdown import code, plain, table
+
+ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of
+TABLE = {f"{part}_{end}" for part in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")}
 
 
 def test_a_table_has_a_line_for_each_row() -> None:
@@ -13,4 +22,58 @@ def test_code_stays_in_its_cell_and_on_its_line() -> None:
 
 
 def test_plain_text_has_no_marks() -> None:
-    assert plain("# a_b *c*\n[d](e) <f>") == "\\# a\\_b \\*c\\* \\[d\\](e) \\<f\\>"
+    assert plain("# a_b *c*\n[d](e) <f> _g_") == "\\# a_b \\*c\\* \\[d\\](e) \\<f\\> \\_g\\_"
+    assert plain("high_part00 of 1,037, 95.3 % …") == "high_part00 of 1,037, 95.3 % …"
+
+
+def test_what_may_be_an_address_is_code() -> None:
+    assert plain("see https://a.org/b|c") == "`see https://a.org/b\\|c`"
+    assert plain("WWW.a.org ``x``") == "``` WWW.a.org ``x`` ```"
+    assert plain("a@b.c \\| d") == "`a@b.c \\\\\\| d`"
+
+
+HOSTILE = [
+    *("![x](http://evil.example/p.png)", "[x](javascript:alert(1))", "<img src=http://evil.example/p.png>"),
+    *("http://evil.example", "www.evil.example", "me@evil.example", "<http://evil.example>", "&lt;img src=x&gt;"),
+    *(
+        "`",
+        "``",
+        "```",
+        "\\",
+        "\\|",
+        "|",
+        "\\`",
+        "![",
+        "](",
+        "[^1]",
+        "***",
+        "~~",
+        "$$",
+        "<!--",
+        "-->",
+        "\n\n",
+        "\n# ",
+        " ",
+    ),
+]
+texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=4))).map("".join)
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=3))
+@example([("\\|http://evil.example", "![x](http://evil.example)")])
+def test_a_reader_of_markdown_finds_text_and_code_in_the_cells_and_no_link_image_or_html(
+    rows: list[tuple[str, str]],
+) -> None:
+    lines = "\n".join(table(["a", "b"], [[plain(one), plain(other)] for one, other in rows]))
+
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(lines)
+
+    cells = [token.children or [] for token in tokens if token.type == "inline"][2:]
+    assert {token.type for token in tokens} <= {*TABLE, "inline"}
+    assert len(cells) == 2 * len(rows)
+    assert {part.type for cell in cells for part in cell} <= {"text", "code_inline"}
+    for cell, text in zip(cells, (text for row in rows for text in row), strict=True):
+        said = " ".join("".join(part.content for part in cell).replace("\ufffd", "\0").split())
+        assert said.replace("\\", "") == " ".join(text.split()).replace("\\", "")
+        linked = [part.content for part in cell if part.type == "text" and ADDRESS.search(part.content)]
+        assert linked == []

@@ -90,6 +90,17 @@ def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
     assert "My corpus &lt;v1&gt;" in page
 
 
+def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
+    def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
+        ledger = SourceLedger(text, text, 2, 1, {text: 1}, {text: 1}, {text: [Example(text, text, text)]})
+        tags = Tags()
+        tags.feed(Report(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text).to_html())
+        return tags.seen
+
+    for text in ("</pre><img src=x>", "'><a href='http://evil.example'>", "<!--", "]]>", "&lt;b&gt;", "\0<\0b>"):
+        assert tags_of(text) == tags_of("text")
+
+
 def test_the_page_loads_nothing(page: str) -> None:
     tags = Tags()
     tags.feed(page)

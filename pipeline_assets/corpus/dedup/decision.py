@@ -8,6 +8,7 @@ import msgspec
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 2), StageVersion("signatures", 1)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
@@ -61,9 +62,12 @@ class Group(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...]
 
 
+_GROUPS_FILE = OwnFile("list of groups", 256 << 20, REBUILD, tuple[Group, ...])
+
+
 def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
     """The largest groups, the largest first."""
-    return msgspec.json.decode(deduplicated.path(GROUPS_FILE).read_bytes(), type=tuple[Group, ...])
+    return _GROUPS_FILE.read(deduplicated.path(GROUPS_FILE))
 
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:

@@ -4,10 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
-from pipeline_assets.corpus.nemotron.inventory import COVERAGE_MD, INVENTORY_JSON, write_text
+from pipeline_assets.corpus.nemotron.inventory import COVERAGE_MD, INVENTORY_FILE, INVENTORY_JSON, write_text
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -33,5 +31,4 @@ def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Cont
 
 def read_inventory(inventory: Artifact) -> dict[str, Any]:
     """What the inventory of one split says."""
-    value: dict[str, Any] = msgspec.json.decode(inventory.path(INVENTORY_JSON).read_bytes())
-    return value
+    return INVENTORY_FILE.read(inventory.path(INVENTORY_JSON))

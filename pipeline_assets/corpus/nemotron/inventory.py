@@ -27,6 +27,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
@@ -34,6 +35,7 @@ from pipeline_assets.corpus.spine.target import Content
 
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 2)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
+INVENTORY_FILE: OwnFile[dict[str, Any]] = OwnFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _STAGE = "inventory"
 _REJECTS = f"{WORK}/rejects"
 

@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import msgspec
-
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.control_tokens import MESSAGE, START
 from pipeline_assets.corpus.nemotron.coverage import read_inventory
-from pipeline_assets.corpus.nemotron.inventory import INVENTORY_JSON
 from pipeline_assets.corpus.nemotron.normalise_split import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 
@@ -28,7 +25,7 @@ def preview_columns(inventory: Artifact) -> Rows:
 
 def preview_coverage(coverage: Artifact) -> Rows:
     """A line for each split: rows, and the shares of what most later steps ask for."""
-    splits: list[dict[str, Any]] = msgspec.json.decode(coverage.path(INVENTORY_JSON).read_bytes())["splits"]
+    splits: list[dict[str, Any]] = read_inventory(coverage)["splits"]
     wanted = ("uuid", "correctness", "tools", "reasoning_content", "licence")
     return [
         {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE
 
 
 def group_manifest(folder: Path) -> Path:
@@ -15,7 +15,7 @@ def group_manifest(folder: Path) -> Path:
 def write_group_manifest(artifact: Artifact) -> Path:
     """A copy of the artifact's manifest, to the byte."""
     path = group_manifest(artifact.folder)
-    data = (artifact.folder / FILE_NAME).read_bytes()
+    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
     if not path.exists() or path.read_bytes() != data:
         durable.write_durably(path, data)
     return path

@@ -7,20 +7,39 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeAlias
+
+import msgspec
 
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly
 from pipeline_assets.corpus.planning.rates import ANOTHER_MACHINE, Rates, at_work
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 _CALIBRATION = "calibration.json"
 _LARGE_ENOUGH = 32 << 20  # bytes of text; less is mostly the start of workers
 _FETCHED_ENOUGH = 4 << 20
 _SAME_TEXT = 0.01  # what the tokens of two parts of a corpus differ by
 _SAME_DATASET = 0.03  # of two samples of a dataset
+_Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _Calibration(msgspec.Struct):
+    """`Rates`, and the host that has them."""
+
+    host: str
+    convert: _Positive
+    encode: _Positive
+    write: _Positive
+    start_s: float
+    off: tuple[_Positive, _Positive]
+
+
+_CALIBRATION_FILE = OwnFile("calibration", 64 << 10, "remove it, and calibrate again", _Calibration)
 
 
 @dataclass(frozen=True)
@@ -129,11 +148,12 @@ def keep_calibration(root: Path, rates: Rates) -> None:
 
 def _read_calibration(path: Path) -> Rates | None:
     try:
-        value: dict[str, Any] = json.loads(path.read_bytes())
-        is_of_this_host = value.pop("host") == socket.gethostname()
-        return Rates(**value | {"off": tuple(value["off"]), "basis": "calibrated earlier"}) if is_of_this_host else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        kept = _CALIBRATION_FILE.read(path)
+    except (FileNotFoundError, NotADirectoryError, InputError):
         return None
+    if kept.host != socket.gethostname():
+        return None
+    return Rates(kept.convert, kept.encode, kept.write, kept.start_s, "calibrated earlier", kept.off)
 
 
 def _of_this_host(manifests: Iterable[Manifest]) -> list[Manifest]:

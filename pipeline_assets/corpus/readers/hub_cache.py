@@ -1,14 +1,14 @@
 """What the cache holds of the hub files that manifests name, as claims that can be checked. Nothing is fetched."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import LISTING_FILE, HubFiles, Span
 from pipeline_assets.corpus.spine.chain import Finding
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rehash import Algorithm, Claim
 
 _HUB_FILE = re.compile(r"(?P<dataset>[^@]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
@@ -137,11 +137,11 @@ def _claim_on_span(entry: Mapping[str, Any], span: Span) -> Claim:
 def _listing_findings(path: Path, listed: Sequence[tuple[str, Mapping[str, Any]]], artifact: str) -> Iterator[Finding]:
     """Where the cached listing of a commit says something else than the manifest; a listing that isn't here is fine."""
     try:
-        cached = {file["path"]: (file["digest"], file["size"]) for file in json.loads(path.read_bytes())}
+        cached = {file.path: (file.digest, file.size) for file in LISTING_FILE.read(path)}
     except FileNotFoundError:
         return
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        yield Finding(path, f"the listing can't be read ({error}); {CURE}", artifact)
+    except InputError as error:
+        yield Finding(path, f"the listing can't be read ({error.what}); {CURE}", artifact)
         return
     for name, entry in listed:
         if cached.get(name) != (entry["digest"], entry["bytes"]):

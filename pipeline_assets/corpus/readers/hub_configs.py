@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.recipe import parse_yaml
 
 CARD = "README.md"
 _FIX = "name the files in the recipe instead of a config"
@@ -83,8 +82,8 @@ def metadata_of_card(card: bytes, where: str) -> dict[str, Any]:
     if len(parts) < 3 or parts[0].strip():
         return {}
     try:
-        metadata = yaml.safe_load(parts[1])
-    except yaml.YAMLError as error:
+        metadata = parse_yaml(parts[1])
+    except ValueError as error:
         raise InputError(f"the card's YAML can't be read ({' '.join(str(error).split())})", where, _FIX) from None
     return metadata if isinstance(metadata, dict) else {}
 

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.readers.traffic import Traffic
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.hashes import file_sha256
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -279,13 +280,16 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+LISTING_FILE = OwnFile("listing", 1 << 30, "remove it: it is asked for again", list[HubFile])
+
+
 def _kept_listing(path: Path) -> list[HubFile] | None:
     """A cached listing; None where there is none, or a damaged one."""
     try:
-        return [HubFile(**file) for file in json.loads(path.read_bytes())]
+        return LISTING_FILE.read(path)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):
+    except InputError:
         logger.warning("%s: the cached listing is damaged; it is asked for again", path)
         return None
 

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
+from pipeline_assets.corpus.spine.own_files import OwnFile
 from pipeline_assets.corpus.spine.usage import folder_bytes
 
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"
 _UNFINISHED = ".unfinished"
+_TICKET_FILE: OwnFile[Any] = OwnFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,20 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
-        if not (folder / _TICKET).is_file() or (folder / _TICKET).read_bytes() != data:
+        if not _has_ticket(folder, data):
             durable.remove(folder / _TICKET)
             durable.remove(folder)
             durable.make_folder(folder)
             durable.write_durably(folder / _TICKET, data)
         yield Scratch(folder, kept)
         durable.remove(lock.path)
+
+
+def _has_ticket(folder: Path, ticket: bytes) -> bool:
+    try:
+        return _TICKET_FILE.bytes_of(folder / _TICKET) == ticket
+    except (FileNotFoundError, NotADirectoryError, InputError):
+        return False
 
 
 @dataclass(frozen=True)

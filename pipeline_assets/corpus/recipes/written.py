@@ -9,7 +9,7 @@ import yaml
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.recipe import RECIPE_FILE, Recipe
 
 _WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
 _BEGINS = "# Written by corpusmill "
@@ -35,7 +35,7 @@ def write_recipe_of(
             target.refuse_to_overwrite(root, replace)
     text = _marked(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
-        if path.read_text(encoding="utf-8") == text:
+        if RECIPE_FILE.bytes_of(path) == text.encode():
             return recipe, path
         _refuse_to_lose(path, recipe, root, command, replace)
     durable.make_folder(path.parent)
@@ -57,7 +57,7 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
     if replace:
         return
     fix = "rename that file, or run with --replace"
-    there = path.read_text(encoding="utf-8")
+    there = RECIPE_FILE.bytes_of(path).decode("utf-8", "replace")
     if not there.startswith(_BEGINS + command):
         raise UsageError("another recipe is there", path, fix)
     if there != _marked(there.partition("\n")[2], command):

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, LabelsOf, Manifest, StoredFile, seal_holds
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _SEALED_WITH = "sealed with"
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
@@ -52,7 +52,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / FILE_NAME
     try:
-        return Manifest.from_bytes(path.read_bytes(), path)
+        return Manifest.from_bytes(MANIFEST_FILE.bytes_of(path), path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -70,7 +70,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")
     if digest is not None and manifest.digest != digest:
         raise Obstacle(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
-    complaints = [] if seal_holds((folder / FILE_NAME).read_bytes()) else [(FILE_NAME, _UNSEALED)]
+    complaints = [] if seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)) else [(FILE_NAME, _UNSEALED)]
     complaints += [(FILE_NAME, what) for what in manifest.storage_complaints()]
     complaints += [(file.path, what) for file in manifest.storage if (what := _size_complaint(folder, file))]
     if complaints:
@@ -139,7 +139,7 @@ def present_files(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iter
     A sealed folder holds plain files and folders: a link, even to the right bytes, is damage, since what it leads to is
     nobody's to keep.
     """
-    if not seal_holds((folder / FILE_NAME).read_bytes()):
+    if not seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)):
         yield Damage(FILE_NAME, _UNSEALED)
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints(labels_of))
     for file in manifest.storage:

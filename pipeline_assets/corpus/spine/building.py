@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.hashes import stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import (
@@ -24,9 +24,11 @@ from pipeline_assets.corpus.spine.manifest import (
     StoredFile,
     lies_inside,
 )
+from pipeline_assets.corpus.spine.own_files import OwnFile
 from pipeline_assets.corpus.spine.sealing import (
     BUILDER,
     PLAN,
+    PLAN_FILE,
     RECEIPTS,
     WORK,
     finish,
@@ -35,6 +37,7 @@ from pipeline_assets.corpus.spine.sealing import (
     recover_locked,
 )
 
+RECEIPT_FILE: OwnFile[dict[str, Any]] = OwnFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 _THREADS = 4  # sha256 lets the others run
 
 
@@ -130,10 +133,7 @@ class BuildFolder:
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
         """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
-        try:
-            return Receipt.from_bytes((self.folder / self._receipt_name(stage, shard)).read_bytes())
-        except FileNotFoundError:
-            return None
+        return _read_receipt(self.folder / self._receipt_name(stage, shard))
 
     def finished_shards(self, stage: str) -> int:
         """How many shards of a stage have a receipt."""
@@ -197,7 +197,11 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:
     with locked(target, highest_number(target)) as lock:
         recover_locked(target)
         folder = _adopt(target, plan, lock.fence)
-        yield Building(folder, target, lock)
+        try:
+            yield Building(folder, target, lock)
+        except Exception:
+            lock.check()  # what fails in a folder that another builder took over fails for that
+            raise
 
 
 def seal_in_place(target: Path, kind: str, name: str, identity: Identity, provenance: Mapping[str, Any]) -> Artifact:
@@ -219,7 +223,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
     folder = target.with_name(f"{target.name}.building.{fence}")
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
     for other in reversed(numbered(target, "building")):
-        if not folder.exists() and (other / PLAN).read_bytes() == plan_bytes:
+        if not folder.exists() and _has_plan(other, plan_bytes):
             durable.rename(other, folder)
         else:
             durable.remove(other)
@@ -229,6 +233,13 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
         durable.make_folder(folder)
         durable.write_durably(folder / PLAN, plan_bytes)
     return folder
+
+
+def _has_plan(folder: Path, plan: bytes) -> bool:
+    try:
+        return PLAN_FILE.bytes_of(folder / PLAN) == plan
+    except (FileNotFoundError, InputError):
+        return False
 
 
 def _receipted(folder: Path) -> set[str]:
@@ -246,8 +257,15 @@ def _receipted(folder: Path) -> set[str]:
     return named
 
 
+def _read_receipt(path: Path) -> Receipt | None:
+    try:
+        return Receipt.from_bytes(RECEIPT_FILE.bytes_of(path))
+    except (FileNotFoundError, InputError):
+        return None
+
+
 def _kept_files(folder: Path, receipt_file: Path) -> set[str] | None:
-    receipt = Receipt.from_bytes(receipt_file.read_bytes())
+    receipt = _read_receipt(receipt_file)
     if receipt is None or not all(_is_as_written(folder, file) for file in receipt.files):
         return None
     return {file.path for file in receipt.files}

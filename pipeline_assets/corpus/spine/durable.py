@@ -35,8 +35,10 @@ def step(kind: Step, path: Path) -> None:
         failpoint(kind, path)
 
 
-def explain(error: OSError, path: Path) -> InputError | None:
-    """A full disk, a forbidden folder or a file in its place as a line for the user; None for any other error."""
+def explain(error: OSError, path: Path) -> InputError:
+    """What the system refused, as a line for the user: a full disk, a forbidden folder, a file in its place, a disk or
+    a lock server that fails.
+    """
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return Obstacle("no space is left on the disk", path, "free some and run the same command: it goes on")
@@ -47,7 +49,7 @@ def explain(error: OSError, path: Path) -> InputError | None:
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
-    return None
+    return Obstacle(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
 
 
 @contextlib.contextmanager

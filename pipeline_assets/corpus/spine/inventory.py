@@ -6,7 +6,6 @@ is let go at once, and only where a building folder lies; files are held against
 
 import contextlib
 import datetime
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.corpus.spine.sealing import PLAN, RECEIPTS, building_folders, numbered
+from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, is_number, numbered
 from pipeline_assets.corpus.spine.target import State, Target
 
 Condition = Literal["current", "stale", "damaged", "missing", "building", "interrupted"]
@@ -191,8 +190,8 @@ def _unsettled(place: Path) -> list[Path]:
 def _is_as_asked(folder: Path, is_asked: Callable[[Any], bool]) -> bool:
     """Whether the next build adopts what a building folder holds."""
     try:
-        return is_asked(json.loads((folder / PLAN).read_bytes()))
-    except (FileNotFoundError, ValueError, InputError):
+        return is_asked(PLAN_FILE.read(folder / PLAN))
+    except (FileNotFoundError, NotADirectoryError, InputError):
         return False
 
 
@@ -234,7 +233,7 @@ def _members(folder: Path) -> set[str]:
 def _is_numbered(name: str) -> bool:
     """Whether a folder is a building folder, or one that a seal moved aside."""
     stem, _, number = name.rpartition(".")
-    return number.isdigit() and stem.endswith((".building", ".old"))
+    return is_number(number) and stem.endswith((".building", ".old"))
 
 
 def _unasked(folder: Path) -> Unasked:

@@ -2,10 +2,12 @@
 only ever appended to.
 
 A line is handed to the system as soon as there is something to say and made durable every few seconds; `kill -9` loses
-nothing, a power cut the last seconds. A line that a crash tore says nothing.
+nothing, a power cut the last seconds. A line that a crash tore says nothing, nor does one of which a bit flipped: each
+ends with a hash of what it says.
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -16,11 +18,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline_assets.corpus.spine import durable
+import msgspec
 
-_SCHEMA = "corpusmill/journal/1"
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.own_files import OwnFile
+
+_SCHEMA = "corpusmill/journal/2"
 _SYNC_EVERY_S = 5.0
+_FOR_LINES = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_HASH_BYTES = 32
 Key = Sequence[Any]
+
+
+class _Line(msgspec.Struct):
+    """What one line says: the schema of those below it, or a fact."""
+
+    schema: str = ""
+    key: str = ""
+    fact: dict[str, Any] = {}
+
+
+_FILE = OwnFile("journal", 1 << 30, "remove it: what was read is read again", _Line)
 
 logger = logging.getLogger("corpusmill")
 
@@ -36,6 +55,7 @@ class Journal:
         fresh: whether former facts are forgotten.
     Raises:
         OSError: the file can't be written, or another process has it (BlockingIOError).
+        InputError: something that is no journal lies in its place.
     """
 
     def __init__(self, path: Path | None, fresh: bool = False) -> None:
@@ -47,14 +67,14 @@ class Journal:
             return
         durable.make_folder(path.parent)
         durable.step("create", path)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(path, _FOR_LINES, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if fresh:
                 os.ftruncate(self._descriptor, 0)
             self._facts = _read(path)
             durable.fsync_folder(path.parent)
-        except OSError:
+        except (OSError, InputError):
             os.close(self._descriptor)
             raise
         self._synced = time.monotonic()
@@ -113,21 +133,24 @@ def state_of(path: Path) -> list[Any]:
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+    return _hashed(json.dumps(value).encode()) + b"\n"
+
+
+def _hashed(said: bytes) -> bytes:
+    return said + hashlib.sha256(said).hexdigest()[:_HASH_BYTES].encode()
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """The facts of a file whose lines this version wrote; of another version's, none."""
     facts: dict[str, dict[str, Any]] = {}
     is_ours = False
-    with open(path, "rb") as file:
-        for line in file:
-            try:
-                value = json.loads(line)
-                if "schema" in value:
-                    is_ours = value["schema"] == _SCHEMA
-                elif is_ours and isinstance(value["fact"]["at"], int):
-                    facts[str(value["key"])] = dict(value["fact"])
-            except (ValueError, TypeError, KeyError):
-                continue
+    for written in _FILE.bytes_of(path).split(b"\n"):
+        said = written[:-_HASH_BYTES]
+        if not said or _hashed(said) != written:
+            continue
+        line = _FILE.parse(said, path)
+        if line.schema:
+            is_ours = line.schema == _SCHEMA
+        elif is_ours:
+            facts[line.key] = line.fact
     return facts

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest
 
 AREAS = ("corpora", "selections", "megatron", "stage_a", "nemotron")
 COPIES = "manifests"
@@ -37,13 +37,13 @@ def kept_manifests(root: Path) -> list[Manifest]:
     manifests = []
     for path in sorted((root / COPIES).glob("*.json")):
         with contextlib.suppress(InputError):
-            manifests.append(Manifest.from_bytes(path.read_bytes(), path))
+            manifests.append(Manifest.from_bytes(MANIFEST_FILE.bytes_of(path), path))
     return manifests
 
 
 def keep_copy(root: Path, artifact: Artifact, name: str) -> None:
     """Copies an artifact's manifest among those that are kept for git."""
-    copy, data = root / COPIES / name, (artifact.folder / FILE_NAME).read_bytes()
+    copy, data = root / COPIES / name, MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
     if not copy.exists() or copy.read_bytes() != data:
         durable.make_folder(copy.parent)
         durable.write_durably(copy, data)

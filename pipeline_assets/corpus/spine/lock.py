@@ -11,19 +11,35 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 _LAST_BREATH_S = 2.0
 _POLL_S = 0.01
+
+
+class _Line(msgspec.Struct):
+    """What a lock file says; what of it is odd says nothing."""
+
+    fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] | None = None
+    host: str | None = None
+    since: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
+
+
+_FILE = OwnFile("lock", 4096, "move it away, then run the same command", _Line)
 
 
 class BuilderBusy(Obstacle):
@@ -50,12 +66,13 @@ class Lock:
     def check(self) -> None:
         """
         Raises:
-            Obstacle: the lock file was replaced, so another builder may be at work.
+            Obstacle: the lock file was replaced, or has a higher number, so another builder may be at work.
         """
         try:
             is_ours = os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
         except FileNotFoundError:
             is_ours = False
+        is_ours = is_ours and _read(self._descriptor).fence <= self.fence
         if not is_ours:
             raise Obstacle("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
@@ -81,12 +98,13 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
         fence_above: the highest number seen outside the lock file, which may have been deleted.
     Raises:
         BuilderBusy: another builder holds it (says which process, where, since when).
+        Obstacle: something that is no lock lies in its place.
         UsageError: no file can be made where it lies.
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
     descriptor = _flocked(path, target)
-    fence = max(int(_read(descriptor).get("fence", 0)), fence_above) + 1
+    fence = max(_read(descriptor).fence, fence_above) + 1
     lock = Lock(path, fence, descriptor)
     _held.add(lock)
     try:
@@ -101,16 +119,19 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 def owner_of(target: Path) -> Builder | None:
     """Who is building `target`; None if nobody holds its lock.
 
-    The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so.
+    The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so. What
+    can't be locked, nobody holds.
     """
     try:
-        descriptor = os.open(_lock_path(target), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = _opened(_lock_path(target), os.O_RDONLY)
+    except (OSError, Obstacle):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _builder(_read(descriptor))
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
     return None
@@ -118,6 +139,24 @@ def owner_of(target: Path) -> Builder | None:
 
 def _lock_path(target: Path) -> Path:
     return target.parent / f".{target.name}.lock"
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A descriptor of the lock file, which no link and no pipe can stand for.
+
+    Raises:
+        Obstacle: something that is no lock lies in its place.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise Obstacle("this is no lock: it is no plain file", path, _FILE.fix)
 
 
 def _flocked(path: Path, target: Path) -> int:
@@ -129,7 +168,7 @@ def _flocked(path: Path, target: Path) -> int:
     while True:
         durable.step("create", path)
         with durable.refusing_strange_places(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = _opened(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -161,18 +200,16 @@ def _busy(target: Path, owner: Builder) -> BuilderBusy:
     return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
 
 
-def _builder(line: dict[str, Any]) -> Builder:
-    since = line.get("since")
-    started = datetime.datetime.fromtimestamp(since, datetime.UTC) if isinstance(since, int | float) else None
-    return Builder(line.get("pid"), line.get("host"), started)
+def _builder(line: _Line) -> Builder:
+    started = None if line.since is None else datetime.datetime.fromtimestamp(line.since, datetime.UTC)
+    return Builder(line.pid, line.host, started)
 
 
-def _read(descriptor: int) -> dict[str, Any]:
+def _read(descriptor: int) -> _Line:
     try:
-        value = json.loads(os.pread(descriptor, 4096, 0))
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return _FILE.parse(os.pread(descriptor, _FILE.most_bytes, 0), Path())
+    except InputError:
+        return _Line()
 
 
 def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:

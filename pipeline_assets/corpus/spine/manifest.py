@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
 
 from pipeline_assets.corpus.spine.canonical_json import canonical_json, sha256_of
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 SCHEMA = "corpusmill/manifest/1"
 FILE_NAME = "manifest.json"
@@ -24,6 +27,10 @@ _NOT_RAW = (".zst", ".parquet")
 _EDITED = "the manifest was edited: restore it, or run its recipe with --replace"
 Json = Mapping[str, Any]
 LabelsOf = Callable[[str], Collection[str]]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z", max_length=255)]
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,8 @@ class StageVersion:
 class FileContent:
     """What a file says: `content_sha256` survives another compressor or Parquet writer; `rows` are its records."""
 
-    path: str
-    rows: int
+    path: _Path
+    rows: _Count
     content_sha256: str
 
     @property
@@ -52,8 +59,8 @@ class FileContent:
 class StoredFile:
     """A file as it lies on disk, path relative to the artifact."""
 
-    path: str
-    bytes: int
+    path: _Path
+    bytes: _Count
     sha256: str
 
 
@@ -160,39 +167,36 @@ class Manifest:
         Raises:
             InputError: not a manifest, its digest is not that of its identity, or it names a file outside its folder.
         """
+        written = MANIFEST_FILE.parse(data, where)
+        if written.schema != SCHEMA:
+            raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
+        parts = written.identity
+        asked = {"inputs": parts.inputs, "counts": parts.counts, "provenance": written.provenance}
+        MANIFEST_FILE.shaped(asked, _Asked, where)
+        manifest = cls(
+            kind=written.kind,
+            name=written.name,
+            identity=Identity(
+                stage=parts.stage,
+                recipe=parts.recipe,
+                inputs=parts.inputs,
+                tokenizer=parts.tokenizer,
+                decisions=parts.decisions,
+                counts=parts.counts,
+                files=parts.files,
+            ),
+            storage=written.storage,
+            provenance=written.provenance,
+        )
         try:
-            value = json.loads(data)
-            identity = value["identity"]
-            if value["schema"] != SCHEMA:
-                raise InputError(f"schema is {value['schema']!r}, this program reads {SCHEMA!r}", where, "rebuild it")
-            manifest = cls(
-                kind=value["kind"],
-                name=value["name"],
-                identity=Identity(
-                    stage=StageVersion(**identity["stage"]),
-                    recipe=identity["recipe"],
-                    inputs=identity["inputs"],
-                    tokenizer=identity["tokenizer"],
-                    decisions=identity["decisions"],
-                    counts=identity["counts"],
-                    files=[FileContent(**file) for file in identity["files"]],
-                ),
-                storage=[StoredFile(**file) for file in value["storage"]],
-                provenance=value["provenance"],
-            )
-            claimed, recipe_sha256 = value["digest"], identity["recipe_sha256"]
-            actual, actual_recipe_sha256 = manifest.digest, sha256_of(identity["recipe"])
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"this is no manifest: no JSON ({error})", where, "rebuild the artifact") from None
-        except KeyError as error:
-            raise InputError(f"this is no manifest: it lacks {error}", where, "rebuild the artifact") from None
-        except (ValueError, TypeError, AttributeError):
-            raise InputError("this is no manifest: its parts have other types", where, "rebuild the artifact") from None
+            claimed, recipe_sha256 = written.digest, parts.recipe_sha256
+            actual, actual_recipe_sha256 = manifest.digest, sha256_of(parts.recipe)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"this is no manifest: {error}", where, MANIFEST_FILE.fix) from None
         if (claimed, recipe_sha256) != (actual, actual_recipe_sha256):
             what = f"digest is {claimed}, its identity has {actual}"
             raise InputError(what, where, _EDITED)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
-        names += [str(entry["member"]) for entry in manifest.identity.inputs if "member" in entry]
         outside = next((name for name in names if not lies_inside(name)), None)
         if outside is not None:
             raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
@@ -215,3 +219,79 @@ def lies_inside(name: str) -> bool:
 
 def _written(value: Json) -> bytes:
     return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+class _WrittenIdentity(msgspec.Struct, forbid_unknown_fields=True):
+    """As `Identity.to_json` has it."""
+
+    stage: StageVersion
+    recipe: dict[str, Any]
+    recipe_sha256: str
+    inputs: list[dict[str, Any]]
+    tokenizer: dict[str, Any] | None
+    decisions: dict[str, Any]
+    counts: dict[str, Any]
+    files: list[FileContent]
+
+
+class _Written(msgspec.Struct):
+    """The file."""
+
+    schema: str
+    identity: _WrittenIdentity
+    kind: str
+    name: str
+    digest: str
+    storage: list[StoredFile]
+    provenance: dict[str, Any]
+
+
+class _Input(msgspec.Struct):
+    """What every reader may ask of an input, whatever it is."""
+
+    name: str
+    digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
+    member: _Name | msgspec.UnsetType = msgspec.UNSET
+    bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Ledger(msgspec.Struct, rename={"rows_in": "in"}):
+    """Of what came in, what became of it."""
+
+    rows_in: _Count | msgspec.UnsetType = msgspec.UNSET
+    out: _Count | msgspec.UnsetType = msgspec.UNSET
+    merged: _Count | msgspec.UnsetType = msgspec.UNSET
+    dropped: dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
+    rejected: dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Counts(msgspec.Struct):
+    """Counts that many kinds have, a number each or one for each part."""
+
+    documents: _Count | dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
+    tokens: _Count | dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
+    text_bytes: _Count | dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
+    ledger: _Ledger | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Provenance(msgspec.Struct):
+    """What readers ask of a provenance; no digest covers it, so nothing of it need be there."""
+
+    builder: _Count | msgspec.UnsetType = msgspec.UNSET
+    host: str | msgspec.UnsetType = msgspec.UNSET
+    started_at_utc: str | msgspec.UnsetType = msgspec.UNSET
+    seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
+    seconds_of: dict[str, _Seconds] | msgspec.UnsetType = msgspec.UNSET
+    run_settings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    libraries: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Asked(msgspec.Struct):
+    """Parts that are kept as they were written, by the shapes that readers rely on."""
+
+    inputs: list[_Input]
+    counts: _Counts
+    provenance: _Provenance
+
+
+MANIFEST_FILE = OwnFile("manifest", 256 << 20, "rebuild the artifact", _Written)  # one of a million files has 200 MB

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self, get_args
 
@@ -11,10 +12,13 @@ import yaml
 from pydantic_core import ErrorDetails
 
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.own_files import OwnFile
 from pipeline_assets.corpus.spine.target import Target
 
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
+_MOST_VALUES, _DEEPEST, _MOST_DIGITS = 100_000, 100, 40
+RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 1 << 20, "give a recipe file", object, may_be_link=True)
 
 
 def _is_name(name: str) -> str:
@@ -117,21 +121,64 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
         UsageError: no such file, or not a YAML mapping.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except IsADirectoryError:
-        raise UsageError("this is a folder", path, f"give a {what} file") from None
-    except FileNotFoundError:
+        values = parse_yaml(replace(RECIPE_FILE, noun=what).bytes_of(path).decode("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         nearest = difflib.get_close_matches(path.stem, known, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
         raise UsageError(f"there is no such {what}", path, hint) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
+    except InputError as error:
+        raise UsageError(error.what, path, f"give a {what} file") from None
     if values is None:
         raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
     if not isinstance(values, dict):
         raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
     return values
+
+
+def parse_yaml(text: str) -> object:
+    """The value that a YAML text says.
+
+    Raises:
+        ValueError: it says none; or one nested too deep, or that names its parts so often that it grows without bound.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_growth(node)
+        return loader.construct_document(node)
+    except (
+        yaml.YAMLError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:  # of odd tagged values too
+        raise ValueError(str(error)) from None
+    finally:
+        loader.dispose()
+
+
+def _refuse_growth(node: yaml.Node) -> None:
+    """
+    Raises:
+        ValueError: written out, without anchors, it would have too many values, too many levels, or a huge number.
+    """
+    waiting = [(node, 0)]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            return
+        one, depth = waiting.pop()
+        if depth > _DEEPEST or (one.tag.endswith(":int") and len(one.value) > _MOST_DIGITS):
+            break
+        parts = one.value if isinstance(one, yaml.CollectionNode) else []
+        waiting += [(part, depth + 1) for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
+    most = f"{_MOST_VALUES:,} values, {_DEEPEST} levels of them, or {_MOST_DIGITS} digits of a number"
+    raise ValueError(f"it has more than {most}")
 
 
 def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: object) -> UsageError:

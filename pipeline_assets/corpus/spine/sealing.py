@@ -14,17 +14,20 @@ A folder that holds a manifest with its own number is the new one; with a smalle
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 PLAN = ".plan.json"
 RECEIPTS = ".receipts"
 WORK = ".work"
 BUILDER = "builder"
+PLAN_FILE: OwnFile[dict[str, Any]] = OwnFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
 
 def recover(target: Path) -> None:
@@ -45,7 +48,12 @@ def numbered(target: Path, role: str) -> list[Path]:
     if not target.parent.is_dir():
         return []
     found = [path for path in target.parent.iterdir() if path.name.startswith(prefix)]
-    return sorted((path for path in found if path.name.removeprefix(prefix).isdigit()), key=_number)
+    return sorted((path for path in found if is_number(path.name.removeprefix(prefix))), key=_number)
+
+
+def is_number(word: str) -> bool:
+    """Whether a word is a number as a folder's name has it: `²` is a digit, but none of ours."""
+    return word.isascii() and word.isdigit()
 
 
 def _number(folder: Path) -> int:
@@ -58,7 +66,7 @@ def _builder(folder: Path) -> int | None:
         manifest = read_manifest(folder)
     except InputError:
         return None
-    return None if manifest is None else int(manifest.provenance[BUILDER])
+    return None if manifest is None else manifest.provenance.get(BUILDER)
 
 
 def highest_number(target: Path) -> int:

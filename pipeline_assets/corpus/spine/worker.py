@@ -193,8 +193,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             receipt = run_shard(work, job.shard, job.window, job.folder, job.stage)
             answer: Answer | Failure = Answer(receipt, growth_bytes is not None and _has_grown(at_start, growth_bytes))
         except OSError as error:
-            explained = explain(error, Path(error.filename or job.folder.folder))
-            answer = Failure.of(explained or error)
+            answer = Failure.of(explain(error, Path(os.fsdecode(error.filename or job.folder.folder))))
         except Exception as error:
             answer = Failure.of(error)
         try:

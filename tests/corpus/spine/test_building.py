@@ -3,11 +3,12 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from word_artifact import ENGLISH, write_words
-from word_building import PLAN, files_in, names_beside, write_shard
+from word_building import PLAN, build, files_in, names_beside, write_shard
 
 from pipeline_assets.corpus.spine.building import OutputFile, Receipt, open_building, total_counts
 from pipeline_assets.corpus.spine.errors import InputError
@@ -219,3 +220,49 @@ def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:
 
         assert building.receipt("write", "a") is not None
         assert building_folders(target) == [building.folder]
+
+
+def test_what_fails_since_another_builder_took_over_fails_for_that(target: Path) -> None:
+    with pytest.raises(InputError) as refused, open_building(target, PLAN) as first:
+        first.lock.path.unlink()
+        with open_building(target, PLAN):
+            pass
+
+        (first.folder / "parts.txt").write_text("the folder has another name by now")
+
+    assert str(refused.value) == (
+        f"{first.lock.path}: this builder lost its lock; another builder took over; nothing was sealed"
+    )
+
+
+@pytest.mark.parametrize("number", ["²", "٣", "1½", "x", ""])
+def test_a_folder_whose_name_ends_in_no_number_of_ours_is_left_alone(target: Path, number: str) -> None:
+    other = target.with_name(f"words.building.{number}")
+    other.mkdir(parents=True)
+
+    with open_building(target, PLAN) as building:
+        assert building_folders(target) == [building.folder]
+
+    assert other.is_dir()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_a_plan_that_is_no_plain_file_is_another_plan(target: Path, make: Callable[[Path], object]) -> None:
+    with open_building(target, PLAN) as building:
+        write_shard(building, 0)
+        (building.folder / ".plan.json").unlink()
+        make(building.folder / ".plan.json")
+
+    with open_building(target, PLAN) as resumed:
+        assert resumed.receipt("write", "a") is None
+
+
+def test_a_sealed_manifest_that_names_no_builder_has_no_number(target: Path) -> None:
+    manifest = build(target).folder / "manifest.json"
+    value = json.loads(manifest.read_bytes())
+    del value["provenance"]["builder"]
+    manifest.chmod(0o644)
+    manifest.write_text(json.dumps(value))
+
+    with open_building(target, PLAN) as building:
+        assert building.lock.fence == 2

@@ -184,11 +184,15 @@ def test_the_folder_that_cannot_be_made_because_of_a_file_is_explained(path: Pat
     with pytest.raises(OSError) as error:
         (path / below).mkdir(parents=True, exist_ok=True)
 
-    assert explain(error.value, path) is not None
+    told = str(explain(error.value, path))
+    assert told == f"{path}: a file lies where a folder belongs; give another folder, or move the file away"
 
 
-def test_any_other_system_error_is_left_as_it_is(path: Path) -> None:
-    assert explain(OSError(errno.EIO, "bad disk"), path) is None
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOLCK, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE])
+def test_what_else_the_system_refuses_is_told_in_its_words(path: Path, number: int) -> None:
+    error = explain(OSError(number, "bad disk"), path)
+
+    assert str(error) == f"{path}: the system says: bad disk; mend that, then run the same command"
 
 
 def test_renaming_puts_a_file_in_the_place_of_another(tmp_path: Path) -> None:

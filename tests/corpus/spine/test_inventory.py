@@ -204,7 +204,7 @@ class TestUnasked:
         [other] = unasked(tmp_path, ["corpora"], [])
 
         assert (other.name, other.digest) == (None, None)
-        assert other.damage == "this is no manifest: it lacks 'identity'"
+        assert other.damage == "this is no manifest: Object missing required field `schema`"
 
 
 class TestUnaskedBuilds:

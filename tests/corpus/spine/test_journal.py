@@ -1,12 +1,16 @@
 """A journal: what was found outlives the process that found it, however that ends."""
 
+import hashlib
 import json
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from crash_points import killed_at
 
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.journal import Journal, state_of
 
 
@@ -95,11 +99,36 @@ def test_a_line_that_says_nothing_is_passed_over(path: Path, line: str) -> None:
 
 def test_facts_of_another_version_are_none(path: Path) -> None:
     write_numbers(path, 1)
-    path.write_text(path.read_text().replace("corpusmill/journal/1", "corpusmill/journal/0"))
+    said = b'{"schema": "corpusmill/journal/1"}'
+    header = said + hashlib.sha256(said).hexdigest()[:32].encode()
+    path.write_bytes(header + b"\n" + path.read_bytes().split(b"\n", 2)[2])
 
     write_numbers(path, 2)
 
     assert numbers(Journal(path)) == [2]
+
+
+def test_a_line_of_which_a_bit_flipped_says_nothing(path: Path) -> None:
+    """The state of a hash, taken up with a flipped bit, would have the library write where it may not."""
+    write_numbers(path, 1)
+    whole = path.read_bytes()
+    fact = whole.index(b'{"key"')
+
+    for position in range(fact, len(whole) - 1):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1 << position % 8]) + whole[position + 1 :])
+        with Journal(path) as journal:
+            assert journal.fact(["n", 1]) is None, position
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("elsewhere")])
+def test_what_is_no_journal_is_no_place_for_one(path: Path, make: Callable[[Path], object]) -> None:
+    path.parent.mkdir()
+    make(path)
+
+    with pytest.raises((OSError, InputError)):
+        Journal(path)
+
+    assert not (path.parent / "elsewhere").exists()
 
 
 def test_a_second_process_does_not_get_it(path: Path) -> None:
@@ -121,7 +150,7 @@ def test_many_threads_note_whole_lines(path: Path) -> None:
             thread.join()
 
     assert numbers(Journal(path)) == list(range(20))
-    assert all(json.loads(line) for line in path.read_text().splitlines() if line)
+    assert all(json.loads(line[:-32]) for line in path.read_text().splitlines() if line)
 
 
 def test_killed_at_any_step_it_knows_all_that_was_noted_before(path: Path) -> None:

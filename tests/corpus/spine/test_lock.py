@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
 
 
@@ -75,7 +75,14 @@ def test_the_age_is_that_of_the_lock(target: Path) -> None:
     assert re.fullmatch(r"process 7 on node3 is building this, for \d{10} s", refused.value.what)
 
 
-@pytest.mark.parametrize("text", ["", "torn {", "[]", "null", "\x00" * 512])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "torn {", "[]", "null", "\x00" * 512, "[" * 4096, "9" * 4096),
+        *('{"pid": "seven"}', '{"pid": -1}', f'{{"pid": 1{"0" * 40}}}', '{"since": NaN}', '{"since": 1e300}'),
+        *('{"fence": "7"}', '{"fence": 1e400}', '{"host": []}'),
+    ],
+)
 def test_an_owner_that_left_no_readable_name_is_another_process(target: Path, text: str) -> None:
     with locked(target) as lock:
         lock.path.write_text(text)
@@ -258,3 +265,28 @@ class TestOwnerOf:
             lock.path.write_text(text)
 
             assert owner_of(tmp_path / "words") == Builder(None, None, None)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("victim")])
+def test_what_is_no_plain_file_is_no_lock(target: Path, make: Callable[[Path], object]) -> None:
+    place = target.parent / f".{target.name}.lock"
+    place.parent.mkdir(parents=True)
+    make(place)
+
+    with pytest.raises(Obstacle) as refused, locked(target):
+        pass
+
+    assert str(refused.value) == (
+        f"{place}: this is no lock: it is no plain file; move it away, then run the same command"
+    )
+    assert owner_of(target) is None
+    assert not (place.parent / "victim").exists()
+
+
+def test_a_lock_file_with_a_higher_number_is_another_builders(target: Path) -> None:
+    """On a file system without locks two builders hold one file."""
+    with locked(target) as lock:
+        lock.path.write_text(json.dumps({"fence": lock.fence + 1}))
+
+        with pytest.raises(Obstacle, match="this builder lost its lock"):
+            lock.check()

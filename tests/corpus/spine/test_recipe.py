@@ -223,7 +223,7 @@ def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         TextRecipe.read(tmp_path)
 
-    assert str(refused.value) == f"{tmp_path}: this is a folder; give a recipe file"
+    assert str(refused.value) == f"{tmp_path}: this is no recipe: it is a folder; give a recipe file"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a remark\n", "---\n", "null\n"])

@@ -23,7 +23,7 @@ def cut_a_file(folder: Path) -> tuple[str, str]:
 
 def spoil_the_manifest(folder: Path) -> tuple[str, str]:
     (folder / "manifest.json").write_bytes(b"[]")
-    return "manifest.json", "this is no manifest: its parts have other types"
+    return "manifest.json", "this is no manifest: Expected `object`, got `array`"
 
 
 DAMAGE = pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
