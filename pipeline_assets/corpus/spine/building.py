@@ -18,9 +18,10 @@ from pipeline_assets.corpus.spine.sealing import (
     PLAN,
     RECEIPTS,
     WORK,
+    building_folders,
     finish,
     highest_number,
-    numbered,
+    leftover,
     recover_locked,
 )
 
@@ -188,9 +189,9 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
     The rename is what fences off an earlier builder that still runs: its paths are gone.
     """
-    folder = target.with_name(f"{target.name}.building.{fence}")
+    folder = leftover(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
-    for other in reversed(numbered(target, "building")):
+    for other in reversed(building_folders(target)):
         if not folder.exists() and (other / PLAN).read_bytes() == plan_bytes:
             durable.rename(other, folder)
         else:

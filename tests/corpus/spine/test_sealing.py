@@ -183,7 +183,7 @@ def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
 
 def test_a_crash_while_a_replaced_folder_was_removed_is_cleaned_up(target: Path) -> None:
     build(target)
-    half_removed = target.with_name("words.building.7")
+    half_removed = target.with_name(".words.building.7")
     (half_removed / "parts").mkdir(parents=True)
     (half_removed / "parts" / "a.txt").write_text("UN\n")
 
