@@ -1,7 +1,6 @@
 """A building folder: shards with receipts, adopted after a crash, sealed last; `sealing` has its layout."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pipeline_assets.corpus.spine.sealing import (
     finish,
     highest_number,
     leftover,
+    protect,
     recover_locked,
 )
 
@@ -138,9 +138,6 @@ class Building(BuildFolder):
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise Obstacle(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
-        for file in stored:
-            durable.step("chmod", self.folder / file.path)
-            os.chmod(self.folder / file.path, 0o444)
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.check()
@@ -181,6 +178,7 @@ def seal_in_place(target: Path, kind: str, name: str, identity: Identity, proven
     with locked(target, highest_number(target)) as lock:
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
+        protect(target, [target / FILE_NAME])
     return open_artifact(target, manifest.digest)
 
 

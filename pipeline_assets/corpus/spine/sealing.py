@@ -6,7 +6,7 @@ artifact's name begins with a dot, so an artifact `name.old.3` is never taken fo
 
 The order of the seal, and what a crash after each step leaves behind:
     1. manifest.json is durable in the building folder      → recovery goes on with 2
-    2. .receipts, .work and .plan.json are gone              → recovery goes on with 3
+    2. .receipts, .work, .plan.json and the right to write are gone → recovery goes on with 3
     3. the folder takes the target's name: by rename, or, when something sealed is there, by exchanging the two folders,
        or, where the system can't, by moving the old one to `.name.old.N` first → recovery finishes, or undoes it
     4. the old folder is removed                             → recovery removes it
@@ -15,6 +15,7 @@ A folder that holds a manifest with its own number is the new one; with a smalle
 
 import contextlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -120,10 +121,22 @@ def _refuse_foreign(target: Path) -> None:
         raise Obstacle(what, target, "move it away, then run the same command")
 
 
+def protect(folder: Path, paths: Iterable[Path]) -> None:
+    """All may read what is sealed and nobody may write to its files, whatever the umask was.
+
+    Only its owner may put files into its folders or take them away, and, to replace it, a group that shares the folder
+    it lies in.
+    """
+    of_group = 0o020 if durable.is_shared(folder.parent) else 0
+    for path in (folder, *paths):
+        durable.set_mode(path, 0o755 | of_group if path.is_dir() else 0o444)
+
+
 def finish(folder: Path, target: Path, fence: int) -> None:
     """Steps 2 to 4 of the seal."""
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
+    protect(folder, sorted(folder.rglob("*")))
     durable.fsync_folder(folder)
     if not target.exists():
         durable.rename(folder, target)
