@@ -200,7 +200,7 @@ def test_the_command_killed_in_the_middle_goes_on_to_the_same_digests(
 
     process = started(*arguments, 2)
     deadline = time.monotonic() + 120
-    while not list(built_root.glob("stage_a/mixed/normalized/notes.building.*/.receipts/normalize/*")):
+    while not list(built_root.glob("stage_a/mixed/normalized/.notes.building.*/.receipts/normalize/*")):
         assert time.monotonic() < deadline and process.poll() is None, "no shard was converted"
         time.sleep(0.002)
     process.kill()

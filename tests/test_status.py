@@ -82,8 +82,8 @@ class TestStatus:
     def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(
         self, corpusmill: Corpusmill, root: Path
     ) -> None:
-        (root / "stage_a" / "stage_a_v1" / "filtered" / "notes.building.1").mkdir(parents=True)
-        (root / "stage_a" / "stage_a_v1" / "filtered" / "notes.building.1" / ".plan.json").write_text("{}")
+        (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1").mkdir(parents=True)
+        (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1" / ".plan.json").write_text("{}")
 
         result = corpusmill("status", "--data", root)
 
@@ -94,7 +94,7 @@ class TestStatus:
     def test_a_build_that_no_recipe_asks_for_is_shown_and_how_it_is_removed(
         self, corpusmill: Corpusmill, root: Path
     ) -> None:
-        building = root / "stage_a" / "packed" / "mine.building.1"
+        building = root / "stage_a" / "packed" / ".mine.building.1"
         (building / ".receipts" / "encode").mkdir(parents=True)
         (building / ".receipts" / "encode" / "00000.json").write_text("{}")
 
@@ -166,7 +166,7 @@ class TestStatus:
     ) -> None:
         snapshot = snapshot_of(root)
         shutil.rmtree(root / "corpora" / "fineweb_edu" / snapshot.name)
-        receipts = snapshot.with_name(f"{snapshot.name}.building.1") / ".receipts" / "convert"
+        receipts = snapshot.with_name(f".{snapshot.name}.building.1") / ".receipts" / "convert"
         receipts.mkdir(parents=True)
         (receipts.parents[1] / ".plan.json").write_text("{}")
         (receipts / "00000.json").write_text("{}")
@@ -187,7 +187,7 @@ class TestStatus:
         self, corpusmill: Corpusmill, root: Path
     ) -> None:
         path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
-        folder = root / V1 / "train.building.2"
+        folder = root / V1 / ".train.building.2"
         (folder / ".receipts").mkdir(parents=True)
         (folder / ".plan.json").write_text("{}")
 
@@ -200,16 +200,16 @@ class TestStatus:
     def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(
         self, corpusmill: Corpusmill, root: Path
     ) -> None:
-        shutil.copytree(root / V1 / "valid", root / V1 / "valid.old.1")
+        shutil.copytree(root / V1 / "valid", root / V1 / ".valid.old.1")
 
         result = corpusmill("status", "--data", root)
 
         assert result.returncode == 0
-        assert "\n    a crash left valid.old.1 beside it, which nothing needs: remove it\n" in result.stdout
+        assert "\n    a crash left .valid.old.1 beside it, which nothing needs: remove it\n" in result.stdout
 
     def test_a_build_at_work_names_its_builder(self, corpusmill: Corpusmill, root: Path) -> None:
         place = root / V1 / "train"
-        place.rename(place.with_name("train.building.1"))
+        place.rename(place.with_name(".train.building.1"))
 
         with locked(place):
             result = corpusmill("status", "healing_text_v1", "--data", root, "--json")
@@ -264,7 +264,7 @@ class TestStatus:
 
     def test_looking_changes_nothing_not_even_after_a_crash(self, corpusmill: Corpusmill, root: Path) -> None:
         """A seal cut short is left to the next build: the demo's valid split was moved aside, its new one not there."""
-        (root / V1 / "valid").rename(root / V1 / "valid.old.2")
+        (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
         before = everything_in(root)
 
         result = corpusmill("status", "--data", root)

@@ -1,14 +1,17 @@
 """Compiled kernels: numba's njit with its types kept, and the machine code kept on disk."""
 
+import contextlib
 import functools
 import hashlib
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import config, entrypoints
+from numba.core.caching import IndexDataCacheFile
 
 F = TypeVar("F", bound=Callable[..., object])
 _CACHE = "__pycache__"
@@ -16,6 +19,43 @@ _CACHE = "__pycache__"
 # comes with gigatoken, takes a tenth of a second of every process.
 vars(entrypoints)["_already_initialized"] = True
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+_HASH_BYTES = 32
+
+
+class _CheckedFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """numba's two files of a function, index and code, each ended by the sha256 of what stands before it.
+
+    numba runs what it reads: one flipped bit is a segmentation fault, at each start again. What isn't as it was written
+    counts as not there, and is compiled and written anew. A cache that can't be written is no error.
+    """
+
+    def save(self, key: object, data: object) -> None:
+        with contextlib.suppress(OSError):
+            super().save(key, data)
+
+    def _load_index(self) -> dict[object, str]:
+        return dict(super()._load_index()) if _is_as_written(self._index_path) else {}
+
+    def _load_data(self, name: str) -> object:
+        path = self._data_path(name)
+        if not _is_as_written(path):
+            raise FileNotFoundError(path)  # which numba takes for code that is to be compiled
+        return super()._load_data(name)
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        with super()._open_for_write(filepath) as file:
+            content = io.BytesIO()
+            yield content
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+
+def _is_as_written(path: str) -> bool:
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-_HASH_BYTES]).digest() == data[-_HASH_BYTES:]
 
 
 def compiled(function: F) -> F:
@@ -30,7 +70,9 @@ def compiled(function: F) -> F:
     common = settings["CACHE_DIR"]
     settings["CACHE_DIR"] = _cache_folder(Path(function.__code__.co_filename).parent)
     try:
-        return cast(F, numba.njit(function, cache=True))
+        kernel = numba.njit(function, cache=True)
+        kernel._cache._cache_file.__class__ = _CheckedFiles
+        return cast(F, kernel)
     except RuntimeError:  # nowhere to write: compiled in each process
         return cast(F, numba.njit(function))
     finally:

@@ -1,6 +1,7 @@
 """Compiled kernels are cached on disk, and never where older sources have left theirs."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,71 @@ def test_the_cache_lies_where_numba_is_told(folder: Path, tmp_path: Path) -> Non
     assert told == "2 0"
     assert list((tmp_path / "cache").glob("compiled-*/**/*.nbc"))
     assert not list(folder.rglob("*.nbc"))
+
+
+def cache_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.nb[ic]*") if path.is_file())
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_cache_file_with_a_flipped_byte_is_made_anew_wherever_the_byte_is(folder: Path, suffix: str) -> None:
+    stepped(folder)
+    [path] = [path for path in cache_files(folder) if path.suffix == suffix]
+    size, dice = path.stat().st_size, random.Random(suffix)
+
+    for place in [0, dice.randrange(size), size - 1]:
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1 << dice.randrange(8)
+        path.write_bytes(data)
+
+        assert stepped(folder) == "2 0", f"byte {place} of {size}"
+    assert stepped(folder) == "2 1"
+
+
+def test_every_cache_file_of_the_kernels_is_held_against_its_hash(tmp_path: Path) -> None:
+    dice = random.Random(8)
+
+    def segments(cache: Path) -> str:
+        """Order of documents by a kernel of best fit, and how many kernels were found on disk."""
+        code = (
+            "import numpy as np\n"
+            "from pipeline_assets.corpus.packing import best_fit\n"
+            "kernels = [one for one in vars(best_fit).values() if hasattr(one, 'stats')]\n"
+            "order = best_fit.longest_first(np.array([3, 9, 4], dtype=np.int32), 8)\n"
+            "print(order, sum(sum(kernel.stats.cache_hits.values()) for kernel in kernels))"
+        )
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+        told = subprocess.run(
+            [sys.executable, "-c", code], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True
+        )
+        return told.stdout.strip()
+
+    honest, found = segments(tmp_path), segments(tmp_path)
+    for path in cache_files(tmp_path):
+        data = bytearray(path.read_bytes())
+        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        path.write_bytes(data)
+
+    assert (segments(tmp_path), segments(tmp_path)) == (honest, found)
+    assert honest != found
+
+
+@pytest.mark.parametrize("left", [b"", b"torn"])
+def test_a_torn_cache_file_is_made_anew(folder: Path, left: bytes) -> None:
+    stepped(folder)
+    for path in cache_files(folder):
+        path.write_bytes(left)
+
+    assert (stepped(folder), stepped(folder)) == ("2 0", "2 1")
+
+
+def test_a_cache_that_cannot_be_written_any_more_stops_nothing(folder: Path) -> None:
+    stepped(folder)
+    for path in cache_files(folder):
+        path.unlink()
+        path.mkdir()
+
+    assert stepped(folder) == "2 0"
 
 
 def test_with_nowhere_to_cache_code_is_compiled_in_each_process(folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.sealing import highest_number, recover_locked
+from pipeline_assets.corpus.spine.sealing import highest_number, leftover, recover_locked
 
 _REPLACED = ".replaced"
 
@@ -39,7 +39,7 @@ def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
         _link_files(place, aside)
         old = copy
         if not durable.exchange(copy, place):
-            old = place.with_name(f"{place.name}.old.{lock.fence}")
+            old = leftover(place, "old", lock.fence)
             durable.rename(place, old)
             durable.rename(copy, place)
         durable.remove(old)

@@ -31,9 +31,11 @@ from pipeline_assets.corpus.spine.sealing import (
     PLAN_FILE,
     RECEIPTS,
     WORK,
+    building_folders,
     finish,
     highest_number,
-    numbered,
+    leftover,
+    protect,
     recover_locked,
 )
 
@@ -165,9 +167,6 @@ class Building(BuildFolder):
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise Obstacle(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
-        for file in stored:
-            durable.step("chmod", self.folder / file.path)
-            os.chmod(self.folder / file.path, 0o444)
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.check()
@@ -212,6 +211,7 @@ def seal_in_place(target: Path, kind: str, name: str, identity: Identity, proven
     with locked(target, highest_number(target)) as lock:
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
+        protect(target, [target / FILE_NAME])
     return open_artifact(target, manifest.digest)
 
 
@@ -220,9 +220,9 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
     The rename is what fences off an earlier builder that still runs: its paths are gone.
     """
-    folder = target.with_name(f"{target.name}.building.{fence}")
+    folder = leftover(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
-    for other in reversed(numbered(target, "building")):
+    for other in reversed(building_folders(target)):
         if not folder.exists() and _has_plan(other, plan_bytes):
             durable.rename(other, folder)
         else:

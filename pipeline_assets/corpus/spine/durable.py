@@ -11,6 +11,7 @@ import errno
 import functools
 import hashlib
 import os
+import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -206,13 +207,19 @@ def fsync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """A folder, and those above it, each durable in the one above; one that is there is fine."""
+    """A folder, and those above it, each durable in the one above; one that is there is fine.
+
+    In a folder that a group shares it is shared too; else the umask says who may enter.
+    """
     if folder.is_dir():
         return
     make_folder(folder.parent)
     step("mkdir", folder)
     with refusing_strange_places(folder):
         folder.mkdir(exist_ok=True)
+    if is_shared(folder.parent):
+        with contextlib.suppress(PermissionError):  # another of the group made it, and shares it
+            set_mode(folder, folder.parent.stat().st_mode & 0o777)
     fsync_folder(folder.parent)
 
 
@@ -228,6 +235,20 @@ def link(source: Path, target: Path) -> None:
     except OSError:
         with DurableFile(target) as copy:
             copy.append(source, source.stat().st_size)
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """The rights of a file or folder are these nine bits, whatever the umask was."""
+    now = stat.S_IMODE(os.stat(path).st_mode)
+    if now & 0o777 != mode:
+        step("chmod", path)
+        os.chmod(path, now & ~0o777 | mode)
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a group builds in a folder together: it may write there, and what is made there is the group's (2775)."""
+    shared = stat.S_ISGID | stat.S_IWGRP
+    return folder.stat().st_mode & shared == shared
 
 
 def remove(path: Path) -> None:

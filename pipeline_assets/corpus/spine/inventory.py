@@ -15,7 +15,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, is_number, numbered
+from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
 Condition = Literal["current", "stale", "damaged", "missing", "building", "interrupted"]
@@ -119,15 +119,14 @@ def unasked(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list
         targets: of every known recipe.
     """
     asked = {target.folder for target in targets}
-    sealed = [folder for area in areas for folder in _folders(root / area) if not _is_numbered(folder.name)]
+    sealed = [folder for area in areas for folder in _folders(root / area) if target_of(folder) is None]
     return [_unasked(folder) for folder in sorted(sealed) if folder.relative_to(root) not in asked]
 
 
 def unasked_builds(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list[UnaskedBuild]:
     """Builds of artifacts that no target names, by folder. Arguments as of `unasked`."""
     asked = {target.folder for target in targets}
-    found = [folder for area in areas for folder in _folders(root / area) if _is_numbered(folder.name)]
-    places = {folder.with_name(folder.name.rsplit(".", 2)[0]) for folder in found}
+    places = {place for area in areas for folder in _folders(root / area) if (place := target_of(folder)) is not None}
     builds = [(place, _unfinished(place)) for place in sorted(places) if place.relative_to(root) not in asked]
     return [UnaskedBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
@@ -219,7 +218,7 @@ def _folders(folder: Path) -> Iterator[Path]:
         below = list(folder.iterdir()) if folder.is_dir() else []
     for path in below:
         if path.is_dir() and not path.is_symlink():
-            yield from [path] if _is_numbered(path.name) else _folders(path)
+            yield from _folders(path) if target_of(path) is None else [path]
 
 
 def _members(folder: Path) -> set[str]:
@@ -228,12 +227,6 @@ def _members(folder: Path) -> set[str]:
     except InputError:
         return set()
     return set() if manifest is None else {str(entry.get("member")) for entry in manifest.identity.inputs}
-
-
-def _is_numbered(name: str) -> bool:
-    """Whether a folder is a building folder, or one that a seal moved aside."""
-    stem, _, number = name.rpartition(".")
-    return is_number(number) and stem.endswith((".building", ".old"))
 
 
 def _unasked(folder: Path) -> Unasked:

@@ -1,7 +1,6 @@
 """The lineage below a data root: sealed artifacts found by their digests, and what one was made from."""
 
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Mani
 
 AREAS = ("corpora", "selections", "megatron", "stage_a", "nemotron")
 COPIES = "manifests"
-_UNSEALED = re.compile(r"\.(building|old)\.")
 
 
 def sealed_manifests(root: Path) -> tuple[dict[Path, Manifest], list[InputError]]:
@@ -20,7 +18,7 @@ def sealed_manifests(root: Path) -> tuple[dict[Path, Manifest], list[InputError]
     manifests: dict[Path, Manifest] = {}
     unreadable: list[InputError] = []
     for path in sorted(path for area in AREAS for path in (root / area).rglob(FILE_NAME)):
-        if _UNSEALED.search(path.parent.relative_to(root).as_posix()):
+        if any(part.startswith(".") for part in path.relative_to(root).parts):  # being built, or left by a seal
             continue
         try:
             manifest = read_manifest(path.parent)

@@ -3,6 +3,9 @@
 flock(2) ends with the process that holds it, however that dies, so a dead owner's lock is free. The number (a fencing
 token, Kleppmann 2016) tells a builder that lost the lock, through a deleted lock file or a file system without locks,
 from the one that has it: it can't seal.
+
+Who may open a file may lock it, if only to read. So a lock file is its owner's alone, or that of the group which
+shares the folder: who may only read a data root can't stop a build.
 """
 
 import datetime
@@ -28,6 +31,9 @@ from pipeline_assets.corpus.spine.own_files import OwnFile
 
 _LAST_BREATH_S = 2.0
 _POLL_S = 0.01
+# No link is followed, no FIFO waited for.
+_AS_IT_LIES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 
 
 class _Line(msgspec.Struct):
@@ -69,7 +75,7 @@ class Lock:
             Obstacle: the lock file was replaced, or has a higher number, so another builder may be at work.
         """
         try:
-            is_ours = os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+            is_ours = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
         except FileNotFoundError:
             is_ours = False
         is_ours = is_ours and _read(self._descriptor).fence <= self.fence
@@ -98,7 +104,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
         fence_above: the highest number seen outside the lock file, which may have been deleted.
     Raises:
         BuilderBusy: another builder holds it (says which process, where, since when).
-        Obstacle: something that is no lock lies in its place.
+        Obstacle: what lies there is no lock file, or another user's.
         UsageError: no file can be made where it lies.
     """
     durable.make_folder(target.parent)
@@ -117,16 +123,22 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 
 
 def owner_of(target: Path) -> Builder | None:
-    """Who is building `target`; None if nobody holds its lock.
+    """Who is building `target`; None if nobody holds its lock, or what lies there is no lock.
 
-    The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so. What
-    can't be locked, nobody holds.
+    The lock is tried shared and let go at once: a builder that starts in that very moment is refused and told so. Who
+    may not open it can't tell whether anybody holds it: somebody unknown, then.
     """
     try:
-        descriptor = _opened(_lock_path(target), os.O_RDONLY)
-    except (OSError, Obstacle):
+        descriptor = os.open(_lock_path(target), os.O_RDONLY | _AS_IT_LIES)
+    except PermissionError:
+        return Builder(None, None, None)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *_NO_FILE):
+            raise
         return None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _builder(_read(descriptor))
@@ -141,24 +153,6 @@ def _lock_path(target: Path) -> Path:
     return target.parent / f".{target.name}.lock"
 
 
-def _opened(path: Path, flags: int) -> int:
-    """A descriptor of the lock file, which no link and no pipe can stand for.
-
-    Raises:
-        Obstacle: something that is no lock lies in its place.
-    """
-    try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise
-    else:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-    raise Obstacle("this is no lock: it is no plain file", path, _FILE.fix)
-
-
 def _flocked(path: Path, target: Path) -> int:
     """A descriptor of the lock file, locked; opened again if the file was replaced meanwhile.
 
@@ -166,9 +160,7 @@ def _flocked(path: Path, target: Path) -> int:
     """
     deadline = time.monotonic() + _LAST_BREATH_S
     while True:
-        durable.step("create", path)
-        with durable.refusing_strange_places(path):
-            descriptor = _opened(path, os.O_RDWR | os.O_CREAT)
+        descriptor = _opened(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -178,9 +170,47 @@ def _flocked(path: Path, target: Path) -> int:
                 time.sleep(_POLL_S)
                 continue
             raise _busy(target, owner) from None
-        if path.exists() and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of the lock file, which is made where nothing lies.
+
+    Raises:
+        Obstacle: it is no plain file of one name, so that a line in it would change something else, or another user's.
+    """
+    durable.step("create", path)
+    try:
+        with durable.refusing_strange_places(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_LIES, 0o600)
+    except PermissionError:
+        if not os.path.lexists(path):
+            raise
+        fix = "build as that user; a group shares a data root after chmod -R g+ws"
+        raise Obstacle("this lock is another user's", path, fix) from None
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise _no_lock(path) from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise _no_lock(path)
+        mode = 0o660 if durable.is_shared(path.parent) else 0o600
+        if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
+            durable.step("chmod", path)
+            os.fchmod(descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _no_lock(path: Path) -> Obstacle:
+    what = "no lock can be held here: this is a link, a folder or a device, not a file of its own"
+    return Obstacle(what, path, "delete it, then run the same command")
 
 
 def _is_dead(owner: Builder) -> bool:

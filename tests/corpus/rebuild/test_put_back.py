@@ -53,7 +53,7 @@ def test_the_copy_is_in_its_place_and_the_damaged_one_is_kept(
     assert (done.is_identical, done.is_sound, done.kept) == (False, True, None)
     assert findings(made.folder("dataset")) == []
     assert kept_tokens(made.root) == [damaged]
-    assert [path.name for path in made.folder("train").parent.glob("*.old.*")] == []
+    assert [path.name for path in made.folder("train").parent.glob(".*.old.*")] == []
 
 
 def test_damage_of_an_artifact_that_was_put_back_before_is_kept_beside_the_first(
@@ -119,7 +119,7 @@ def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_
             assert again.is_sound
             assert findings(place) == []
             assert damaged in kept_tokens(made.root)
-            assert [path.name for path in place.parent.glob("*.old.*")] == []
+            assert [path.name for path in place.parent.glob(".*.old.*")] == []
         shutil.rmtree(made.root)
     else:
         raise AssertionError("it never ended")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.rebuild.scratch import scratch_folder
+from pipeline_assets.corpus.rebuild.scratch import leftovers, scratch_folder
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 
@@ -43,6 +43,14 @@ def test_what_is_kept_takes_the_place_of_what_was_kept_before(tmp_path: Path) ->
             scratch.keep()
 
     assert sorted(path.name for path in (tmp_path / "rebuilds").rglob("*")) == ["two", "words"]
+
+
+@pytest.mark.parametrize("name", ["notes.unfinished-0123456789ab", "notes.replaced-0123456789ab"])
+def test_what_is_kept_of_an_artifact_named_like_a_leftover_is_told_as_kept(tmp_path: Path, name: str) -> None:
+    with scratch_folder(tmp_path, name, TICKET) as scratch:
+        scratch.keep()
+
+    assert [(left.name, left.is_finished) for left in leftovers(tmp_path)] == [(name, True)]
 
 
 def test_removing_leaves_what_was_kept_before(tmp_path: Path) -> None:

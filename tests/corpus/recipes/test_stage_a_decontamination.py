@@ -170,7 +170,7 @@ def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(decontaminate_corpus, "gather_lines", killed)
         build(recipe(), tmp_path)
-    [folder] = tmp_path.glob("stage_a/mixed/decontaminated/mixed.building.*")
+    [folder] = tmp_path.glob("stage_a/mixed/decontaminated/.mixed.building.*")
     write_quiz(tmp_path / "quiz", [words(9000, 20)])
 
     [line] = read_contaminated(build(recipe(), tmp_path, replace=True)["stage_a/decontaminated"])

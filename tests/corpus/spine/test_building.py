@@ -62,7 +62,7 @@ def test_a_shard_without_a_receipt_is_not_finished(target: Path) -> None:
 
 def test_the_building_folder_lies_beside_the_target_under_the_builders_number(target: Path) -> None:
     with open_building(target, PLAN) as building:
-        assert building.folder == target.with_name("words.building.1")
+        assert building.folder == target.with_name(".words.building.1")
         assert building_folders(target) == [building.folder]
         assert not target.exists()
 
@@ -129,7 +129,7 @@ def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target:
         inode = building.path("parts/a.txt").stat().st_ino
 
     with open_building(target, PLAN) as resumed:
-        assert resumed.folder == target.with_name("words.building.2")
+        assert resumed.folder == target.with_name(".words.building.2")
         assert resumed.receipt("write", "a") == receipt
         assert resumed.path("parts/a.txt").stat().st_ino == inode
         assert building_folders(target) == [resumed.folder]
@@ -189,24 +189,24 @@ def test_a_shard_whose_file_is_not_whole_is_not_finished(target: Path, damage: s
 def test_of_several_building_folders_the_newest_of_the_same_plan_is_adopted(target: Path) -> None:
     with open_building(target, PLAN) as building:
         write_shard(building, 0)
-    crashed = target.with_name("words.building.1")
+    crashed = target.with_name(".words.building.1")
     for number, plan in ((2, PLAN), (3, {"another": "plan"})):
-        folder = target.with_name(f"words.building.{number}")
+        folder = target.with_name(f".words.building.{number}")
         (folder / ".receipts").mkdir(parents=True)
         (folder / ".plan.json").write_bytes(json.dumps(plan, sort_keys=True).encode())
 
     with open_building(target, PLAN) as resumed:
         assert crashed != resumed.folder
-        assert resumed.folder.name == "words.building.4"
+        assert resumed.folder.name == ".words.building.4"
         assert resumed.receipt("write", "a") is None
         assert building_folders(target) == [resumed.folder]
 
 
 def test_building_folders_of_targets_with_a_longer_name_are_left_alone(target: Path) -> None:
     with open_building(target.with_name("words.building"), PLAN), open_building(target, PLAN):
-        names = ["words.building.1", "words.building.building.1"]
+        names = [".words.building.1", ".words.building.building.1"]
 
-        assert [name for name in names_beside(target) if not name.startswith(".")] == names
+        assert [name for name in names_beside(target) if not name.endswith(".lock")] == names
 
 
 def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:

@@ -139,7 +139,7 @@ class TestUnfinished:
 
     def test_a_seal_that_was_cut_short_is_told_from_a_build(self, tmp_path: Path) -> None:
         folder = build_words(tmp_path, "english").folder
-        folder.rename(tmp_path / "words.building.1")
+        folder.rename(tmp_path / ".words.building.1")
 
         [held] = holdings(tmp_path, [target_of("english")])
 
@@ -148,15 +148,15 @@ class TestUnfinished:
     def test_what_a_crash_left_beside_a_current_artifact_is_no_build(self, tmp_path: Path) -> None:
         """No build will go on from it: `run` finds the artifact there as asked."""
         folder = build_words(tmp_path, "english").folder
-        shutil.copytree(folder, tmp_path / "words.old.2")
+        shutil.copytree(folder, tmp_path / ".words.old.2")
 
         [held] = holdings(tmp_path, [target_of("english")])
 
         assert (held.condition, held.sealed, held.reason) == ("current", "current", None)
-        assert held.unfinished.folders == [tmp_path / "words.old.2"]
+        assert held.unfinished.folders == [tmp_path / ".words.old.2"]
 
     def test_an_artifact_that_a_seal_moved_aside_is_a_seal_cut_short(self, tmp_path: Path) -> None:
-        build_words(tmp_path, "english").folder.rename(tmp_path / "words.old.2")
+        build_words(tmp_path, "english").folder.rename(tmp_path / ".words.old.2")
 
         [held] = holdings(tmp_path, [target_of("english")])
 
@@ -164,7 +164,7 @@ class TestUnfinished:
 
     def test_a_torn_plan_is_no_plan(self, tmp_path: Path) -> None:
         interrupted(tmp_path)
-        (tmp_path / "words.building.1" / ".plan.json").write_text("{")
+        (tmp_path / ".words.building.1" / ".plan.json").write_text("{")
 
         [held] = holdings(tmp_path, [target_of("english")])
 
@@ -191,8 +191,8 @@ class TestUnasked:
 
     def test_what_a_build_or_a_seal_left_is_no_artifact(self, tmp_path: Path) -> None:
         folder = build_words(tmp_path / "corpora", "english").folder
-        shutil.copytree(folder, folder.with_name("words.old.3"))
-        folder.rename(folder.with_name("words.building.4"))
+        shutil.copytree(folder, folder.with_name(".words.old.3"))
+        folder.rename(folder.with_name(".words.building.4"))
 
         assert unasked(tmp_path, ["corpora"], []) == []
 
@@ -216,7 +216,7 @@ class TestUnaskedBuilds:
         [build] = unasked_builds(tmp_path, ["corpora", "megatron"], [target_of("english")])
 
         assert build.folder == tmp_path / "corpora" / "below" / "words"
-        assert build.unfinished.folders == [tmp_path / "corpora" / "below" / "words.building.1"]
+        assert build.unfinished.folders == [tmp_path / "corpora" / "below" / ".words.building.1"]
         assert sum(build.unfinished.finished_shards.values()) > 0
         assert build.unfinished.builder is None
 
@@ -232,7 +232,7 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
     """Neither recovery nor a new lock file: not for a build without a builder, nor for a seal that was cut short."""
     build_words(tmp_path, "french")
     interrupted(tmp_path)
-    shutil.copytree(tmp_path / "words", tmp_path / "words.old.9")
+    shutil.copytree(tmp_path / "words", tmp_path / ".words.old.9")
     (tmp_path / ".words.lock").unlink()
     before = everything_in(tmp_path)
 

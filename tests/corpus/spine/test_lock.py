@@ -1,10 +1,13 @@
 """Locks: one builder per target, for as long as its process lives; its number only rises."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +51,45 @@ def lock_and_wait(target: Path) -> Callable[[int], None]:
             signal.pause()
 
     return run
+
+
+def as_nobody(folder: Path, claim: Callable[[], bool]) -> bool:
+    """Whether a claim holds in a process of another user, who may come as far as to the folder."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    for parent in (folder, *folder.parents):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os._exit(0 if claim() else 1)
+        except PermissionError:
+            os._exit(1)
+        finally:
+            os._exit(2)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code != 2, "the claim raised something else"
+    return code == 0
+
+
+PLANTED: dict[str, Callable[[Path, Path], object]] = {
+    "link": lambda lock, other: lock.symlink_to(other),
+    "second name": lambda lock, other: (other.touch(), lock.hardlink_to(other)),
+    "link to itself": lambda lock, other: lock.symlink_to(lock),
+    "fifo": lambda lock, other: os.mkfifo(lock),
+    "folder": lambda lock, other: lock.mkdir(),
+    "link to a device": lambda lock, other: lock.symlink_to("/dev/zero"),
+    "socket": lambda lock, other: bind(lock),
+}
+
+
+def bind(path: Path) -> None:
+    """A socket in a file; its name, relative, is short enough for one."""
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)
 
 
 def fence_of(target: Path) -> int:
@@ -237,6 +279,78 @@ def test_a_builder_whose_lock_file_was_replaced_learns_of_it_and_the_other_goes_
             assert second.fence == first.fence + 1
 
 
+@pytest.mark.parametrize("plant", PLANTED)
+def test_what_is_planted_where_the_lock_belongs_is_refused_and_its_target_untouched(target: Path, plant: str) -> None:
+    diary, lock_file = target.parent / "diary", target.parent / ".fineweb.lock"
+    target.parent.mkdir()
+    diary.write_text("dear diary")
+    PLANTED[plant](lock_file, diary)
+
+    with pytest.raises(Obstacle) as refused, locked(target):
+        pass
+
+    assert str(refused.value) == (
+        f"{lock_file}: no lock can be held here: this is a link, a folder or a device, not a file of its own; "
+        "delete it, then run the same command"
+    )
+    assert diary.read_text() == "dear diary"
+
+
+def test_a_link_to_where_nothing_is_makes_nothing_there(target: Path) -> None:
+    target.parent.mkdir()
+    (target.parent / ".fineweb.lock").symlink_to(target.parent / "nothing")
+
+    with pytest.raises(Obstacle, match="no lock can be held here"), locked(target):
+        pass
+
+    assert not (target.parent / "nothing").exists()
+
+
+@pytest.mark.parametrize(("folder_mode", "lock_mode"), [(0o755, 0o600), (0o777, 0o600), (0o2775, 0o660)])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_only_its_owner_and_a_group_that_shares_the_folder_may_open_a_lock(
+    target: Path, folder_mode: int, lock_mode: int, umask: int
+) -> None:
+    target.parent.mkdir()
+    target.parent.chmod(folder_mode)
+    before = os.umask(umask)
+
+    try:
+        with locked(target) as lock:
+            mode = stat.S_IMODE(lock.path.stat().st_mode)
+    finally:
+        os.umask(before)
+
+    assert mode == lock_mode
+
+
+def test_who_may_only_read_a_data_root_cannot_hold_a_lock_of_it(target: Path) -> None:
+    with locked(target) as lock:
+        pass
+
+    def holds() -> bool:
+        fcntl.flock(os.open(lock.path, os.O_RDONLY), fcntl.LOCK_SH)
+        return True
+
+    assert not as_nobody(target.parent, holds)
+
+
+def test_the_lock_of_another_user_is_told_as_such(target: Path) -> None:
+    with locked(target):
+        pass
+    target.parent.chmod(0o777)
+
+    def is_told() -> bool:
+        with pytest.raises(Obstacle) as refused, locked(target):
+            pass
+        return str(refused.value) == (
+            f"{target.parent / '.fineweb.lock'}: this lock is another user's; "
+            "build as that user; a group shares a data root after chmod -R g+ws"
+        )
+
+    assert as_nobody(target.parent, is_told)
+
+
 class TestOwnerOf:
     """Asked of the lock, which stays as it was."""
 
@@ -266,21 +380,15 @@ class TestOwnerOf:
 
             assert owner_of(tmp_path / "words") == Builder(None, None, None)
 
+    def test_of_a_lock_that_may_not_be_opened_somebody_unknown_is_at_work(self, tmp_path: Path) -> None:
+        with locked(tmp_path / "words"):
+            assert as_nobody(tmp_path, lambda: owner_of(tmp_path / "words") == Builder(None, None, None))
 
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("victim")])
-def test_what_is_no_plain_file_is_no_lock(target: Path, make: Callable[[Path], object]) -> None:
-    place = target.parent / f".{target.name}.lock"
-    place.parent.mkdir(parents=True)
-    make(place)
+    @pytest.mark.parametrize("plant", PLANTED)
+    def test_of_what_is_no_lock_nobody_is_at_work(self, tmp_path: Path, plant: str) -> None:
+        PLANTED[plant](tmp_path / ".words.lock", tmp_path / "diary")
 
-    with pytest.raises(Obstacle) as refused, locked(target):
-        pass
-
-    assert str(refused.value) == (
-        f"{place}: this is no lock: it is no plain file; move it away, then run the same command"
-    )
-    assert owner_of(target) is None
-    assert not (place.parent / "victim").exists()
+        assert owner_of(tmp_path / "words") is None
 
 
 def test_a_lock_file_with_a_higher_number_is_another_builders(target: Path) -> None:

@@ -1,6 +1,8 @@
 """The seal comes last: it puts exactly the named files in place, of which one that has its lock is sure."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pipeline_assets.corpus.spine.building import open_building, seal_in_place
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.sealing import recover
 
 
 def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
@@ -30,10 +33,81 @@ def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
     assert is_whole(target)
 
 
-def test_sealed_files_are_read_only(target: Path) -> None:
-    build(target)
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids="umask {:03o}".format)
+def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
 
-    assert {path.stat().st_mode & 0o777 for path in (target / "parts").iterdir()} == {0o444}
+
+def modes_in(folder: Path) -> dict[str, int]:
+    """Rights of a folder and of all in it."""
+    return {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
+
+
+SEALED = {".": 0o755, "manifest.json": 0o444, "parts": 0o755} | {f"parts/{name}.txt": 0o444 for name in "abc"}
+
+
+@pytest.mark.usefixtures("_umask")
+def test_what_is_sealed_may_be_read_by_all_and_written_by_nobody_whatever_the_umask(target: Path, system: str) -> None:
+    build(target)
+    at_first = modes_in(target)
+
+    build(target, {"second": "plan"})
+
+    assert at_first == modes_in(target) == SEALED
+
+
+@pytest.mark.usefixtures("_umask")
+def test_a_seal_that_a_crash_cut_short_ends_with_the_same_rights(target: Path) -> None:
+    with open_building(target, PLAN) as building:
+        files = [write_shard(building, position).files[0] for position in range(3)]
+        steps = durable_steps_until("rename", target)
+        with pytest.raises(KeyboardInterrupt), steps:
+            seal(building, files)
+    for path in building.folder.rglob("*"):
+        path.chmod(0o777)
+
+    recover(target)
+
+    assert modes_in(target) == SEALED
+
+
+@contextmanager
+def durable_steps_until(kind: str, path: Path) -> Iterator[None]:
+    """Stops before the first step of a kind on a path."""
+
+    def stop(step: str, on: Path) -> None:
+        if (step, on) == (kind, path):
+            raise KeyboardInterrupt
+
+    durable.failpoint = stop
+    try:
+        yield
+    finally:
+        durable.failpoint = None
+
+
+@pytest.mark.usefixtures("_umask")
+def test_sealing_in_place_leaves_the_same_rights(target: Path) -> None:
+    target.mkdir()
+    build(target / "train")
+
+    seal_in_place(target, "words/dataset", "words", Identity(StageVersion("join", 1), {}, [], None, {}, {}, []), {})
+
+    found = modes_in(target)
+    assert (found["."], found["manifest.json"]) == (0o755, 0o444)
+    assert modes_in(target / "train") == SEALED
+
+
+@pytest.mark.usefixtures("_umask")
+def test_where_a_group_shares_a_folder_each_of_it_can_replace_what_another_sealed(target: Path) -> None:
+    target.parent.chmod(0o2775)
+
+    build(target / "below")
+
+    assert modes_in(target / "below") == SEALED | {".": 0o775, "parts": 0o775}
+    assert target.stat().st_mode & 0o7777 == 0o2775
 
 
 def test_the_manifest_names_the_builder(target: Path) -> None:
@@ -183,7 +257,7 @@ def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
 
 def test_a_crash_while_a_replaced_folder_was_removed_is_cleaned_up(target: Path) -> None:
     build(target)
-    half_removed = target.with_name("words.building.7")
+    half_removed = target.with_name(".words.building.7")
     (half_removed / "parts").mkdir(parents=True)
     (half_removed / "parts" / "a.txt").write_text("UN\n")
 

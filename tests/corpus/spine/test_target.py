@@ -179,7 +179,7 @@ def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: 
         build(target_of("french"), tmp_path, fail, replace=True)
 
     assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
-    assert [path.name for path in building_folders(tmp_path / "words")] == ["words.building.2"]
+    assert [path.name for path in building_folders(tmp_path / "words")] == [".words.building.2"]
 
 
 def test_a_second_build_at_the_same_time_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""What a build or a seal leaves beside an artifact has a name that no artifact can have."""
+
+import itertools
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from crash_points import killed_at
+from word_artifact import build_words, refuse_five, target_of, words_in
+from word_building import PLAN, build, is_whole, names_beside
+
+from pipeline_assets.corpus.spine.building import open_building
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
+from pipeline_assets.corpus.spine.lineage import sealed_manifests
+
+LOOKALIKES = ("words.building.2", "words.building.²", "words.old.3")
+IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]
+
+
+def build_lookalikes(root: Path) -> None:
+    """Artifacts whose names are those of an artifact `words` and what leftovers might be called."""
+    for name in LOOKALIKES:
+        shutil.copytree(build_words(root / "elsewhere", "english").folder, root / name)
+
+
+def sources_in(folder: Path) -> None:
+    """Files that nothing sealed, in folders of such names."""
+    for name in LOOKALIKES:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "notes.txt").write_text(name)
+
+
+def test_artifacts_and_sources_named_like_a_leftover_outlive_every_kill_of_a_replacement(
+    tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # git isn't asked for the commit
+    build_lookalikes(tmp_path / "built")
+    build_words(tmp_path / "built", "english")
+
+    for step in itertools.count(1, 5):
+        root = Path(shutil.copytree(tmp_path / "built", tmp_path / f"{step}"))
+        if killed_at(step, partial(build_words, root, "french")) is None:
+            break
+        build_words(root, "french")
+
+        assert words_in(root / "words") == IN_FRENCH
+        assert all(is_whole(root / name) for name in LOOKALIKES)
+        assert names_beside(root / "words") == [".words.lock", "elsewhere", "words", *LOOKALIKES]
+
+    assert step > 80
+
+
+def test_sources_named_like_a_leftover_are_never_touched(target: Path, system: str) -> None:
+    sources_in(target.parent)
+
+    build(target)
+    build(target, {"second": "plan"})
+
+    assert [(target.parent / name / "notes.txt").read_text() for name in LOOKALIKES] == list(LOOKALIKES)
+    assert names_beside(target) == [".words.lock", "words", *LOOKALIKES]
+
+
+def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp_path: Path) -> None:
+    area = tmp_path / "corpora"
+    build_lookalikes(area)
+    build_words(area, "english")
+    shutil.rmtree(area / "elsewhere")
+    asked = replace(target_of("english"), folder=Path("corpora", "words"))
+
+    [held] = holdings(tmp_path, [asked])
+
+    assert (held.condition, held.unfinished) == ("current", None)
+    assert [other.folder.name for other in unasked(tmp_path, ["corpora"], [asked])] == list(LOOKALIKES)
+    assert unasked_builds(tmp_path, ["corpora"], [asked]) == []
+    assert [folder.name for folder in sealed_manifests(tmp_path)[0]] == ["words", *LOOKALIKES]
+
+
+def test_what_lies_under_a_leftovers_name_and_is_no_folder_of_ours_is_left_alone(target: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".plan.json").write_text("{}")
+    target.with_name(".words.building.1").symlink_to(elsewhere)
+    target.with_name(".words.building.2").write_text("a file")
+
+    with open_building(target, PLAN) as building:
+        assert building.folder.name == ".words.building.3"
+
+    build(target)
+    assert is_whole(target)
+    assert [path.name for path in elsewhere.iterdir()] == [".plan.json"]
+
+
+def test_an_interrupted_build_of_an_artifact_named_like_a_leftover_is_told_as_its_own(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        build_words(tmp_path / "corpora", "english", refuse_five)
+    left = tmp_path / "corpora" / ".words.building.1"
+    left.rename(left.with_name(".words.old.3.building.1"))
+
+    [build] = unasked_builds(tmp_path, ["corpora"], [])
+
+    assert build.folder == tmp_path / "corpora" / "words.old.3"
