@@ -14,6 +14,7 @@ from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.held_folder import unreplaced
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import versions
 
@@ -124,7 +125,8 @@ def _refuse_damaged(artifact: Artifact) -> None:
     """
     stored = artifact.manifest.storage
     logger.info("input %s: %d files, %.1f MB to hash", artifact.folder, len(stored), sum(f.bytes for f in stored) / 1e6)
-    for item in verify_stored(artifact.folder, artifact.manifest):
-        if isinstance(item, Damage):
-            fix = f"put a copy in its place with `corpusmill rebuild {artifact.folder} --put-back`"
-            raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)
+    with unreplaced(artifact.folder):
+        for item in verify_stored(artifact.folder, artifact.manifest):
+            if isinstance(item, Damage):
+                fix = f"put a copy in its place with `corpusmill rebuild {artifact.folder} --put-back`"
+                raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)

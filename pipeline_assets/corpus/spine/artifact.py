@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.held_folder import unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, StoredFile
 
 _BLOCK_BYTES = 1 << 20
@@ -57,7 +58,13 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         digest: what the caller expects; the folder may have been replaced since it looked.
     Raises:
         InputError: nothing sealed there, another digest, or a file missing or of another size.
+        Obstacle: it was replaced while its sizes were looked at.
     """
+    with unreplaced(folder):
+        return _opened(folder, digest)
+
+
+def _opened(folder: Path, digest: str | None) -> Artifact:
     manifest = read_manifest(folder)
     if manifest is None:
         raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.corpus.spine.held_folder import unreplaced
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Verdict:
 
 def files_match_manifest(artifact: Artifact) -> Verdict:
     """Every file is there, byte for byte as it was sealed, and there are no others."""
-    findings = list(verify(artifact.folder))
+    with unreplaced(artifact.folder):
+        findings = list(verify(artifact.folder))
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         return Verdict(False, f"{damage[0].path}: {damage[0].what}" + _and_more(len(damage)), {"damaged": len(damage)})
