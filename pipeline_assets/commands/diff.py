@@ -30,9 +30,11 @@ def diff(
     """Tell what makes two artifacts differ, down to their documents."""
     from pipeline_assets.corpus.comparison import compare
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
+    from pipeline_assets.corpus.spine.held_folder import unreplaced
 
-    left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
-    found = compare(left, right)
+    with unreplaced(a), unreplaced(b):
+        left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
+        found = compare(left, right)
     if as_json:
         typer.echo(json.dumps(_diff_json(found), indent=1))
     else:

@@ -1,7 +1,9 @@
 """trace, peek: from a token or a document to its source row and back, and what a trainer sees."""
 
 import dataclasses
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +68,17 @@ def trace(
         what = "several things to trace" if asked else "nothing to trace"
         raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
     root = data_root(context, folder, data)
+    from pipeline_assets.corpus.spine.held_folder import unreplaced
+
+    with unreplaced(folder):
+        show = _traced_in(folder, token, doc_id, row, root)
+    show(as_json)
+
+
+def _traced_in(
+    folder: Path, token: int | None, doc_id: str | None, row: int | None, root: Path
+) -> Callable[[bool], None]:
+    """What shows the answer, which is there already; whether as JSON is asked."""
     from pipeline_assets.corpus.document_shards.publish import holds_documents
     from pipeline_assets.corpus.packing.recipe import PACK_STAGE
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
@@ -73,15 +86,15 @@ def trace(
 
     artifact = open_artifact(folder, sealed_manifest(folder).digest)
     if holds_documents(artifact):
-        _show_document(_traced_document(artifact, token, doc_id, row, root), as_json)
-        return
+        return functools.partial(_show_document, _traced_document(artifact, token, doc_id, row, root))
     if holds_conversations(artifact):
-        _show_conversation(_traced_conversation(artifact, token, doc_id, row, root), as_json)
-        return
+        return functools.partial(_show_conversation, _traced_conversation(artifact, token, doc_id, row, root))
     if artifact.manifest.identity.stage.name == PACK_STAGE.name:
-        _show_packed(_traced_in_packed(artifact, token, doc_id, row, root), as_json)
-        return
-    found = _traced(folder, token, doc_id, row, root)
+        return functools.partial(_show_packed, _traced_in_packed(artifact, token, doc_id, row, root))
+    return functools.partial(_show_token, _traced(folder, token, doc_id, row, root))
+
+
+def _show_token(found: "Trace", as_json: bool) -> None:
     if as_json:
         _print_json(dataclasses.asdict(found) | {"source": _row_json(found.source)})
     else:
@@ -187,6 +200,7 @@ def peek(
     """Show one sequence or row as a trainer would see it, or one document."""
     from pipeline_assets.corpus.packing.recipe import PACK_STAGE
     from pipeline_assets.corpus.spine.artifact import sealed_manifest
+    from pipeline_assets.corpus.spine.held_folder import unreplaced
     from pipeline_assets.corpus.trace.peek import peek as peek_at
 
     if row is not None and token is not None:
@@ -194,7 +208,8 @@ def peek(
     if sealed_manifest(folder).identity.stage.name == PACK_STAGE.name:
         _show_row(folder, row, token, as_json)
         return
-    seen = peek_at(folder, row, token)
+    with unreplaced(folder):
+        seen = peek_at(folder, row, token)
     if as_json:
         _print_json(dataclasses.asdict(seen))
         return
@@ -206,9 +221,11 @@ def peek(
 
 
 def _show_row(folder: Path, row: int | None, token: int | None, as_json: bool) -> None:
+    from pipeline_assets.corpus.spine.held_folder import unreplaced
     from pipeline_assets.corpus.trace.peek import peek_packed
 
-    seen = peek_packed(folder, row, token)
+    with unreplaced(folder):
+        seen = peek_packed(folder, row, token)
     if as_json:
         _print_json(dataclasses.asdict(seen))
         return

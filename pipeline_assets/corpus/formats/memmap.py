@@ -11,28 +11,32 @@ boundary_offsets.npy  int64 (n_seqs + 1,): the first segment of each row
 """
 
 import functools
+import hashlib
 import io
+import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.held_folder import HeldFolder, held
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
 INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
 BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
 PADDING = -1
 _FIX = "restore the file or rebuild the set"
-_Version = tuple[int, int]  # inode and time of the last write: those of another file, even in the same place, differ
+_AGAIN = "open the set again"
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -83,20 +87,25 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 class PackedSet:
     """A packed set, open: `packed[row]` are its tokens, a view of the file of shape (seq_len,).
 
-    It reads the set that it was opened on: once another one has taken its place, what is not read yet is an error.
-    Pickled, as for a worker of a loader, it is its folder, which is opened again there.
+    It stays the set that it was opened on: all files were opened with it, and outlive another set that takes its place.
+    Pickled, as for a worker of a loader, it is its folder and digest; there, the folder is opened again, and refused
+    where it holds another set by then.
 
     Attributes:
-        index_version: of the index as it was opened; None where there is none.
+        digest: of its manifest; of meta.json where it has none.
+        index: the bytes of the index; None where there is none.
+        stored_boundaries: the arrays, where they are: (segments, 2), and the first segment of each row.
     """
 
     folder: Path
+    digest: str
     meta: Meta
     input_ids: NDArray[np.int32]
-    index_version: _Version | None
+    index: bytes | mmap.mmap | None
+    stored_boundaries: tuple[NDArray[np.int32], NDArray[np.int64]] | None
 
-    def __reduce__(self) -> tuple[Callable[[Path], "PackedSet"], tuple[Path]]:
-        return open_packed, (self.folder,)
+    def __reduce__(self) -> tuple[Callable[[Path, str], "PackedSet"], tuple[Path, str]]:
+        return open_packed, (self.folder, self.digest)
 
     def __len__(self) -> int:
         return self.meta.n_seqs
@@ -109,7 +118,7 @@ class PackedSet:
         """The documents in a row, in their order; reads the part of the index that the row is in.
 
         Raises:
-            InputError: the index is damaged, or another one than was opened, or has no such row.
+            InputError: the index is damaged or not there, or has no such row.
         """
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
@@ -122,7 +131,7 @@ class PackedSet:
         """The rows that have a segment of a document with this id, ascending; reads the whole index, a frame at a time.
 
         Raises:
-            InputError: the index is damaged, or another one than was opened.
+            InputError: the index is damaged or not there.
         """
         wanted = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
@@ -130,10 +139,10 @@ class PackedSet:
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
         """First token in the row and length of each segment, shape (segments, 2); from the arrays where they are."""
-        if self._boundaries is None:
+        if self.stored_boundaries is None:
             lengths = np.array([segment.length for segment in self.segments(row)], np.int32)
             return np.stack([np.cumsum(lengths, dtype=np.int32) - lengths, lengths], axis=1)
-        boundaries, offsets = self._boundaries
+        boundaries, offsets = self.stored_boundaries
         row = range(len(self))[row]
         return boundaries[offsets[row] : offsets[row + 1]]
 
@@ -146,77 +155,106 @@ class PackedSet:
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         return numbers
 
-    def _frame_lines(self, number: int) -> list[bytes]:
-        frames = self.meta.index_frames
-        stop = frames[number + 1].offset if number + 1 < len(frames) else None
-        return _lines(self.folder / INDEX, self.index_version, frames[number].offset, stop)
+    @cached_property
+    def _frame_lines(self) -> Callable[[int], list[bytes]]:
+        """The lines of a frame by its number; keeps those of the last."""
+        where, frames = self.folder / INDEX, self.meta.index_frames
+        return functools.lru_cache(maxsize=1)(functools.partial(_lines, self.index, where, frames))
 
     @cached_property
     def _frame_rows(self) -> NDArray[np.int64]:
         return np.array([frame.row for frame in self.meta.index_frames], np.int64)
 
-    @cached_property
-    def _boundaries(self) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
-        if not (self.folder / BOUNDARIES).exists():
-            return None
-        boundaries: NDArray[np.int32] = np.load(self.folder / BOUNDARIES, mmap_mode="r")
-        offsets = np.load(self.folder / BOUNDARY_OFFSETS, mmap_mode="r")
-        if _version(self.folder / INDEX) != self.index_version:  # the files of a set are replaced all together
-            raise _replaced(self.folder / BOUNDARIES)
-        return boundaries, offsets
 
-
-def open_packed(folder: Path | str) -> PackedSet:
+def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
     """The packed set in a folder; sizes are checked, and with the manifest those of all files.
 
+    Args:
+        digest: of the set that is expected.
     Raises:
         InputError: a file is missing or has another size, or meta.json says nothing of the kind.
+        Obstacle: another set than is expected, or one that took the folder's place while this one was opened.
     """
     folder = Path(folder)
-    if (folder / FILE_NAME).exists():
-        open_artifact(folder)
     try:
-        meta = _meta_decoder.decode((folder / META).read_bytes())
-        size = (folder / INPUT_IDS).stat().st_size
-    except FileNotFoundError as error:
-        raise InputError("there is no such file", error.filename, "give the folder of a packed set") from None
+        with held(folder, _AGAIN) as opened:
+            return _packed_set(opened, digest)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError("there is no such folder", folder, "give the folder of a packed set") from None
+
+
+def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
+    folder = opened.path
+    sealed = _manifest(opened) if opened.size(FILE_NAME) is not None else None
+    for name in (META, INPUT_IDS):
+        if opened.size(name) is None:
+            raise InputError("there is no such file", folder / name, "give the folder of a packed set")
+    with opened.open(META) as file:
+        described = file.read()
+    found = sealed.digest if sealed is not None else f"sha256:{hashlib.sha256(described).hexdigest()}"
+    if digest is not None and found != digest:
+        raise Obstacle("it was replaced since the set was opened", folder, _AGAIN)
+    try:
+        meta = _meta_decoder.decode(described)
     except msgspec.DecodeError as error:
         raise InputError(f"this doesn't describe a packed set ({error})", folder / META, _FIX) from None
-    expected = meta.n_seqs * meta.seq_len * DTYPE.itemsize
-    if meta.dtype != DTYPE.name or size != expected:
-        what = f"it has {size:,} bytes, {meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,}"
-        raise InputError(what, folder / INPUT_IDS, _FIX)
-    input_ids = np.memmap(folder / INPUT_IDS, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
-    return PackedSet(folder, meta, input_ids, _version(folder / INDEX))
+    with opened.open(INPUT_IDS) as file:
+        size, expected = os.fstat(file.fileno()).st_size, meta.n_seqs * meta.seq_len * DTYPE.itemsize
+        if meta.dtype != DTYPE.name or size != expected:
+            what = f"it has {size:,} bytes, {meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,}"
+            raise InputError(what, folder / INPUT_IDS, _FIX)
+        input_ids = np.memmap(file, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
+    return PackedSet(folder, found, meta, input_ids, _index(opened), _stored_boundaries(opened))
+
+
+def _manifest(opened: HeldFolder) -> Manifest:
+    with opened.open(FILE_NAME) as file:
+        manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
+    for stored in manifest.storage:
+        size = opened.size(stored.path)
+        if size != stored.bytes:
+            what = "the file is missing" if size is None else f"has {size:,} bytes, sealed with {stored.bytes:,}"
+            raise InputError(what, opened.path / stored.path, _FIX)
+    return manifest
+
+
+def _index(opened: HeldFolder) -> bytes | mmap.mmap | None:
+    size = opened.size(INDEX)
+    if not size:  # no bytes can't be mapped
+        return None if size is None else b""
+    with opened.open(INDEX) as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _stored_boundaries(opened: HeldFolder) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
+    if opened.size(BOUNDARIES) is None:
+        return None
+    return _array(opened, BOUNDARIES), _array(opened, BOUNDARY_OFFSETS)
+
+
+def _array(opened: HeldFolder, name: str) -> NDArray[Any]:
+    """A view of an .npy file; `np.load` would open it by its path."""
+    with opened.open(name) as file:
+        try:
+            npy.read_magic(file)
+            shape, is_fortran, dtype = npy.read_array_header_1_0(file)
+            return np.memmap(file, dtype, "r", file.tell(), shape, "F" if is_fortran else "C")
+        except ValueError as error:
+            raise InputError(f"this is no array ({error})", opened.path / name, _FIX) from None
 
 
 _meta_decoder = msgspec.json.Decoder(Meta)
 _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
-@functools.lru_cache(maxsize=1)
-def _lines(index: Path, version: _Version | None, start: int, stop: int | None) -> list[bytes]:
+def _lines(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
     """The lines of one frame.
 
     Raises:
-        InputError: the file is damaged, or not of this version.
+        InputError: the index is damaged, or there is none.
     """
-    with open(index, "rb") as file:
-        if _version(file.fileno()) != version:
-            raise _replaced(index)
-        file.seek(start)
-        frame = io.BytesIO(file.read() if stop is None else file.read(stop - start))
-    return b"".join(decompressed(frame, ZSTD, index, _FIX, 1 << 20)).splitlines()
-
-
-def _version(file: Path | int) -> _Version | None:
-    """Of a file, or of an open one; None where there is none."""
-    try:
-        found = os.stat(file)
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
-
-
-def _replaced(file: Path) -> InputError:
-    return InputError("it was replaced since the set was opened", file, "open the set again")
+    if index is None:
+        raise InputError("there is no such file", where, _FIX)
+    stop = frames[number + 1].offset if number + 1 < len(frames) else None
+    frame = io.BytesIO(index[frames[number].offset : stop])
+    return b"".join(decompressed(frame, ZSTD, where, _FIX, 1 << 20)).splitlines()

@@ -15,6 +15,7 @@ from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, read_manifest, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.held_folder import unreplaced
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import versions
 
@@ -137,7 +138,8 @@ def _refuse_damaged(artifact: Artifact) -> None:
     """
     stored = artifact.manifest.storage
     logger.info("input %s: %d files, %.1f MB to hash", artifact.folder, len(stored), sum(f.bytes for f in stored) / 1e6)
-    for item in verify_stored(artifact.folder, artifact.manifest):
-        if isinstance(item, Damage):
-            fix = f"put a copy in its place with `corpusmill rebuild {artifact.folder} --put-back`"
-            raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)
+    with unreplaced(artifact.folder):
+        for item in verify_stored(artifact.folder, artifact.manifest):
+            if isinstance(item, Damage):
+                fix = f"put a copy in its place with `corpusmill rebuild {artifact.folder} --put-back`"
+                raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)

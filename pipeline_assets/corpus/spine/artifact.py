@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
+from pipeline_assets.corpus.spine.held_folder import unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _SEALED_WITH = "sealed with"
@@ -64,7 +65,13 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         digest: what the caller expects; the folder may have been replaced since it looked.
     Raises:
         InputError: nothing sealed there, another digest, or a file missing, of another size or no plain file.
+        Obstacle: it was replaced while its sizes were looked at.
     """
+    with unreplaced(folder):
+        return _opened(folder, digest)
+
+
+def _opened(folder: Path, digest: str | None) -> Artifact:
     manifest = read_manifest(folder)
     if manifest is None:
         raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
+from pipeline_assets.corpus.spine.held_folder import unreplaced
 from pipeline_assets.corpus.spine.manifest import LabelsOf
 
 
@@ -23,7 +24,8 @@ def files_match_manifest(artifact: Artifact, labels_of: LabelsOf) -> Verdict:
     Args:
         labels_of: names of the labels that artifacts of a kind have.
     """
-    findings = list(verify(artifact.folder, labels_of))
+    with unreplaced(artifact.folder):
+        findings = list(verify(artifact.folder, labels_of))
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         return Verdict(False, f"{damage[0].path}: {damage[0].what}" + _and_more(len(damage)), {"damaged": len(damage)})

@@ -97,7 +97,8 @@ class PackedLineage:
         Raises:
             InputError: a file is damaged.
         """
-        self.artifact, self.packed, self._root = artifact, open_packed(artifact.folder), root
+        self.artifact, self._root = artifact, root
+        self.packed = open_packed(artifact.folder, artifact.manifest.digest)
         self._corpora: dict[str, Artifact] = {}
 
     def trace_token(self, position: int) -> SegmentTrace:

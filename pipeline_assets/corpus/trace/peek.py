@@ -104,7 +104,8 @@ def peek_packed(folder: Path, row: int | None = None, token: int | None = None) 
         UsageError: out of range.
         InputError: a file is damaged, or that of the tokenizer is gone.
     """
-    artifact, packed = open_artifact(folder), open_packed(folder)
+    artifact = open_artifact(folder)
+    packed = open_packed(folder, artifact.manifest.digest)
     if token is not None:
         check_range("token", token, packed.input_ids.size, folder)
         row = token // packed.meta.seq_len

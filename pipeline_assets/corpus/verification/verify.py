@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from pipeline_assets.corpus.readers.held_folders import held_of_folders
 from pipeline_assets.corpus.readers.hub_cache import held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, file_sha256, present_files, read_manifest
 from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.held_folder import held, was_replaced
 from pipeline_assets.corpus.spine.journal import Journal
+from pipeline_assets.corpus.spine.manifest import StoredFile
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.rehash import Claim, rehash
 from pipeline_assets.corpus.spine.sample import Sample
@@ -35,7 +37,7 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     findings, claims = list(chain.broken), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
-        for item in present_files(artifact.folder, artifact.manifest, _labels_of):
+        for item in _present(artifact):
             path = artifact.folder / item.path
             if isinstance(item, Damage):
                 findings.append(Finding(path, item.what, digest))
@@ -62,25 +64,65 @@ def hold(found: Verification, journal: Journal) -> None:
     """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched.
 
     Raises:
-        InputError: an artifact was replaced meanwhile, so that nothing can be said of it.
+        Obstacle: an artifact was replaced meanwhile, so that nothing can be said of it.
     """
     _read(found, journal)
     _read_contents(found, journal)
     if found.scope.sample is not None and found.scope.root is not None:
         _prove(found, found.scope.sample, found.scope.root, journal)
     if found.findings:
-        _refuse_replaced(found.chain)
+        _refuse_replaced(found)
     found.seconds = (datetime.datetime.now(datetime.UTC) - found.started_at).total_seconds()
 
 
-def _refuse_replaced(chain: Chain) -> None:
-    for artifact in chain.artifacts:
+def _present(artifact: Artifact) -> list[StoredFile | Damage]:
+    """
+    Raises:
+        Obstacle: the folder, or a part of it, was gone while it was looked through.
+    """
+    try:
+        return list(present_files(artifact.folder, artifact.manifest, _labels_of))
+    except FileNotFoundError:
+        raise was_replaced(artifact.folder) from None
+
+
+def _refuse_replaced(found: Verification) -> None:
+    """
+    Raises:
+        Obstacle: what was found is not so of an artifact of the chain, but of one that took its place meanwhile.
+    """
+    for artifact in found.chain.artifacts:
         try:
-            now = read_manifest(artifact.folder)
+            shows_again = _shows_again(found, artifact)
+        except OSError:
+            shows_again = False
+        if not shows_again:
+            raise was_replaced(artifact.folder)
+
+
+def _shows_again(found: Verification, artifact: Artifact) -> bool:
+    """Whether an artifact has what was found by its name, now that no other can come between."""
+    with held(artifact.folder) as folder:
+        try:
+            now = read_manifest(folder.view)
         except InputError:
-            continue
-        if now is not None and now != artifact.manifest:
-            raise Obstacle("it was replaced while it was read", artifact.folder, "run the same command again")
+            return True  # its manifest is damaged
+        if now != artifact.manifest:
+            return False
+        digest, present = now.digest, present_files(folder.view, now)
+        there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
+        looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
+        damaged = [claim for claim in found.claims if claim.owner == digest and found.state_of(claim) == "damaged"]
+        return all(finding.where in there for finding in looked_at if finding.artifact == digest) and not any(
+            _is_as_claimed(folder.view / claim.name, claim) for claim in damaged
+        )
+
+
+def _is_as_claimed(path: Path, claim: Claim) -> bool:
+    try:
+        return file_sha256(path) == claim.expected
+    except OSError:
+        return False
 
 
 def _read(found: Verification, journal: Journal) -> None:

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.memmap import (
     Segment,
     open_packed,
 )
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 ROWS = [[11, 12, 1, 21], [22, 1, 31, 1], [41, 42, 43, 1], [51, 1, 0, 0]]
 SEGMENTS = [
@@ -141,20 +141,18 @@ def test_a_set_that_takes_the_place_of_another_is_read_and_not_the_old_one(folde
     assert open_packed(folder).segments(0) == [Segment("new", "a", 0, 4)]
 
 
-def test_a_set_that_was_replaced_since_is_not_mixed_with_the_new_one(folder: Path) -> None:
+def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Path) -> None:
     np.save(folder / BOUNDARIES, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
     np.save(folder / BOUNDARY_OFFSETS, np.array([0, 2, 4, 5, 6]))
-    packed, seen = open_packed(folder), open_packed(folder)
-    assert (seen.segments(0), seen.boundaries(3).tolist()) == (SEGMENTS[0], [[0, 2]])
+    packed = open_packed(folder)
 
     replace_with_one_row(folder, "new")
 
     assert [packed[row].tolist() for row in range(4)] == ROWS
-    assert seen.boundaries(3).tolist() == [[0, 2]]
-    with pytest.raises(InputError, match=f"{INDEX}: it was replaced since the set was opened; open the set again"):
-        packed.segments(3)
-    with pytest.raises(InputError, match=f"{BOUNDARIES}: it was replaced since the set was opened"):
-        packed.boundaries(0)
+    assert [packed.segments(row) for row in range(4)] == SEGMENTS
+    assert packed.boundaries(3).tolist() == [[0, 2]]
+    with pytest.raises(Obstacle, match="it was replaced since the set was opened; open the set again"):
+        pickle.loads(pickle.dumps(packed))
 
 
 def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> None:
@@ -170,6 +168,22 @@ def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> N
     assert len(pickle.dumps(packed)) < 1000
     assert row.tolist() == ROWS[3]
     assert segments == SEGMENTS[1]
+
+
+def test_boundaries_that_are_no_array_are_refused_when_the_set_is_opened(folder: Path) -> None:
+    (folder / BOUNDARIES).write_bytes(b"no array")
+
+    with pytest.raises(
+        InputError, match=rf"{BOUNDARIES}: this is no array \(.*\); restore the file or rebuild the set"
+    ):
+        open_packed(folder)
+
+
+def test_without_an_index_segments_are_an_error_that_names_it(folder: Path) -> None:
+    (folder / INDEX).unlink()
+
+    with pytest.raises(InputError, match=f"{INDEX}: there is no such file; restore the file or rebuild the set"):
+        open_packed(folder).segments(0)
 
 
 def test_a_file_that_was_cut_is_refused_with_both_sizes(folder: Path) -> None:

@@ -1,0 +1,142 @@
+"""A packed set that is replaced while it is opened: what comes out is the old set, the new one, or one clear line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from interrupted import interrupted
+from sealed_sets import letter_of, seal_set
+
+from pipeline_assets.corpus.formats import memmap
+from pipeline_assets.corpus.formats.memmap import open_packed
+from pipeline_assets.corpus.spine import durable, held_folder
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+
+TESTS = Path(__file__).parents[1]
+PROJECT = TESTS.parents[1]
+READERS = (memmap, held_folder)
+UNPICKLED_IN_A_WORKER = """
+import multiprocessing, sys
+from pathlib import Path
+from interrupted import interrupted
+from sealed_sets import SET, letter_of, seal_set
+from pipeline_assets.corpus.formats.memmap import open_packed
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    packed = open_packed(seal_set(root, "a"))
+    workers = [multiprocessing.get_context("spawn").Process(target=letter_of, args=(packed,)) for _ in range(2)]
+    workers[0].start()
+    workers[0].join()
+    seal_set(root, "b")
+    workers[1].start()
+    workers[1].join()
+    print(workers[0].exitcode, workers[1].exitcode, letter_of(packed))
+"""
+
+
+def opened(folder: Path) -> str:
+    """The letter of the set that is there, or the error's line."""
+    try:
+        return letter_of(open_packed(folder))
+    except InputError as error:
+        return str(error)
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def test_a_set_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(tmp_path: Path) -> None:
+    folder = seal_set(tmp_path, "a")
+    answer, lines = interrupted(lambda: opened(folder), READERS, {})
+    answers = [answer]
+
+    for line in range(1, lines + 1):
+        seal_set(tmp_path, "a")
+        answers.append(interrupted(lambda: opened(folder), READERS, {line: lambda: seal_set(tmp_path, "b")})[0])
+
+    replaced = f"{folder}: it was replaced while it was read; open the set again"
+    assert set(answers) == {"a", "b", replaced}
+    assert answers.count(replaced) > lines // 4
+
+
+def test_sets_that_change_places_and_back_are_never_mixed(tmp_path: Path) -> None:
+    folder, other = seal_set(tmp_path, "a"), seal_set(tmp_path / "other", "b")
+    answer, lines = interrupted(lambda: opened(folder), READERS, {})
+    answers = {answer}
+
+    def change_places() -> None:
+        aside = folder.with_name("aside")
+        for source, target in ((folder, aside), (other, folder), (aside, other)):
+            source.rename(target)
+
+    for first in range(1, lines + 1):
+        for second in range(first + 1, lines + 1, 9):
+            swaps = {first: change_places, second: change_places}
+            answers.add(interrupted(lambda: opened(folder), READERS, swaps)[0])
+
+    assert answers <= {"a", "b", f"{folder}: it was replaced while it was read; open the set again"}
+
+
+def test_a_set_is_opened_while_another_process_replaces_it_again_and_again(tmp_path: Path) -> None:
+    folder = seal_set(tmp_path, "a")
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, TESTS / "sealed_sets.py", tmp_path, "100"]
+    answers: dict[str, int] = {}
+
+    with subprocess.Popen(command, env=environment) as replacing:
+        while replacing.poll() is None:
+            answer = opened(folder)
+            answers[answer] = answers.get(answer, 0) + 1
+
+    assert replacing.returncode == 0
+    replaced = f"{folder}: it was replaced while it was read; open the set again"
+    assert {"a", "b"} <= answers.keys() <= {"a", "b", replaced}, answers
+
+
+def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "exchange", lambda first, second: False)  # as on systems without such a call
+    folder = seal_set(tmp_path, "a")
+    answers = set()
+
+    def open_before(step: durable.Step, path: Path) -> None:
+        if step in ("rename", "unlink"):
+            answers.add(opened(folder))
+
+    monkeypatch.setattr(durable, "failpoint", open_before)
+    seal_set(tmp_path, "b")
+    monkeypatch.setattr(durable, "failpoint", None)
+    answers.add(opened(folder))
+
+    assert answers == {"a", f"{folder}: there is no such folder; give the folder of a packed set", "b"}
+
+
+def test_a_worker_that_finds_another_set_says_that_it_was_replaced(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(UNPICKLED_IN_A_WORKER)
+    environment = {**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{TESTS}"}
+    command = [sys.executable, tmp_path / "train.py", tmp_path]
+
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert result.stdout == "0 1 a\n", result.stderr
+    folder = tmp_path / "stage_a" / "packed" / "letters"
+    assert result.stderr.splitlines()[-1].endswith(
+        f"{folder}: it was replaced since the set was opened; open the set again"
+    )
+
+
+def test_the_set_that_is_expected_opens_and_another_is_refused(tmp_path: Path) -> None:
+    folder = seal_set(tmp_path, "a")
+    digest = open_packed(folder).digest
+    assert letter_of(open_packed(folder, digest)) == "a"
+
+    seal_set(tmp_path, "b")
+
+    with pytest.raises(Obstacle, match="it was replaced since the set was opened; open the set again"):
+        open_packed(folder, digest)
