@@ -66,6 +66,8 @@ def table(cells: dict[FaultCase, Cell], wanted: dict[str, Reading], letters: dic
     for kind in FaultKind:
         for count in (1, ALWAYS):
             row = {case.place.name: cell for case, cell in cells.items() if (case.kind, case.count) == (kind, count)}
+            if not row:
+                continue
             shown = [words(row[place.name], letters) if place.name in row else "" for place in PLACES]
             again = sum(cell.bytes_again for cell in row.values())
             lines.append(f"| {kind} | {'always' if count is ALWAYS else 'once'} | {' | '.join(shown)} | {again:,} |")

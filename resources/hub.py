@@ -13,7 +13,9 @@ from resources.corpus_store import environment_setting
 class Hub(dg.ConfigurableResource):
     """Where datasets are read from. The token is the client's own (HF_TOKEN or the saved login): it is no config."""
 
-    endpoint: str | None = Field(default=None, description="Address; empty means HF_ENDPOINT or the public hub")
+    endpoint: str | None = Field(
+        default=None, description="Address, without a password; empty means HF_ENDPOINT or the public hub"
+    )
     cache: str | None = Field(default=None, description="Folder for fetched bytes; empty means <data root>/hub_cache")
 
     tries: int | None = Field(default=None, ge=1, description="Tries of a call; else CORPUSMILL_HUB_TRIES, 6")

@@ -1,20 +1,27 @@
-"""Faults of the hub on loopback: what a network, a busy hub or a damaged file does to an answer, on request."""
+"""Faults of the hub on loopback: what a network, a busy hub, a damaged file or malice does to an answer, on request."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Self
+from urllib.parse import quote
 
 from pipeline_assets.corpus.spine.errors import UsageError
 from resources.loopback_http import NO_REPLY, Answer, json_answer
+from resources.loopback_repos import CHUNK_BYTES
 
 ALWAYS = None
+_DRIP_S = 0.05
+_ENDLESS_BYTES = 1 << 62
 
 
 class FaultKind(StrEnum):
-    """What becomes of an answer. Those of the body leave alone what has none, and `changed` what is no file."""
+    """What becomes of an answer. Those of the body leave alone what has none, `changed` what is no file, and those of
+    the next page what is no listing.
+    """
 
     BUSY = "503"
     RETRY_AFTER = "429-retry-after"
@@ -26,6 +33,10 @@ class FaultKind(StrEnum):
     UNAUTHORIZED = "401"
     FORBIDDEN = "403"
     NOT_FOUND = "404"
+    ENDLESS = "endless"
+    DRIP = "drip"
+    LINK_LOOP = "link-loop"
+    LINK_AWAY = "link-away"
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class Faults:
                 self._met[number] += 1
                 hits = self._met[number] - fault.after
                 if hits > 0 and (fault.count is ALWAYS or hits <= fault.count):
-                    return _disturbed(fault.kind, answer)
+                    return _disturbed(fault.kind, path, answer)
         return answer
 
 
@@ -110,15 +121,38 @@ class _FlippedAnswer(Answer):
             yield chunk
 
 
+@dataclass(frozen=True)
+class _EndlessAnswer(Answer):
+    """The body and, under a length that nobody reads to its end, spaces: of JSON they would be a part."""
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from super().chunks()
+        while True:
+            yield b" " * CHUNK_BYTES
+
+
+@dataclass(frozen=True)
+class _DrippingAnswer(Answer):
+    """The body, twenty bytes a second: never long enough nothing for a client that waits for each."""
+
+    def chunks(self) -> Iterator[bytes]:
+        for chunk in super().chunks():
+            for byte in chunk:
+                time.sleep(_DRIP_S)
+                yield bytes([byte])
+
+
 def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
-    if kind in (FaultKind.CUT_BODY, FaultKind.WRONG_BYTES):
+    if kind in (FaultKind.CUT_BODY, FaultKind.WRONG_BYTES, FaultKind.ENDLESS, FaultKind.DRIP):
         return answer.length > 0 and not is_head
+    if kind in (FaultKind.LINK_LOOP, FaultKind.LINK_AWAY):
+        return isinstance(answer.body, bytes) and answer.body.startswith(b"[")
     if kind is FaultKind.CHANGED:
         return "ETag" in answer.headers or "X-Linked-Etag" in answer.headers
     return True
 
 
-def _disturbed(kind: FaultKind, answer: Answer) -> Answer:
+def _disturbed(kind: FaultKind, path: str, answer: Answer) -> Answer:
     match kind:
         case FaultKind.CUT:
             return replace(answer, status=NO_REPLY)
@@ -128,6 +162,15 @@ def _disturbed(kind: FaultKind, answer: Answer) -> Answer:
             return _FlippedAnswer(**vars(answer))
         case FaultKind.CHANGED:
             return _FlippedAnswer(**{**vars(answer), "headers": _headers_of_another_file(answer)})
+        case FaultKind.ENDLESS:
+            return _EndlessAnswer(**{**vars(answer), "length": _ENDLESS_BYTES})
+        case FaultKind.DRIP:
+            return _DrippingAnswer(**vars(answer))
+        case FaultKind.LINK_LOOP:
+            return replace(answer, headers={**answer.headers, "Link": f'<{quote(path)}?recursive=true>; rel="next"'})
+        case FaultKind.LINK_AWAY:
+            link = f'<http://elsewhere.invalid{quote(path)}>; rel="next"'
+            return replace(answer, headers={**answer.headers, "Link": link})
         case FaultKind.BUSY:
             return json_answer({"error": "Service Unavailable"}, 503)
         case FaultKind.RETRY_AFTER:

@@ -44,12 +44,16 @@ class Ask:
     raw_path: str
     query: Mapping[str, str]
     byte_range: str
-    has_token: bool
+    authorization: str
     body: bytes
 
     @property
     def parts(self) -> list[str]:
         return [unquote(part) for part in self.raw_path.strip("/").split("/")]
+
+    @property
+    def has_token(self) -> bool:
+        return self.authorization.startswith("Bearer ")
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
             raw_path=raw_path,
             query={name: values[-1] for name, values in parse_qs(query).items()},
             byte_range=self.headers.get("Range", ""),
-            has_token=self.headers.get("Authorization", "").startswith("Bearer "),
+            authorization=self.headers.get("Authorization", ""),
             body=self.rfile.read(int(length)),
         )
         server = cast(OriginServer, self.server)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from fault_cases import Reading, open_hub
+from fault_cases import ProxiedHub, Reading, open_hub
 from fault_cases import undisturbed as read_undisturbed
 
 from resources.loopback_hub import LoopbackHub
@@ -19,3 +19,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 def undisturbed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
     """By place, where nothing goes wrong."""
     return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture
+def proxied(hub: LoopbackHub) -> Iterator[ProxiedHub]:
+    """The files of `hub`."""
+    proxied = ProxiedHub(hub.folder)
+    proxied.first = []
+    with proxied:
+        yield proxied

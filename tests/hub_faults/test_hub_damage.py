@@ -1,17 +1,16 @@
 """Damaged bytes, listings and answers of a hub: found out where something tells, forgotten, and asked for again."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, Reading, read
+from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, ProxiedHub, Reading, read
 from healing_build import DATASET, FILE, write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError
 from resources.loopback_faults import Fault, FaultKind
-from resources.loopback_http import Answer, Ask, Origin, json_answer
+from resources.loopback_http import Answer, json_answer
 from resources.loopback_hub import LoopbackHub
 
 
@@ -96,24 +95,6 @@ def test_a_damaged_page_without_checksum_goes_unnoticed_unless_the_file_is_read_
 
     assert damaged.result is not None
     assert damaged.result != undisturbed["row group GET"].result
-
-
-class ProxiedHub(LoopbackHub):
-    """A hub behind something that answers first."""
-
-    first: list[Answer]
-
-    def answer(self, origin: Origin, ask: Ask) -> Answer:
-        return self.first.pop(0) if self.first else super().answer(origin, ask)
-
-
-@pytest.fixture
-def proxied(hub: LoopbackHub) -> Iterator[ProxiedHub]:
-    """The files of `hub`."""
-    proxied = ProxiedHub(hub.folder)
-    proxied.first = []
-    with proxied:
-        yield proxied
 
 
 def page(body: bytes) -> Answer:

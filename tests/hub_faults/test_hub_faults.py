@@ -126,6 +126,11 @@ OTHER_BYTES = (
     "run again; if it persists, the hub's copy is damaged"
 )
 
+TOO_LONG = (
+    "the answer goes on after the {most_bytes:,} bytes that it may have; "
+    "run the same command later; if it persists, check what answers there"
+)
+
 
 def line_of(case: FaultCase) -> str | None:
     """What is said of a fault that stays; None where nothing stays, or nothing tells (test_hub_damage.py)."""
@@ -138,6 +143,8 @@ def line_of(case: FaultCase) -> str | None:
             return OTHER_RANGE if case.place.is_storage else OTHER_FILE
         case FaultKind.WRONG_BYTES if case.place.name == "whole file GET":
             return OTHER_BYTES
+        case FaultKind.ENDLESS:
+            return (ON_FILE if case.place.is_storage else "{endpoint}: ") + TOO_LONG
     return None
 
 
@@ -149,6 +156,8 @@ def test_what_stays_is_one_line_and_once_it_is_over_the_same_command_goes_on(
 
     content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
     sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+    asked = RANGES[case.place.name](content) if case.place.is_storage else ""
+    first, _, last = asked.partition("-")
     assert str(struck.error) == str(line_of(case)).format(
         endpoint=hub.endpoint,
         commit=hub.commits()[DATASET],
@@ -157,7 +166,8 @@ def test_what_stays_is_one_line_and_once_it_is_over_the_same_command_goes_on(
         size=size,
         other_sha256=sha256[::-1],
         other_size=size + 1,
-        range=RANGES[case.place.name](content) if case.place.is_storage else "",
+        range=asked,
+        most_bytes=int(last) - int(first) + 1 if asked else 1 << 26,
     )
     assert healed.result == undisturbed[case.place.name].result
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline_assets.corpus.readers.hub_files import LISTING_FILE, HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import LISTING_FILE, HubFiles, Span, is_digest
 from pipeline_assets.corpus.spine.chain import Finding
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rehash import Algorithm, Claim
 
-_HUB_FILE = re.compile(r"(?P<dataset>[^@]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
+_HUB_FILE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
 _SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
-_LISTED_AS = ("sha256:", "git-sha1:")
 CURE = "delete it; it is fetched again when it is needed"
 
 
@@ -54,7 +53,7 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Mapping[str, Any]]])
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
             match = _HUB_FILE.fullmatch(entry["name"])
-            if match is None:
+            if match is None or not is_digest(entry["digest"]):
                 held.not_looked_for.append(entry["name"])
                 continue
             commits.setdefault((match["dataset"], match["commit"]), []).append((match["path"], entry))
@@ -78,7 +77,7 @@ def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, was_read: b
             what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CURE}"
             held.findings.append(Finding(span.local, what, artifact))
     tiles = _apart(spans)
-    is_whole = covers(tiles, 0, entry["bytes"]) and entry["digest"].startswith(_LISTED_AS)
+    is_whole = covers(tiles, 0, entry["bytes"])
     if is_whole and tiles:
         held.claims.append(_claim_on_file(entry, tiles))
     held.claims += [_claim_on_span(entry, span) for span in spans if not is_whole or span not in tiles]
@@ -91,7 +90,7 @@ def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, was_read: b
 def spans_of(cache: Path, entry: Mapping[str, Any]) -> list[Span]:
     """The bytes of a hub file, as a manifest lists it, that the cache holds: in order, no byte in two spans."""
     match = _HUB_FILE.fullmatch(entry["name"])
-    if match is None:
+    if match is None or not is_digest(entry["digest"]):
         return []
     folder = HubFiles(cache).bytes_folder(match["dataset"], entry["digest"])
     return _apart([span for span in _spans_in(folder) if span.local.stat().st_size == span.stop - span.start])

@@ -1,8 +1,8 @@
 """Files of a dataset at one hub commit: listed once, fetched by exact path and byte range, never used unchecked.
 
-`huggingface_hub`'s own client speaks to the hub; this adds what a corpus needs: every call retried the same way (the
-client retries some calls only), every answer held against the listing, every byte kept in the cache under the hash of
-its file, so that nothing is downloaded twice and a commit that was read once needs no network.
+Every call is retried the same way, every answer held against the listing, every byte kept in the cache under the hash
+of its file, so that nothing is downloaded twice and a commit that was read once needs no network. What a hub says
+becomes part of a path only where it can be nothing but a hash.
 """
 
 import fcntl
@@ -15,25 +15,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_retry
+from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient
 from pipeline_assets.corpus.readers.traffic import Traffic
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.hashes import file_sha256
 from pipeline_assets.corpus.spine.own_files import OwnFile
 
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
 _BLOCK_BYTES = 1 << 20
-_TIMEOUT_S = 30.0
 _PARTIAL = ".part"
 _DATASET = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
+_UNFIT_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
+_MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
 CACHE_FOLDER = "hub_cache"  # below a data root
 
 
@@ -65,6 +66,7 @@ class HubFiles:
         token: for gated and private datasets; None means the client's own (HF_TOKEN, or the saved login).
         tries: how often a call is tried in all.
         wait_s: first wait between tries, doubled each time up to 60 s, unless the hub says how long.
+        progress_s: a body that brings less than `hub_http.LEAST_BYTES` in so many seconds is cut off.
         traffic: counts what comes over the wire.
     """
 
@@ -73,6 +75,7 @@ class HubFiles:
     token: str | None = None
     tries: int = 6
     wait_s: float = 1.0
+    progress_s: float = PROGRESS_S
     traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
 
     def resolve(self, dataset: str, revision: str = "main") -> str:
@@ -81,8 +84,7 @@ class HubFiles:
         Raises:
             UsageError: `dataset` is not owner/name.
         """
-        if not _DATASET.fullmatch(dataset):
-            raise UsageError("this is no dataset", dataset, "write owner/name, such as HuggingFaceFW/fineweb-edu")
+        _check_dataset(dataset)
         return self._call(dataset, revision, lambda: self._commit(dataset, revision))
 
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
@@ -152,26 +154,34 @@ class HubFiles:
         return rest
 
     def _commit(self, dataset: str, revision: str) -> str:
+        client = self._client()
+        answer, _ = client.page(f"{client.address}/api/datasets/{dataset}/revision/{quote(revision, safe='')}")
         with hub_retry.reading_answer():
-            sha = str(self._api().repo_info(dataset, revision=revision, repo_type="dataset").sha)
-        if not _COMMIT.fullmatch(sha):
-            raise hub_retry.Garbled(f"{sha!r} is no commit")
-        return sha
+            sha = answer["sha"]
+            if not _COMMIT.fullmatch(sha):
+                raise ValueError(f"{sha!r} is no commit")
+            return str(sha)
 
     def _list(self, dataset: str, commit: str) -> list[HubFile]:
-        """Every page of the tree. The client's own listing tries again by itself, for longer than anyone would wait."""
-        from huggingface_hub import get_session, hf_raise_for_status
-        from huggingface_hub.utils._headers import build_hf_headers
-
-        files = []
-        url: str | None = f"{self._address()}/api/datasets/{dataset}/tree/{commit}?recursive=true&expand=false"
+        """Every page of the tree. No path comes twice, so pages that lead back to each other end."""
+        client = self._client()
+        files: list[HubFile] = []
+        paths: set[str] = set()
+        url: str | None = f"{client.address}/api/datasets/{dataset}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
-            response = get_session().get(url, headers=build_hf_headers(token=self.token), timeout=_TIMEOUT_S)
-            hf_raise_for_status(response)
-            self.traffic.add(response.num_bytes_downloaded)
+            entries, url = client.page(url)
             with hub_retry.reading_answer():
-                files += [_listed(entry) for entry in response.json() if entry["type"] != "directory"]
-            url = response.links.get("next", {}).get("url")
+                if url is not None and not entries:
+                    raise ValueError("an empty page names a next one")
+                for entry in entries:
+                    if entry["path"] in paths:
+                        raise ValueError(f"{entry['path']!r} is listed twice")
+                    paths.add(entry["path"])
+                    if entry["type"] != "directory":
+                        files.append(_listed(entry))
+            if len(paths) > _MAX_ENTRIES:
+                what = f"the listing goes on after {_MAX_ENTRIES:,} files and folders"
+                raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
         return sorted(files, key=lambda file: file.path)
 
     def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
@@ -189,43 +199,41 @@ class HubFiles:
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
         """One try: asks where the bytes are, checks that they are the listed file's, appends what is missing."""
         import httpx2
-        from huggingface_hub import get_hf_file_metadata, get_session, hf_hub_url, hf_raise_for_status
-        from huggingface_hub.utils._headers import build_hf_headers
 
         durable.step("create", partial)
         partial.touch()
-        have = partial.stat().st_size
-        if have >= stop - start:
+        first = start + partial.stat().st_size
+        if first >= stop:
             return
+        client = self._client()
         where = f"{dataset}@{commit}:{file.path}"
-        url = hf_hub_url(dataset, file.path, repo_type="dataset", revision=commit, endpoint=self.endpoint)
-        found = get_hf_file_metadata(url, token=self.token, timeout=_TIMEOUT_S)
+        found = client.locate(f"{client.address}/datasets/{dataset}/resolve/{commit}/{quote(file.path)}")
         if found.etag != file.digest.partition(":")[2] or found.size != file.size:
             self._check_kept_listing(dataset, commit, file)
             what = (
                 f"the hub has {found.etag} of {found.size} bytes, the listing says {file.digest} of {file.size} bytes"
             )
             raise hub_retry.changed_under_its_name(what, where)
-        headers = {"Range": f"bytes={start + have}-{stop - 1}", "Accept-Encoding": "identity"}
-        if found.location.startswith(url):
-            headers |= build_hf_headers(token=self.token)
-        with get_session().stream("GET", found.location, headers=headers, timeout=_TIMEOUT_S) as response:
-            if response.status_code in (401, 403, 404) and not found.location.startswith(url):
+        with client.bytes_at(found.location, first, stop - 1) as response:
+            if response.status_code in (401, 403, 404) and not client.is_own(found.location):
                 raise hub_retry.refused_by_storage(response.status_code, where)
-            hf_raise_for_status(response)
-            if response.status_code != 206 and (start + have, stop) != (0, file.size):
+            client.check(response)
+            if response.status_code != 206 and (first, stop) != (0, file.size):
                 raise InputError(
                     "the hub ignores byte ranges", f"{dataset}:{file.path}", "use a hub that serves ranges"
                 )
-            asked, served = f"bytes {start + have}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
+            asked, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
             if response.status_code == 206 and served not in (asked, asked.replace(f"/{file.size}", "/*")):
                 what = f"the hub sends `{served}` for `{asked}`"
                 raise hub_retry.changed_under_its_name(what, where)
             with open(partial, "ab") as output:
-                for block in response.iter_bytes():  # as they arrive: of a block being filled, a cut would lose all
-                    durable.step("append", partial)
-                    output.write(block)
-                    self.traffic.add(len(block))
+                try:
+                    for block in client.body(response, stop - first, where):
+                        durable.step("append", partial)
+                        output.write(block)
+                except Obstacle:  # an answer that is longer than asked for is not used as far as it was
+                    partial.unlink()
+                    raise
                 output.flush()
                 durable.step("fsync", partial)
                 os.fsync(output.fileno())
@@ -233,27 +241,37 @@ class HubFiles:
             raise httpx2.ReadError("the body ended early")
 
     def _call(self, dataset: str, revision: str, call: Callable[[], T]) -> T:
-        return hub_retry.with_retries(
-            call, hub_retry.HubCall(dataset, revision, self._address(), self.tries, self.wait_s)
-        )
+        address = self._client().address
+        return hub_retry.with_retries(call, hub_retry.HubCall(dataset, revision, address, self.tries, self.wait_s))
 
-    def _address(self) -> str:
-        from huggingface_hub import constants
-
-        return self.endpoint or constants.ENDPOINT
-
-    def _api(self) -> "HfApi":
-        from huggingface_hub import HfApi
-
-        return HfApi(endpoint=self.endpoint, token=self.token)
+    def _client(self) -> HubClient:
+        return HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
         """Where the cache keeps what a dataset holds at a commit."""
+        _check_dataset(dataset)
         return self.cache / dataset.replace("/", "--") / "listings" / f"{commit}.json"
 
     def bytes_folder(self, dataset: str, digest: str) -> Path:
-        """Where the cache keeps bytes of a file: spans named `<start>-<stop>.<their sha256>`, downloads `.part`."""
+        """Where the cache keeps bytes of a file: spans named `<start>-<stop>.<their sha256>`, downloads `.part`.
+
+        Raises:
+            InputError: `digest` is none.
+        """
+        _check_dataset(dataset)
+        if not is_digest(digest):
+            raise InputError(f"{digest!r} is no hash of a file", dataset, "list the files at their commit again")
         return self.cache / dataset.replace("/", "--") / "bytes" / digest.replace(":", "-")
+
+
+def is_digest(text: str) -> bool:
+    """Whether a hash is written as listings have it."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def _check_dataset(dataset: str) -> None:
+    if not _DATASET.fullmatch(dataset):
+        raise UsageError("this is no dataset", dataset, "write owner/name, such as HuggingFaceFW/fineweb-edu")
 
 
 def _listed(entry: Mapping[str, Any]) -> HubFile:
@@ -264,9 +282,24 @@ def _listed(entry: Mapping[str, Any]) -> HubFile:
     """
     lfs = entry.get("lfs")
     digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
-    if entry["type"] != "file" or not isinstance(entry["path"], str) or not isinstance(entry["size"], int):
+    if entry["type"] != "file":
         raise ValueError(f"{entry} is no file")
-    return HubFile(entry["path"], entry["size"], digest)
+    return _checked_file(HubFile(entry["path"], entry["size"], digest))
+
+
+def _checked_file(file: HubFile) -> HubFile:
+    """A file that a listing may have: below its repo, of a size, with a hash.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if _UNFIT_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
+        raise ValueError(f"{file.path!r} is no path of a repo")
+    if type(file.size) is not int or not 0 <= file.size < 1 << 63:
+        raise ValueError(f"{file.size!r} is no size")
+    if not is_digest(file.digest):
+        raise ValueError(f"{file.digest!r} is no hash")
+    return file
 
 
 @contextmanager
@@ -286,10 +319,10 @@ LISTING_FILE = OwnFile("listing", 1 << 30, "remove it: it is asked for again", l
 def _kept_listing(path: Path) -> list[HubFile] | None:
     """A cached listing; None where there is none, or a damaged one."""
     try:
-        return LISTING_FILE.read(path)
+        return [_checked_file(file) for file in LISTING_FILE.read(path)]
     except FileNotFoundError:
         return None
-    except InputError:
+    except (InputError, ValueError):
         logger.warning("%s: the cached listing is damaged; it is asked for again", path)
         return None
 

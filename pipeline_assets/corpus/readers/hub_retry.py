@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
 _RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
+_LONGEST_WAIT_S = 600.0  # that a hub may ask for: the public one counts in windows of 300 s
+_SHOWN_CHARACTERS = 200
+_UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,10 @@ def reading_answer() -> Iterator[None]:
     Raises:
         Garbled: the answer's JSON is none, or has other fields.
     """
-    from huggingface_hub.errors import HFValidationError
-
     try:
         yield
-    except HFValidationError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Garbled(f"{type(error).__name__}: {error}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Garbled(_shown(error)) from None
 
 
 def with_retries(call: Callable[[], T], asked: HubCall) -> T:
@@ -72,11 +72,11 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
                 raise _explain(error, status, asked) from None
             seconds = _asked_wait_s(error.response.headers)
             problem = "rate limited" if status == 429 else f"HTTP {status}"
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             if attempt == asked.tries:
                 raise _unreachable(error, asked) from None
-            seconds, problem = None, f"{type(error).__name__}: {error}"
-        except Garbled as error:
+            seconds, problem = None, _shown(error)
+        except (Garbled, httpx2.InvalidURL) as error:  # of what the hub names: its own address was checked
             if attempt == asked.tries:
                 what = f"the answer for revision {asked.revision} can't be read ({error})"
                 fix = "run the same command later; if it persists, check what answers at HF_ENDPOINT"
@@ -101,8 +101,9 @@ def _check_address(address: str) -> None:
         url = httpx2.URL(address)
     except httpx2.InvalidURL:
         url = httpx2.URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        what = f"the hub's address is {address!r}"
+    if url.scheme not in ("http", "https") or not url.host or "@" in address:
+        shown = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # what is left of a password that no client would find
+        what = f"the hub's address is {shown!r}"
         raise UsageError(what, "HF_ENDPOINT", "write it as http://HOST or https://HOST, or unset it")
 
 
@@ -140,7 +141,13 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
 
 def _unreachable(error: Exception, asked: HubCall) -> InputError:
     fix = "check the network and HF_ENDPOINT, then run the same command again"
-    return Obstacle(f"{asked.dataset} can't be reached ({type(error).__name__}: {error})", asked.address, fix)
+    return Obstacle(f"{asked.dataset} can't be reached ({_shown(error)})", asked.address, fix)
+
+
+def _shown(error: Exception) -> str:
+    """An error whose text may be a hub's: in one line, and not for long."""
+    text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def not_as_listed(digest: str, where: str) -> InputError:
@@ -161,11 +168,11 @@ def _asked_wait_s(headers: object) -> float | None:
     """Seconds that the hub asks to wait, by RateLimit or Retry-After; None if it doesn't say."""
     from huggingface_hub.utils._http import parse_ratelimit_headers
 
-    limits = parse_ratelimit_headers(headers)  # type: ignore[arg-type]
-    if limits is not None and limits.remaining == 0:
-        return float(limits.reset_in_seconds)
     try:
+        limits = parse_ratelimit_headers(headers)  # type: ignore[arg-type]
+        if limits is not None and limits.remaining == 0:
+            return min(_LONGEST_WAIT_S, limits.reset_in_seconds)
         seconds = int(headers["Retry-After"])  # type: ignore[index]
     except (KeyError, ValueError):  # a date, which servers may send too, is not worth a clock
         return None
-    return float(seconds) if seconds >= 0 else None
+    return min(_LONGEST_WAIT_S, seconds) if seconds >= 0 else None

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pipeline_assets.corpus.readers.held_folders import held_of_folders
 from pipeline_assets.corpus.readers.hub_cache import held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, file_sha256, present_files, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
 from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.hashes import file_sha256
 from pipeline_assets.corpus.spine.held_folder import held, was_replaced
 from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.manifest import StoredFile
@@ -109,7 +110,7 @@ def _shows_again(found: Verification, artifact: Artifact) -> bool:
             return True  # its manifest is damaged
         if now != artifact.manifest:
             return False
-        digest, present = now.digest, present_files(folder.view, now)
+        digest, present = now.digest, present_files(folder.view, now, _labels_of)
         there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
         damaged = [claim for claim in found.claims if claim.owner == digest and found.state_of(claim) == "damaged"]

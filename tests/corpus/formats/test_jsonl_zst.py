@@ -207,7 +207,7 @@ def test_damage_is_explained(path: Path) -> None:
     with pytest.raises(InputError) as refused:
         read(path)
 
-    assert refused.value.what.startswith("the zstd stream is damaged (zstd decompress")
+    assert refused.value.what.startswith("the zstd stream is damaged (ZSTD decompress")
     assert refused.value.fix == "restore the file or rebuild the artifact"
 
 

@@ -31,7 +31,7 @@ def test_a_commit_that_the_hub_no_longer_has_says_so(
 
 def test_a_file_that_the_commit_does_not_have_says_so(hub_files: HubFiles, hub: LoopbackHub, commit: str) -> None:
     with pytest.raises(InputError) as error:
-        hub_files.fetch(DATASET, commit, HubFile("data/gone.bin", 1, "sha256:0"))
+        hub_files.fetch(DATASET, commit, HubFile("data/gone.bin", 1, f"sha256:{'0' * 64}"))
 
     assert str(error.value) == (
         f"maker/pages on {hub.endpoint}: the commit has no such file; delete the cached listing, or pin a new commit"

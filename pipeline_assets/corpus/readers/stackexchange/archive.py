@@ -22,6 +22,8 @@ _BLOCK_BYTES = 1 << 18  # larger ones leave the cache before they are scanned an
 _PACKED_BLOCK_BYTES = 1 << 18  # a megabyte or so when unpacked
 _DAMAGE = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, LookupError, TypeError)
 _FETCH_AGAIN = "fetch it again"
+# Of these py7zr unpacks all that it has read at once: a quarter of a megabyte of ZStandard can be eight gigabytes.
+_UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
 
 Sink = Callable[[bytes], object]
 
@@ -81,7 +83,8 @@ def pour_archive(file: Path, sink: Sink, most_expansion: int = MOST_EXPANSION) -
     Args:
         most_expansion: how many times larger than the archive its content may be. Text packs to a tenth at best.
     Raises:
-        InputError: it has no Posts.xml, or two; wants a password; unpacks to more than allowed; is damaged.
+        InputError: it has no Posts.xml, or two; wants a password; unpacks to more than allowed, or in steps that
+            nothing bounds; is damaged.
     """
     with open(file, "rb") as packed, _opened(packed, file) as archive:
         name = _posts_name(archive, file)
@@ -142,7 +145,11 @@ def _posts_name(archive: "SevenZipFile", file: Path) -> str:
 
 
 def _check_expansion(archive: "SevenZipFile", file: Path, most_expansion: int) -> None:
-    """By the sizes it declares: py7zr unpacks no more than those."""
+    """By the sizes it declares: py7zr unpacks no more than those, 128 MB at a time."""
+    unbounded = sorted(_UNBOUNDED_METHODS.intersection(archive.archiveinfo().method_names))
+    if unbounded:
+        what = f"it is compressed by {unbounded[0]}, which nothing keeps from filling the memory"
+        raise InputError(what, file, "unpack it yourself")
     size = file.stat().st_size
     unpacked = sum(entry.uncompressed for entry in archive.files)
     if unpacked > most_expansion * size:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import py7zr
 import pytest
 from made_archive import archive, renamed, resized, stored
 from made_dump import END, answer, dump, question
@@ -79,6 +80,11 @@ TRAPS = {
         archive(("Posts.xml", POSTS), ("Votes.xml", bytes(5_000_000))),
         "more than 100 times as many",
         "if you trust it, raise most_expansion; else fetch it again",
+    ),
+    "steps without a bound": (
+        archive(("Posts.xml", POSTS), filters=[{"id": py7zr.FILTER_ZSTD, "level": 3}]),
+        "it is compressed by ZStandard, which nothing keeps from filling the memory",
+        "unpack it yourself",
     ),
     "a size that is too small": (
         resized(archive(("Posts.xml", POSTS)), len(POSTS), len(POSTS) - 5000),

@@ -1,0 +1,81 @@
+"""Peak memory of decompression is that of a block and a window, whatever a few kilobytes unpack to."""
+
+import bz2
+import gzip
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+PROJECT = Path(__file__).parents[3]
+MANY_MIB = 512  # of zeros, in each bomb
+
+# What unpacks all that it has read: a frame of many blocks, and many frames in one read.
+ZEROS = bytes(64 << 20)
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "zstd": lambda: zstandard.ZstdCompressor(level=1).compress(ZEROS * (MANY_MIB // 64)),
+    "gzip": lambda: gzip.compress(ZEROS, 6) * (MANY_MIB // 64),
+    "bzip2": lambda: bz2.compress(ZEROS[: 32 << 20], 9) * (MANY_MIB // 32),
+    "xz": lambda: lzma.compress(ZEROS[: 32 << 20], preset=1) * (MANY_MIB // 32),
+}
+
+MEASURE = """
+import sys
+from pathlib import Path
+from pipeline_assets.corpus.formats.compression import codec_of, decompressed
+from pipeline_assets.corpus.readers.source_files import list_files
+from pipeline_assets.corpus.readers.source_lines import line_blocks
+from pipeline_assets.corpus.spine.errors import InputError
+
+def peak():  # not ru_maxrss: that begins with what the process had which this one was forked from
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) >> 10
+
+def read(name):
+    with open(name, "rb") as file:
+        return sum(map(len, decompressed(file, codec_of(file.peek(16)), name, "", 1 << 20)))
+
+small, bomb = sys.argv[1:]
+read(small)
+before = peak()
+unpacked = read(bomb)
+print(unpacked >> 20, peak() - before)
+try:
+    [file] = list_files(Path(bomb).parent, [Path(bomb).name])
+    for _ in line_blocks(file):
+        pass
+except InputError as error:
+    print(error.what, peak() - before, sep="|")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_unpacks_to_much_takes_the_memory_of_a_block_and_a_long_line_that_of_the_longest_allowed(
+    name: str, tmp_path: Path
+) -> None:
+    bomb = BOMBS[name]()
+    assert len(bomb) < (MANY_MIB << 20) // 900
+    (tmp_path / "bomb").write_bytes(bomb)
+    small = {"zstd": zstandard.compress, "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[name]
+    (tmp_path / "small").write_bytes(small(bytes(1 << 20)))
+
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE, tmp_path / "small", tmp_path / "bomb"],
+        cwd=PROJECT,
+        env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    first, second = result.stdout.splitlines()
+    unpacked_mib, grown_mib = map(int, first.split())
+    said, grown_by_line_mib = second.split("|")
+    assert unpacked_mib == MANY_MIB
+    assert grown_mib < 24
+    assert said == "a line is longer than 256 MiB"
+    assert int(grown_by_line_mib) < 256 + 48

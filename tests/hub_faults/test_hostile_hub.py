@@ -1,0 +1,391 @@
+"""A hub that means harm: what it names stays in the cache, what it sends is bounded, and secrets don't go elsewhere."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from fault_cases import GET, LISTING, TWO_ROW_GROUPS, ProxiedHub, Reading, read
+from healing_build import DATASET, FILE
+
+from pipeline_assets.corpus.readers import hub_files as hub_files_module
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_http import LEAST_BYTES, without_drip
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_http import Answer, Ask, Origin, json_answer
+from resources.loopback_hub import LoopbackHub
+
+OID = "0" * 40
+SHA256 = "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def a_hub_without_faults(hub: LoopbackHub) -> None:
+    hub.inject()
+
+
+@pytest.fixture
+def proxied_files(proxied: ProxiedHub, tmp_path: Path) -> HubFiles:
+    return HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01)
+
+
+def entry(**changes: object) -> dict[str, object]:
+    return {"type": "file", "path": "data/pages.parquet", "oid": OID, "size": 1, **changes}
+
+
+def of_lfs(oid: object) -> dict[str, object]:
+    return entry(lfs={"oid": oid, "size": 1, "pointerSize": 1})
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (of_lfs("x/../../../d"), "'sha256:x/../../../d' is no hash"),
+        (of_lfs("A" * 64), f"'sha256:{'A' * 64}' is no hash"),
+        (of_lfs("0" * 63), f"'sha256:{'0' * 63}' is no hash"),
+        (of_lfs(SHA256 + "\n"), f"'sha256:{SHA256}\\n' is no hash"),
+        (entry(oid=SHA256), f"'git-sha1:{SHA256}' is no hash"),
+        (entry(oid=f"{OID}/../d"), f"'git-sha1:{OID}/../d' is no hash"),
+        (entry(path="/etc/passwd"), "'/etc/passwd' is no path of a repo"),
+        (entry(path="data/../../d"), "'data/../../d' is no path of a repo"),
+        (entry(path="./d"), "'./d' is no path of a repo"),
+        (entry(path="data//d"), "'data//d' is no path of a repo"),
+        (entry(path=""), "'' is no path of a repo"),
+        (entry(path="a\0b"), r"'a\x00b' is no path of a repo"),
+        (entry(path="a\nb"), r"'a\nb' is no path of a repo"),
+        (entry(path="..\\d"), r"'..\\d' is no path of a repo"),
+        (entry(path="\ud800"), r"'\ud800' is no path of a repo"),
+        (entry(size=-1), "-1 is no size"),
+        (entry(size=1 << 63), "9223372036854775808 is no size"),
+        (entry(size=True), "True is no size"),
+        (entry(size=1.0), "1.0 is no size"),
+    ],
+)
+def test_a_listing_that_names_what_no_repo_has_is_refused_whole_and_leaves_nothing(
+    proxied: ProxiedHub, proxied_files: HubFiles, tmp_path: Path, listed: dict[str, object], said: str
+) -> None:
+    proxied.first = [json_answer([entry(path="good"), listed])] * 2
+
+    with pytest.raises(InputError) as error:
+        proxied_files.list_files(DATASET, OID)
+
+    assert str(error.value) == (
+        f"maker/pages on {proxied.endpoint}: the answer for revision {OID} can't be read (ValueError: {said}); "
+        "run the same command later; if it persists, check what answers at HF_ENDPOINT"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cached_listing_that_names_what_no_repo_has_is_asked_for_again(hub: LoopbackHub, tmp_path: Path) -> None:
+    files, commit = HubFiles(tmp_path / "cache", hub.endpoint), hub.commits()[DATASET]
+    listing = files.list_files(DATASET, commit)
+    kept = files.listing_path(DATASET, commit)
+    kept.write_text(kept.read_text().replace("sha256:", "sha256:../../"))
+
+    assert files.list_files(DATASET, commit) == listing
+
+
+@pytest.mark.parametrize("digest", ["sha256:../../../d", "sha256:", "", f"md5:{OID}"])
+def test_what_is_no_hash_never_becomes_a_folder(tmp_path: Path, digest: str) -> None:
+    with pytest.raises(InputError) as error:
+        HubFiles(tmp_path / "cache").fetch(DATASET, OID, HubFile("d", 1, digest))
+
+    assert str(error.value) == f"maker/pages: {digest!r} is no hash of a file; list the files at their commit again"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["..", "../..", "a/../b", "/a"])
+def test_what_is_no_dataset_never_becomes_a_folder(tmp_path: Path, name: str) -> None:
+    files = HubFiles(tmp_path / "cache" / "hub")
+
+    if name == "../..":  # in one folder's name these are dots like others
+        assert files.listing_path(name, OID).is_relative_to(files.cache)
+    else:
+        with pytest.raises(UsageError, match="this is no dataset"):
+            files.listing_path(name, OID)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"[" * 100_000, "RecursionError: maximum recursion depth exceeded"),
+        (b'[{"size": ' + b"9" * 5000 + b"}]", "ValueError: Exceeds the limit (4300 digits)"),
+        (json.dumps([{"type": "\x1b[2J" + "a" * 9999}]).encode(), "KeyError: 'path'"),
+        (json.dumps([entry(type="\x1b[2J" + "a" * 9999)]).encode(), r"ValueError: {'type': '\x1b[2Jaaa"),
+    ],
+    ids=["deep", "long integer", "without a path", "long"],
+)
+def test_what_can_not_be_read_is_told_in_one_short_line(
+    proxied: ProxiedHub, proxied_files: HubFiles, body: bytes, said: str
+) -> None:
+    proxied.first = [Answer(200, {}, body, 0, len(body))] * 2
+
+    with pytest.raises(InputError) as error:
+        proxied_files.list_files(DATASET, OID)
+
+    assert f"the answer for revision {OID} can't be read ({said}" in str(error.value)
+    assert len(str(error.value)) < 600
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (FaultKind.LINK_LOOP, "'data' is listed twice"),
+        (FaultKind.LINK_AWAY, "its next page is of another origin, http://elsewhere.invalid"),
+    ],
+)
+def test_a_next_page_that_leads_in_a_circle_or_away_is_refused(
+    hub: LoopbackHub, undisturbed: dict[str, Reading], tmp_path: Path, kind: FaultKind, said: str
+) -> None:
+    hub.inject(Fault(kind, LISTING, ALWAYS))
+    struck = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+    requests = len(hub.requests)
+    hub.inject()
+
+    healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+
+    assert f"can't be read (ValueError: {said}); run the same command later" in str(struck.error)
+    assert requests == (8 if kind is FaultKind.LINK_LOOP else 4)  # four tries
+    assert healed.result == undisturbed["row group GET"].result
+
+
+class PagingHub(LoopbackHub):
+    """A hub whose listing goes on for ever."""
+
+    entries_a_page = 10
+    pages = 0
+
+    def answer(self, origin: Origin, ask: Ask) -> Answer:
+        self.pages += 1
+        entries = [entry(path=f"{self.pages}/{number}") for number in range(self.entries_a_page)]
+        return json_answer(entries, headers={"Link": f'<{ask.raw_path}?page={self.pages}>; rel="next"'})
+
+
+def test_a_listing_that_goes_on_for_ever_ends_at_more_files_than_any_repo_has(
+    hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_files_module, "_MAX_ENTRIES", 100)
+
+    with PagingHub(hub.folder) as paging, pytest.raises(InputError) as error:
+        HubFiles(tmp_path / "cache", paging.endpoint, tries=2, wait_s=0.01).list_files(DATASET, OID)
+
+    assert str(error.value) == (
+        f"maker/pages@{OID} on {paging.endpoint}: the listing goes on after 100 files and folders; "
+        "check what answers at HF_ENDPOINT"
+    )
+    assert paging.pages == 11
+
+
+def test_empty_pages_that_go_on_for_ever_end_at_the_first(hub: LoopbackHub, tmp_path: Path) -> None:
+    with PagingHub(hub.folder) as paging, pytest.raises(InputError, match="an empty page names a next one"):
+        paging.entries_a_page = 0
+        HubFiles(tmp_path / "cache", paging.endpoint, tries=2, wait_s=0.01).list_files(DATASET, OID)
+
+    assert paging.pages == 2  # one a try
+
+
+@pytest.mark.parametrize("size", [0, 65_536], ids=["whole file", "range"])
+def test_of_an_endless_body_no_more_is_taken_than_was_asked_for_and_nothing_is_kept(
+    hub: LoopbackHub, tmp_path: Path, size: int
+) -> None:
+    files, commit = HubFiles(tmp_path / "cache", hub.endpoint, tries=4, wait_s=0.01), hub.commits()[DATASET]
+    [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
+    before = files.traffic.bytes
+    hub.inject(Fault(FaultKind.ENDLESS, GET, ALWAYS))
+
+    with pytest.raises(InputError, match="the answer goes on after the"):
+        files.fetch(DATASET, commit, file, 0, size or file.size)
+
+    assert files.traffic.bytes - before <= (size or file.size) + (1 << 16)  # a block of what came
+    assert [path for path in tmp_path.rglob("bytes/**/*") if path.is_file()] == []
+
+
+def test_of_the_body_of_a_refusal_little_is_read(
+    proxied: ProxiedHub, proxied_files: HubFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxied.first = [json_answer({"error": "busy"}, 503)]
+    proxied.inject(Fault(FaultKind.ENDLESS))
+
+    commit = proxied_files.resolve(DATASET)
+
+    assert commit == proxied.commits()[DATASET]
+    assert "maker/pages: HTTP 503; try 2 of 2 in 0.0 s" in caplog.messages
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
+def test_a_body_that_comes_compressed_though_nobody_asked_for_that_is_refused(
+    proxied: ProxiedHub, proxied_files: HubFiles, encoding: str
+) -> None:
+    proxied.first = [Answer(200, {"Content-Encoding": encoding}, b"[]", 0, 2)] * 2
+
+    with pytest.raises(InputError, match=f"it comes as {encoding}, which wasn't asked for"):
+        proxied_files.resolve(DATASET)
+
+
+@pytest.mark.parametrize(
+    "location", ["", "/", "http://[", "ftp://elsewhere.invalid/", "http://a:b/", "//", "http://\u2603"]
+)
+def test_a_redirect_to_nowhere_is_one_line(proxied: ProxiedHub, proxied_files: HubFiles, location: str) -> None:
+    away = Answer(302, {"Location": location.encode("utf-8").decode("latin-1")})
+    proxied.first = [away] * 20
+
+    with pytest.raises(InputError) as error:
+        proxied_files.resolve(DATASET)
+
+    assert "can't be re" in error.value.what  # read, reached
+    assert len(proxied.first) >= 8  # six requests a try
+
+
+def test_a_body_that_drips_is_cut_off_and_asked_for_again(hub: LoopbackHub, tmp_path: Path) -> None:
+    files, commit = HubFiles(tmp_path / "cache", hub.endpoint, None, 2, 0.01, progress_s=0.2), hub.commits()[DATASET]
+    [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
+    before = files.traffic.bytes
+    hub.inject(Fault(FaultKind.DRIP, GET))
+
+    span = files.fetch(DATASET, commit, file, 0, 1000)
+
+    assert span.local.read_bytes() == (hub.folder / "datasets" / DATASET / FILE).read_bytes()[:1000]
+    assert files.traffic.bytes - before == 1000  # what came is not asked for again
+
+
+def test_a_body_that_always_drips_is_an_obstacle(hub: LoopbackHub, tmp_path: Path) -> None:
+    hub.inject(Fault(FaultKind.DRIP, LISTING, ALWAYS))
+    files = HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01, progress_s=0.1)
+
+    with pytest.raises(InputError, match=r"can't be reached \(ReadTimeout: the body drips: \d bytes in 0 s\)"):
+        files.list_files(DATASET, hub.commits()[DATASET])
+
+
+@pytest.mark.parametrize(
+    ("bytes_each_s", "seconds"),
+    [(LEAST_BYTES // 60, 60), (LEAST_BYTES // 60 + 1, 1000), (1, 60), (10 * LEAST_BYTES, 5)],
+    ids=["too slow", "just enough", "a byte each second", "fast"],
+)
+def test_a_body_is_cut_off_where_too_little_came_in_a_minute(bytes_each_s: int, seconds: int) -> None:
+    now = [0.0]
+
+    def blocks() -> Iterator[bytes]:
+        for _ in range(seconds):
+            now[0] += 1
+            yield b"." * bytes_each_s
+
+    came = 0
+    try:
+        for block in without_drip(blocks(), 60.0, lambda: now[0]):
+            came += len(block)
+            now[0] += 100  # what is done with a block doesn't count
+        is_cut = False
+    except httpx2.ReadTimeout:
+        is_cut = True
+
+    assert came == bytes_each_s * seconds
+    assert is_cut == (bytes_each_s <= LEAST_BYTES // 60)
+
+
+@pytest.mark.parametrize("header", [{"Retry-After": "1000000000"}, {"RateLimit": f'"x";r=0;t={10**9}'}])
+def test_a_wait_of_years_is_one_of_ten_minutes(
+    proxied: ProxiedHub, proxied_files: HubFiles, header: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxied.first = [json_answer({}, 429, header)]
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+
+    proxied_files.resolve(DATASET)
+
+    assert waits[0] == 600
+
+
+class AskedHub(LoopbackHub):
+    """A hub that notes what opened it."""
+
+    shown: set[str]
+
+    def answer(self, origin: Origin, ask: Ask) -> Answer:
+        self.shown.add(ask.authorization)
+        return super().answer(origin, ask)
+
+
+@pytest.fixture
+def elsewhere(hub: LoopbackHub) -> Iterator[AskedHub]:
+    """Another origin with the same files."""
+    other = AskedHub(hub.folder)
+    other.shown = set()
+    with other:
+        yield other
+
+
+@pytest.mark.parametrize("listing", [True, False], ids=["listing", "bytes"])
+def test_a_token_does_not_follow_a_redirect_to_another_origin(
+    proxied: ProxiedHub, elsewhere: AskedHub, tmp_path: Path, listing: bool
+) -> None:
+    commit = proxied.commits()[DATASET]
+    files = HubFiles(tmp_path / "cache", proxied.endpoint, token="hf_secret", tries=1)
+    tree, path = f"/api/datasets/{DATASET}/tree/{commit}?recursive=true", f"/datasets/{DATASET}/resolve/{commit}/{FILE}"
+    [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
+    files.listing_path(DATASET, commit).unlink()
+    proxied.first = [Answer(302, {"Location": elsewhere.endpoint + (tree if listing else path)})]
+
+    if listing:
+        assert file in files.list_files(DATASET, commit)
+    else:
+        files.fetch(DATASET, commit, file, 0, 10)
+
+    assert elsewhere.shown == {""}
+
+
+def test_a_token_does_not_follow_a_next_page_to_another_origin(
+    proxied: ProxiedHub, elsewhere: AskedHub, tmp_path: Path
+) -> None:
+    files = HubFiles(tmp_path / "cache", proxied.endpoint, token="hf_secret", tries=1)
+    link = {"Link": f'<{elsewhere.endpoint}/api/datasets/{DATASET}/tree/{OID}>; rel="next"'}
+    proxied.first = [json_answer([entry()], headers=link)]
+
+    with pytest.raises(InputError, match="its next page is of another origin"):
+        files.list_files(DATASET, OID)
+
+    assert elsewhere.shown == set()
+
+
+def test_a_password_in_the_endpoint_opens_the_hub_and_is_never_shown(
+    elsewhere: AskedHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    endpoint = elsewhere.endpoint.replace("http://", "http://user:s3cret%40x@")
+    files, commit = HubFiles(tmp_path / "cache", endpoint, tries=2, wait_s=0.01), elsewhere.commits()[DATASET]
+    elsewhere.inject(Fault(FaultKind.BUSY), Fault(FaultKind.BUSY, "*/resolve/*"))
+
+    files.resolve(DATASET)
+    [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
+    files.fetch(DATASET, commit, file, 0, 10)
+    elsewhere.inject(Fault(FaultKind.BUSY, count=ALWAYS))
+    with pytest.raises(InputError) as error:
+        files.resolve(DATASET)
+
+    assert error.value.where == f"maker/pages on {elsewhere.endpoint}"
+    assert elsewhere.shown == {"Basic dXNlcjpzM2NyZXRAeA==", ""}  # none for the storage
+    assert caplog.text.count("HTTP 503") >= 3
+    assert "s3cret" not in caplog.text + str(error.value) + repr(files._client())
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "shown"),
+    [
+        ("http://user:s3cret@", "http://"),
+        ("ftp://user:s3cret@hub.example", "ftp://hub.example"),
+        ("user:s3cret@hub.example", "hub.example"),
+        ("http://user:s3/cret@hub.example", "http://hub.example"),
+        ("http://user:s3cret@hub:port", "http://hub:port"),
+        ("http://user:s3@cret@hub.example:x", "http://hub.example:x"),
+    ],
+)
+def test_a_password_in_an_address_that_is_none_is_not_shown(tmp_path: Path, endpoint: str, shown: str) -> None:
+    with pytest.raises(UsageError) as error:
+        HubFiles(tmp_path / "cache", endpoint).resolve(DATASET)
+
+    assert str(error.value) == (
+        f"HF_ENDPOINT: the hub's address is {shown!r}; write it as http://HOST or https://HOST, or unset it"
+    )
