@@ -1,18 +1,22 @@
 """The commands as a user types them, and what they answer."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from one_line import only_line
 
 from pipeline_assets import demo
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from resources.loopback_hub import LoopbackHub
 
+PROJECT = Path(__file__).parents[1]
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 RecipeIn = Callable[..., Path]
 
@@ -34,6 +38,24 @@ def test_the_version_is_that_of_the_package(corpusmill: Corpusmill) -> None:
     result = corpusmill("--version")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{version('corpusmill')}\n", "")
+
+
+@pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
+def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_path: Path) -> None:
+    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *words],
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
+    answered, wrong = typed("--version"), typed("verify", "none")
+
+    assert (answered.returncode, answered.stdout) == (0, f"{version('corpusmill')}\n")
+    assert wrong.returncode == 2
+    assert only_line(wrong) == "none: there is no such folder; give the folder of a finished artifact"
 
 
 def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
