@@ -159,18 +159,32 @@ def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Pa
     assert all(entry["digest"].startswith("sha256:") for entry in listing)
 
 
+@pytest.mark.parametrize("revision", ["0" * 40, "main"])
 def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
-    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn
+    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn, revision: str
 ) -> None:
-    path = recipe_in({"snapshot.revision": "0" * 40})
+    path = recipe_in({"snapshot.revision": revision})
     before = path.read_text()
     head = hub.commits()[demo.DATASET]
 
     result = corpusmill("pin", demo.DATASET, "--recipe", path, env={"HF_ENDPOINT": hub.endpoint})
 
     assert result.returncode == 0
-    assert result.stdout == f"{head}\n"
-    assert path.read_text() == before.replace("0" * 40, head)
+    assert (result.stdout, result.stderr) == (f"{head}\n", f"{path}: {revision} → {head}\n")
+    assert path.read_text().splitlines() == [
+        line.replace(revision, head) if line.startswith("  revision:") else line for line in before.splitlines()
+    ]
+
+
+def test_pin_asks_for_the_branch_that_the_recipe_names(
+    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn
+) -> None:
+    path = recipe_in({"snapshot.revision": "next"})
+
+    result = corpusmill("pin", demo.DATASET, "--recipe", path, env={"HF_ENDPOINT": hub.endpoint})
+
+    assert result.returncode == 2
+    assert "it has no revision next" in only_line(result)
 
 
 def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_path: Path) -> None:
