@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import PROJECT, PROJECT_RECIPES, AsJson, Root, log_to_stderr
+from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root, log_to_stderr
 from pipeline_assets.corpus.spine.errors import UsageError
 
 app = typer.Typer()
@@ -52,21 +52,38 @@ def pin(
 
 @manifests_app.command("export", epilog="Example: corpusmill manifests export")
 def export(
-    to: Annotated[Path, typer.Option(help="Folder in git.")] = PROJECT / "manifests",
+    to: Annotated[
+        Path | None, typer.Option(help="Folder in git; default: manifests/ of the clone of corpusmill you are in.")
+    ] = None,
     data: Root = Path("data"),
 ) -> None:
-    """Copy the manifests of what was built to the project, for commit."""
+    """Copy the manifests of what was built, for commit."""
     from pipeline_assets.corpus.spine.durable import write_durably
     from pipeline_assets.corpus.spine.manifest import Manifest
 
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
+    to = to or _manifests_here()
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
         manifest = Manifest.from_bytes(source.read_bytes(), source)
         write_durably(to / source.name, source.read_bytes())
         typer.echo(f"{to / source.name}  {manifest.digest}")
+
+
+def _manifests_here() -> Path:
+    """`manifests/` of the clone of corpusmill that the command is typed in.
+
+    Raises:
+        UsageError: it is typed elsewhere: the clone that the program runs from may be anybody's.
+    """
+    here = Path.cwd()
+    tree = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    project = tree / "pyproject.toml"
+    if not project.is_file() or b'name = "corpusmill"' not in project.read_bytes():
+        raise UsageError("this is no clone of corpusmill", here, "say with --to which folder the manifests go to")
+    return tree / "manifests"
 
 
 @tokenizer_app.command("check", epilog="Example: corpusmill tokenizer check o200k_base.tiktoken")
