@@ -21,14 +21,16 @@ class HealingRecipe(Recipe):
     megatron: MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:
-        """Document shards, by dataset and commit: recipes of one commit and one sample share it."""
+        """Document shards, by dataset and commit: recipes of one commit and one sample share it, whatever their token
+        budgets.
+        """
         return Target(
             kind=healing_kinds.FINEWEB_EDU_SNAPSHOT.name,
             name=f"{self.snapshot.name}_{self.snapshot.revision}",
             named_by="snapshot.name",
             folder=Path("corpora", self.snapshot.name, self.snapshot.revision),
             stage=healing_kinds.FINEWEB_EDU_SNAPSHOT.stage,
-            recipe=self.snapshot.content_for(self.megatron.token_budget),
+            recipe=self.snapshot.rows_content(),
             export_as=f"{self.snapshot.name}_{self.snapshot.revision}.json",
         )
 

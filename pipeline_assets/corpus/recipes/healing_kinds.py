@@ -23,11 +23,11 @@ from pipeline_assets.corpus.text_selection import SELECTION_STAGE, SelectionReci
 
 
 def _make_snapshot(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
-    recipe, token_budget = SnapshotRecipe.from_content_for(target.recipe)
     snapshot_settings = SnapshotSettings(
         settings.engine, settings.zstd_level, settings.fetch_threads, read_track_record(root)
     )
-    return take_snapshot(building, settings.hub_for("a snapshot"), recipe, token_budget, snapshot_settings)
+    recipe = SnapshotRecipe.of_rows(target.recipe)
+    return take_snapshot(building, settings.hub_for("a snapshot"), recipe, snapshot_settings)
 
 
 def _make_selection(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:

@@ -37,16 +37,14 @@ class SnapshotSettings:
     record: TrackRecord = field(default_factory=TrackRecord)
 
 
-def take_snapshot(
-    building: Building, hub: HubFiles, recipe: SnapshotRecipe, token_budget: int, settings: SnapshotSettings
-) -> Content:
+def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, settings: SnapshotSettings) -> Content:
     """Document shards and rejects in the building folder, and what the manifest says of them.
 
     Raises:
         InputError: from the hub; too many rejects; NUL characters in more than 1 % of the documents.
     """
     laps = Laps(lambda: hub.traffic.bytes)
-    plan = plan_snapshot(hub, recipe, token_budget, settings.fetch_threads, settings.engine.log_every_s)
+    plan = plan_snapshot(hub, recipe, settings.fetch_threads, settings.engine.log_every_s)
     log_plan(plan, recipe.source)
     forecast = forecast_snapshot(plan, recipe, bytes_to_fetch(hub, recipe, plan), settings.record)
     laps.end("plan")

@@ -25,7 +25,7 @@ def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
     assert (recipe.snapshot.dataset, recipe.snapshot.revision) == ("HuggingFaceFW/fineweb-edu", REVISION)
     assert recipe.megatron.tokenizer.sha256 == VOCABULARY_SHA256
     assert (recipe.megatron.token_budget, recipe.megatron.valid_fraction) == (200_000_000, "0.1")
-    assert recipe.snapshot.amount.limit(200_000_000) == ("text_bytes", 1_104_000_000)
+    assert recipe.snapshot.amount.limit == ("text_bytes", 1_104_000_000)
 
 
 def test_a_recipe_names_five_artifacts_upstream_first() -> None:
@@ -93,16 +93,27 @@ def test_the_same_content_under_other_names_has_the_same_digests(
     assert {path.name for path in (tmp_path / "megatron").glob("[!.]*")} == {"pages_v1", "leaves_v1"}
 
 
-def test_the_token_budget_is_part_of_a_snapshot_only_where_its_amount_is_a_multiple_of_it(
+def test_recipes_of_two_token_budgets_share_one_snapshot(
+    publish: Callable[..., str],
     healing_recipe: Callable[..., HealingRecipe],
+    build_snapshot: Callable[..., Artifact],
+    build_megatron: Callable[..., Artifact],
+    tmp_path: Path,
 ) -> None:
-    multiple = {"amount": {"times_token_budget": "2", "utf8_bytes_per_token": "4"}}
+    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
+    large = healing_recipe(publish({"a.parquet": table}), {"amount": {"text_bytes": 150}}, {"token_budget": 1000})
+    small = large.model_copy(
+        update={"name": "small_v1", "megatron": large.megatron.model_copy(update={"token_budget": 20})}
+    )
+    folder = build_snapshot(large, tmp_path).folder
+    before = {path: path.stat().st_ino for path in folder.rglob("*")}
 
-    fixed = healing_recipe(REVISION).fineweb_edu_snapshot()
-    following = healing_recipe(REVISION, multiple).fineweb_edu_snapshot()
+    shared = build_snapshot(small, tmp_path)
+    tokens = [build_megatron(recipe, tmp_path, "train").manifest.identity.counts["tokens"] for recipe in (large, small)]
 
-    assert "token_budget" not in fixed.recipe
-    assert following.recipe["token_budget"] == 1_000_000
+    assert shared.folder == folder
+    assert {path: path.stat().st_ino for path in folder.rglob("*")} == before
+    assert tokens[1] <= 18 < tokens[0]
 
 
 @pytest.mark.parametrize("revision", ["main", "", "87f0914", REVISION.upper(), REVISION + "0", REVISION + "\n"])

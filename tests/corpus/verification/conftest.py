@@ -69,7 +69,7 @@ def recipe_of(revision: str) -> HealingRecipe:
 
 def build(recipe: HealingRecipe, root: Path, hub: HubFiles) -> None:
     corpus = recipe.fineweb_edu_snapshot().build(
-        root, lambda b: take_snapshot(b, hub, recipe.snapshot, 1, SnapshotSettings(IN_PROCESS)), False, {}
+        root, lambda b: take_snapshot(b, hub, recipe.snapshot, SnapshotSettings(IN_PROCESS)), False, {}
     )
     selection = recipe.healing_text_manifest().build(root, lambda _: select_shards(corpus, recipe.selection), False, {})
     shards = selected_shards(selection.manifest)
