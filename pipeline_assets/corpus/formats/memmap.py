@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -56,6 +57,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tokens: of documents, with their ends; the rest of n_seqs × seq_len is padding.
+        counts: as the manifest has them: the ledger, and what each source gave; empty in a set that says none.
         index_frames: so that a row's line is found without reading those before.
     """
 
@@ -72,6 +74,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     tokens: int
     padding_tokens: int
+    counts: dict[str, Any] = {}
     created_at: str
     index_frames: list[Frame]
 

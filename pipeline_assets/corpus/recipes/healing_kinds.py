@@ -19,7 +19,7 @@ from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSetting
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.target import Content, Target
-from pipeline_assets.corpus.text_selection import SELECTION_STAGE, SelectionRecipe, select_shards, selected_shards
+from pipeline_assets.corpus.text_selection import SELECTION_STAGE, TextRecipe, select_shards, selected_shards
 
 
 def _make_snapshot(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
@@ -32,7 +32,7 @@ def _make_snapshot(building: Building, target: Target, root: Path, settings: Run
 
 def _make_selection(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     [snapshot] = target.upstream
-    return select_shards(open_artifact(root / snapshot.folder), SelectionRecipe.from_content(target.recipe))
+    return select_shards(open_artifact(root / snapshot.folder), TextRecipe.from_content(target.recipe))
 
 
 def _make_split(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:

@@ -8,6 +8,7 @@ from typing import Any
 from pipeline_assets.corpus.document import derived_doc_id
 from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts
 from pipeline_assets.corpus.document_shards.publish import gather_rejects, publish, read_rejects
+from pipeline_assets.corpus.document_shards.shard_writer import NORMALISATION
 from pipeline_assets.corpus.planning.outcome import as_json
 from pipeline_assets.corpus.planning.snapshot_forecast import SnapshotForecast, forecast_snapshot
 from pipeline_assets.corpus.planning.track_record import TrackRecord
@@ -23,7 +24,7 @@ from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.spine.usage import Laps
 
-SNAPSHOT_STAGE = StageVersion("snapshot", 1)
+SNAPSHOT_STAGE = StageVersion("snapshot", 2)
 CONVERT_STAGE = "convert"
 
 
@@ -67,6 +68,7 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
         decisions={
             "english_filter_applied": recipe.language is not None and plan.has_language,
             "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
+            "normalisation": NORMALISATION,
             "dumps": plan.dumps(),
         },
         outside=hub_inputs(recipe, plan),
