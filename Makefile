@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 DATA ?= data/demo
 PORT ?= 3000
+# `.half` marks an install that has not come to its end: with it in the way, .venv is made anew.
+INSTALL = touch .venv/.half && rm -f $(BIN)/.demo $(BIN)/.dev && $(BIN)/python -m pip install -q -c constraints.txt
 
 demo: $(BIN)/.demo
 	$(BIN)/corpusmill demo --data "$(DATA)"
@@ -21,16 +23,19 @@ bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
 	for name in encode build snapshot readers filters dedup decontamination packing stackexchange verify growth faults crashes; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-$(BIN)/python:
-	$(PYTHON) -m venv .venv
+# pip comes last into a new .venv. A Python that can't make one is named before anything is there.
+$(BIN)/pip: $(wildcard .venv/.half)
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d, corpusmill needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo "$(PYTHON) can't make a .venv: install its venv package (apt: python3-venv), or make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
 
-$(BIN)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+$(BIN)/.demo: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e . && rm .venv/.half
 	$(BIN)/corpusmill smoke --out-dir .venv/smoke > /dev/null  # compiles the kernels, once
 	touch $@
 
-$(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev,scoring]"
+$(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
 .PHONY: demo ui test test-slow bench

@@ -75,7 +75,7 @@ def snapshot(folder: Path, workers: int) -> None:
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_building(target, {}) as building:
         hub = HubFiles(folder / "cache", endpoint="http://127.0.0.1:9")
-        content = take_snapshot(building, hub, recipe, 1, SnapshotSettings(EngineSettings(workers)))
+        content = take_snapshot(building, hub, recipe, SnapshotSettings(EngineSettings(workers)))
     print(content.counts["documents"])
 
 

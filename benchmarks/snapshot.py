@@ -47,9 +47,7 @@ def write_hub(folder: Path, text_mb: int) -> None:
         changes = {"revision": hub.commits()[DATASET], "amount": {"text_bytes": 10**12}}
         recipe = SnapshotRecipe.model_validate(read_recipe(RECIPE).snapshot.model_dump() | changes)
         files = HubFiles(folder / "cache", endpoint=hub.endpoint)
-        fetch_pieces(
-            files, recipe, plan_snapshot(files, recipe, 1, threads=8, log_every_s=60), threads=8, log_every_s=60
-        )
+        fetch_pieces(files, recipe, plan_snapshot(files, recipe, threads=8, log_every_s=60), threads=8, log_every_s=60)
     (folder / "recipe.json").write_text(recipe.model_dump_json())
 
 

@@ -99,3 +99,7 @@ def _refuse_other_encodings() -> None:
 def _fail(error: InputError) -> None:
     typer.echo("\n".join([f"corpusmill: {error}", *getattr(error, "__notes__", [])]), err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,18 +15,20 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.launch import instance_home
 
+_POLL_S = 0.2
+
 
 def serve_ui(root: Path, port: int, project: Path) -> None:
     """Runs the UI until Ctrl-C or SIGTERM; both stop the web server, the daemon and their children.
 
+    Its address is printed once it answers.
+
     Raises:
-        UsageError: the data root can't be.
-        InputError: the port is taken. `dagster dev` would start all the same and fight over it.
+        UsageError: the data root isn't there.
+        InputError: the port is taken: `dagster dev` would start all the same and fight over it. Or it ended by itself.
     """
     if not root.exists():
-        if not root.absolute().parent.exists():
-            raise UsageError("there is no such folder", root, "give the data root of a build with --data")
-        typer.echo(f"{root} is new: nothing is built there yet", err=True)
+        raise UsageError("there is no such folder", root, "give the data root of a build with --data")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -43,19 +45,29 @@ def serve_ui(root: Path, port: int, project: Path) -> None:
         environment |= variables
         workspace = str(project / "workspace.yaml")
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
-        typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {root.absolute()}; Ctrl-C stops it)")
         process = subprocess.Popen(
             command, cwd=environment["DAGSTER_HOME"], env=environment, preexec_fn=_default_signals
         )
         signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
-        while True:
-            try:
-                status = process.wait()
-                break
-            except KeyboardInterrupt:
-                continue  # the terminal told dagster too; it stops its children first
+        has_answered, status = False, None
+        while status is None:
+            # Of Ctrl-C the terminal told dagster too: it stops its children first.
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                if not has_answered and _answers(port):
+                    has_answered = True
+                    typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {root.absolute()}; Ctrl-C stops it)")
+                status = process.wait(None if has_answered else _POLL_S)
     if status not in (0, -signal.SIGINT, -signal.SIGTERM):
-        raise InputError(f"dagster dev ended with status {status}", root, "see its last lines above")
+        when = "" if has_answered else " before it answered"
+        raise InputError(f"dagster dev ended with status {status}{when}", root, "see its last lines above")
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=_POLL_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _default_signals() -> None:

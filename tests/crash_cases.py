@@ -132,7 +132,7 @@ _FRENCH = functools.partial(_words, language="french")
 def _fetch(sources: Sources, root: Path, engine: EngineSettings) -> None:
     recipe = recipe_of(sources.hub.commits()["maker/pages"], {"amount": {"documents": 100}}).snapshot
     hub = HubFiles(root / "cache", sources.hub.endpoint, tries=2, wait_s=0.01)
-    fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, 1, threads=1, log_every_s=60), threads=1, log_every_s=60)
+    fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, threads=1, log_every_s=60), threads=1, log_every_s=60)
 
 
 def _snapshot(sources: Sources, root: Path, engine: EngineSettings) -> None:
@@ -252,7 +252,7 @@ def open_sources() -> Iterator[Sources]:
             fetch_pieces(
                 files,
                 recipe.snapshot,
-                plan_snapshot(files, recipe.snapshot, 1, threads=1, log_every_s=60),
+                plan_snapshot(files, recipe.snapshot, threads=1, log_every_s=60),
                 threads=1,
                 log_every_s=60,
             )

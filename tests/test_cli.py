@@ -1,18 +1,22 @@
 """The commands as a user types them, and what they answer."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from one_line import only_line
 
 from pipeline_assets import demo
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from resources.loopback_hub import LoopbackHub
 
+PROJECT = Path(__file__).parents[1]
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 RecipeIn = Callable[..., Path]
 
@@ -34,6 +38,24 @@ def test_the_version_is_that_of_the_package(corpusmill: Corpusmill) -> None:
     result = corpusmill("--version")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{version('corpusmill')}\n", "")
+
+
+@pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
+def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_path: Path) -> None:
+    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *words],
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
+    answered, wrong = typed("--version"), typed("verify", "none")
+
+    assert (answered.returncode, answered.stdout) == (0, f"{version('corpusmill')}\n")
+    assert wrong.returncode == 2
+    assert only_line(wrong) == "none: there is no such folder; give the folder of a finished artifact"
 
 
 def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
@@ -137,18 +159,52 @@ def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Pa
     assert all(entry["digest"].startswith("sha256:") for entry in listing)
 
 
-def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
-    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn
+def test_manifests_go_to_the_clone_that_one_is_in_and_to_no_other(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
 ) -> None:
-    path = recipe_in({"snapshot.revision": "0" * 40})
+    mine, shipped = tmp_path / "mine", sorted((PROJECT / "manifests").iterdir())
+    (mine / "docs").mkdir(parents=True)
+    (mine / ".git").write_text("gitdir: elsewhere")
+    refused = corpusmill("manifests", "export", "--data", demo_root, cwd=mine / "docs")
+    (mine / "pyproject.toml").write_text('[project]\nname = "corpusmill"\n')
+
+    exported = corpusmill("manifests", "export", "--data", demo_root, cwd=mine / "docs")
+
+    assert refused.returncode == 2
+    assert only_line(refused) == (
+        f"{mine}/docs: this is no clone of corpusmill; say with --to which folder the manifests go to"
+    )
+    assert exported.returncode == 0
+    assert len(list((mine / "manifests").iterdir())) == 5
+    assert sorted((PROJECT / "manifests").iterdir()) == shipped
+
+
+@pytest.mark.parametrize("revision", ["0" * 40, "main"])
+def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
+    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn, revision: str
+) -> None:
+    path = recipe_in({"snapshot.revision": revision})
     before = path.read_text()
     head = hub.commits()[demo.DATASET]
 
     result = corpusmill("pin", demo.DATASET, "--recipe", path, env={"HF_ENDPOINT": hub.endpoint})
 
     assert result.returncode == 0
-    assert result.stdout == f"{head}\n"
-    assert path.read_text() == before.replace("0" * 40, head)
+    assert (result.stdout, result.stderr) == (f"{head}\n", f"{path}: {revision} → {head}\n")
+    assert path.read_text().splitlines() == [
+        line.replace(revision, head) if line.startswith("  revision:") else line for line in before.splitlines()
+    ]
+
+
+def test_pin_asks_for_the_branch_that_the_recipe_names(
+    corpusmill: Corpusmill, hub: LoopbackHub, recipe_in: RecipeIn
+) -> None:
+    path = recipe_in({"snapshot.revision": "next"})
+
+    result = corpusmill("pin", demo.DATASET, "--recipe", path, env={"HF_ENDPOINT": hub.endpoint})
+
+    assert result.returncode == 2
+    assert "it has no revision next" in only_line(result)
 
 
 def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "ui": {"demo", "launch", "corpus", "spine"},
     "commands": {"commands", "corpus", "spine"},
     "cli": {"commands", "corpus", "spine"},
+    "__main__": {"cli"},
 }
 # Inside a function, the command that needs them may reach the layers that run assets.
 MAY_IMPORT_INSIDE = {

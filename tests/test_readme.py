@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def test_links_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> None:
+    sources = [*(PROJECT / "pipeline_assets").rglob("*.py"), *(PROJECT / "resources").rglob("*.py")]
+    read = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *sources)}
+
+    named = {extra for text in read.values() for extra in re.findall(r"(?:install_hint\([\"']|'\.\[)(\w+)", text)}
+
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"faiss", "stackexchange", "tokenizers"} <= named <= set(extras)
+    assert [path for path, text in read.items() if re.search(r"pip install '?corpusmill\b", text)] == []
 
 
 def test_the_launchpad_example_is_valid_config() -> None:

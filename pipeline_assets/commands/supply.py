@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import PROJECT, PROJECT_RECIPES, AsJson, Root, log_to_stderr
+from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root, log_to_stderr
 from pipeline_assets.corpus.spine.errors import UsageError
 
 app = typer.Typer()
@@ -21,7 +21,9 @@ app.add_typer(manifests_app, name="manifests", no_args_is_help=True)
 @app.command(epilog="Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1")
 def pin(
     dataset: Annotated[str, typer.Argument(help="owner/name on the hub.")],
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit; default: the recipe's branch, else main.")
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Write the commit into this recipe.")] = None,
     tries: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_HUB_TRIES", help="Tries of a call to the hub.")] = 6,
     data: Root = Path("data"),
@@ -29,41 +31,60 @@ def pin(
 ) -> None:
     """Print a dataset's commit; with --recipe, pin it."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
-    from pipeline_assets.corpus.recipes.pin import pin_recipe
+    from pipeline_assets.corpus.recipes.pin import is_commit, pin_recipe, revision_in
     from pipeline_assets.corpus.recipes.systems import recipe_path
 
     log_to_stderr()
-    commit = HubFiles(data / "hub_cache", tries=tries).resolve(dataset, revision)
-    before = None
-    if recipe is not None:
-        path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
-        before = pin_recipe(path, dataset, commit)
+    path = None if recipe is None else recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
+    before = None if path is None else revision_in(path, dataset)
+    asked = revision or (before if before and not is_commit(before) else "main")
+    commit = HubFiles(data / "hub_cache", tries=tries).resolve(dataset, asked)
+    if path is not None:
+        pin_recipe(path, dataset, commit)
     if as_json:
         typer.echo(json.dumps({"dataset": dataset, "commit": commit, "before": before}))
     else:
         typer.echo(commit)
         if before is not None:
-            typer.echo(f"{recipe}: {before} → {commit}" if before != commit else f"{recipe}: already there", err=True)
+            moved = f"{before or 'no revision'} → {commit}"
+            typer.echo(f"{recipe}: {moved if before != commit else 'already there'}", err=True)
 
 
 @manifests_app.command("export", epilog="Example: corpusmill manifests export")
 def export(
-    to: Annotated[Path, typer.Option(help="Folder in git.")] = PROJECT / "manifests",
+    to: Annotated[
+        Path | None, typer.Option(help="Folder in git; default: manifests/ of the clone of corpusmill you are in.")
+    ] = None,
     data: Root = Path("data"),
 ) -> None:
-    """Copy the manifests of what was built to the project, for commit."""
+    """Copy the manifests of what was built, for commit."""
     from pipeline_assets.corpus.spine.durable import write_durably
     from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
 
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
+    to = to or _manifests_here()
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
         written = MANIFEST_FILE.bytes_of(source)
         manifest = Manifest.from_bytes(written, source)
         write_durably(to / source.name, written)
         typer.echo(f"{to / source.name}  {manifest.digest}")
+
+
+def _manifests_here() -> Path:
+    """`manifests/` of the clone of corpusmill that the command is typed in.
+
+    Raises:
+        UsageError: it is typed elsewhere: the clone that the program runs from may be anybody's.
+    """
+    here = Path.cwd()
+    tree = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    project = tree / "pyproject.toml"
+    if not project.is_file() or b'name = "corpusmill"' not in project.read_bytes():
+        raise UsageError("this is no clone of corpusmill", here, "say with --to which folder the manifests go to")
+    return tree / "manifests"
 
 
 @tokenizer_app.command("check", epilog="Example: corpusmill tokenizer check o200k_base.tiktoken")

@@ -1,8 +1,11 @@
 """What a recipe says of Megatron splits."""
 
+from typing import Any
+
 import pydantic
 
 from pipeline_assets.corpus.sampling.row_groups import Share
+from pipeline_assets.corpus.sampling.split import describe_split
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
@@ -18,3 +21,9 @@ class MegatronRecipe(RecipePart):
     tokenizer: TokenizerRecipe
     token_budget: int = pydantic.Field(gt=0)
     valid_fraction: Share
+
+    def described(self) -> dict[str, Any]:
+        """What becomes of documents, for who reads a manifest of theirs: how they are split, and by which file they are
+        encoded.
+        """
+        return {"split": describe_split(self.valid_fraction), "tokenizer": self.tokenizer.described()}

@@ -7,14 +7,15 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.document_shards.publish import SHARDS
-from pipeline_assets.corpus.sampling.split import RULE
+from pipeline_assets.corpus.sampling.row_groups import Share
+from pipeline_assets.corpus.sampling.split import describe_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.target import Content
 
-SELECTION_STAGE = StageVersion("text_selection", 1)
+SELECTION_STAGE = StageVersion("text_selection", 2)
 
 
 class SelectionRecipe(RecipePart):
@@ -23,7 +24,17 @@ class SelectionRecipe(RecipePart):
     shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
-def select_shards(corpus: Artifact, recipe: SelectionRecipe) -> Content:
+class TextRecipe(SelectionRecipe):
+    """The selection as a training set: which documents are its valid ones too.
+
+    Attributes:
+        valid_fraction: share of the documents, by hash.
+    """
+
+    valid_fraction: Share
+
+
+def select_shards(corpus: Artifact, recipe: TextRecipe) -> Content:
     """The selection and its invariants; the build that asks for it holds each shard against its hash.
 
     Raises:
@@ -34,7 +45,7 @@ def select_shards(corpus: Artifact, recipe: SelectionRecipe) -> Content:
     chosen = [file for file in available if file.path in paths]
     for file in chosen:
         corpus.path(file.path)
-    counts = corpus.manifest.identity.counts
+    counts, decided = corpus.manifest.identity.counts, corpus.manifest.identity.decisions
     return Content(
         files=[],
         counts={"documents": sum(file.rows for file in chosen), "shards": len(chosen)},
@@ -42,10 +53,11 @@ def select_shards(corpus: Artifact, recipe: SelectionRecipe) -> Content:
             "shards": [vars(file) for file in chosen],
             "invariants": {
                 "doc_ids_unique": True,
-                "doc_id": corpus.manifest.identity.decisions["doc_id"],
-                "english_filter_applied": corpus.manifest.identity.decisions["english_filter_applied"],
+                "doc_id": decided["doc_id"],
+                "english_filter_applied": decided["english_filter_applied"],
+                "normalisation": decided["normalisation"],
                 "nul_characters_removed": counts["nul_characters_removed"],
-                "split_rule": RULE,
+                "split": describe_split(recipe.valid_fraction),
             },
         },
     )

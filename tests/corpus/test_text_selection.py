@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.text_selection import SelectionRecipe, select_shards
+from pipeline_assets.corpus.text_selection import TextRecipe, select_shards
 
 
 @pytest.fixture
@@ -19,8 +19,12 @@ def corpus(take: Callable[..., Artifact]) -> Artifact:
     return take({"a.parquet": pages}, rows_per_group=50, shard_text_bytes=1)
 
 
+def text(*patterns: str) -> TextRecipe:
+    return TextRecipe(shards=patterns, valid_fraction="0.1")
+
+
 def paths(patterns: tuple[str, ...], corpus: Artifact) -> list[str]:
-    return [shard["path"] for shard in select_shards(corpus, SelectionRecipe(shards=patterns)).decisions["shards"]]
+    return [shard["path"] for shard in select_shards(corpus, text(*patterns)).decisions["shards"]]
 
 
 def test_patterns_choose_shards_and_their_order_is_the_manifest_s(corpus: Artifact) -> None:
@@ -32,7 +36,7 @@ def test_patterns_choose_shards_and_their_order_is_the_manifest_s(corpus: Artifa
 
 
 def test_a_selection_says_how_many_documents_it_has_and_what_holds_for_them(corpus: Artifact) -> None:
-    content = select_shards(corpus, SelectionRecipe(shards=("shards/00000*", "shards/00002*")))
+    content = select_shards(corpus, text("shards/00000*", "shards/00002*"))
 
     assert content.counts == {"documents": 75, "shards": 2}
     assert content.files == []
@@ -40,16 +44,23 @@ def test_a_selection_says_how_many_documents_it_has_and_what_holds_for_them(corp
         "doc_ids_unique": True,
         "doc_id": "column id",
         "english_filter_applied": False,
+        "normalisation": "text stays as it came; only its NUL characters (U+0000) are removed",
         "nul_characters_removed": 1,
-        "split_rule": (
-            "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
-        ),
+        "split": {
+            "name": "sha256_first_64_bits",
+            "in_words": "a document is valid if the first 64 bits of its doc_id's sha256, taken as a number, are below "
+            "valid_fraction of 2**64; else it is train",
+            "formula": (
+                "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
+            ),
+            "valid_fraction": "0.1",
+        },
     }
 
 
 def test_a_pattern_that_matches_no_shard_says_which_there_are(corpus: Artifact) -> None:
     with pytest.raises(UsageError) as error:
-        select_shards(corpus, SelectionRecipe(shards=("shards/*", "rejects*")))
+        select_shards(corpus, text("shards/*", "rejects*"))
 
     assert str(error.value) == (
         f"{corpus.folder}: no shard matches 'rejects*'; correct `selection.shards`; "
@@ -65,7 +76,7 @@ def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(co
     Path(shard).write_bytes(content)
 
     with pytest.raises(InputError) as error:
-        select_shards(corpus, SelectionRecipe(shards=("shards/*",)))
+        select_shards(corpus, text("shards/*"))
 
     sealed = corpus.manifest.storage[1].sha256
     assert error.value.what.startswith("sha256 is ") and error.value.what.endswith(f", sealed with {sealed}")

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.spine.sealing import WORK
 CONVERTED = f"{WORK}/converted"
 IDS = f"{WORK}/ids"
 REJECTS = f"{WORK}/rejects"
+NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are removed"
 _encoder = msgspec.json.Encoder()
 
 

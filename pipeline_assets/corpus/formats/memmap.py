@@ -60,6 +60,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tokens: of documents, with their ends; the rest of n_seqs × seq_len is padding.
+        counts: as the manifest has them: the ledger, and what each source gave; empty in a set that says none.
         index_frames: so that a row's line is found without reading those before.
     """
 
@@ -76,6 +77,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     tokens: int
     padding_tokens: int
+    counts: dict[str, Any] = {}
     created_at: str
     index_frames: list[Frame]
 

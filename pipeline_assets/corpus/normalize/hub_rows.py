@@ -59,7 +59,7 @@ def convert_hub_rows(
         InputError: from the hub, or the listing isn't that of the raw artifact.
     """
     log_every_s = settings.engine.log_every_s
-    plan = plan_snapshot(hub, recipe, 0, settings.fetch_threads, log_every_s)
+    plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s)
     if hub_inputs(recipe, plan) != raw.manifest.identity.inputs:
         raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)

@@ -26,7 +26,7 @@ def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, fetch_threads: int, log_ev
     Raises:
         InputError: from the hub.
     """
-    plan = plan_snapshot(hub, recipe, 0, fetch_threads, log_every_s)
+    plan = plan_snapshot(hub, recipe, fetch_threads, log_every_s)
     log_plan(plan, recipe.source)
     fetch_pieces(hub, recipe, plan, fetch_threads, log_every_s)
     inputs = hub_inputs(recipe, plan)

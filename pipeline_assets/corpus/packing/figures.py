@@ -20,16 +20,17 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 def describe(
     recipe: PackRecipe,
     tokenizer: TokenizerFile,
-    plan: Receipt,
     ranges: Sequence[RowRange],
     index: Sequence[OutputFile],
+    counts: Mapping[str, Any],
     created_at: datetime.datetime,
 ) -> Meta:
     """
     Args:
         index: the lines of each range, as they follow one another in the index.
+        counts: as `manifest_counts` has them.
     """
-    library, tokens = load_tokenizer(tokenizer), plan.counts["tokens"]
+    library = load_tokenizer(tokenizer)
     offsets = np.cumsum([0, *(part.bytes for part in index)]).tolist()
     return Meta(
         seq_len=recipe.seq_len,
@@ -42,36 +43,37 @@ def describe(
         eod_id=library.end_of_document,
         pad_id=library.padding,
         strategy=recipe.strategy,
-        documents=plan.counts["draws"],
-        tokens=tokens,
-        padding_tokens=recipe.num_seqs * recipe.seq_len - tokens,
+        documents=counts["documents"],
+        tokens=counts["tokens"],
+        padding_tokens=counts["padding_tokens"],
+        counts=dict(counts),
         created_at=created_at.isoformat(timespec="seconds"),
         index_frames=[Frame(one.start, offset) for one, offset in zip(ranges, offsets, strict=False)],
     )
 
 
 def manifest_counts(
-    recipe: PackRecipe, encoded: Mapping[str, int], by_source: Mapping[str, SourceCounts], meta: Meta
+    recipe: PackRecipe, encoded: Mapping[str, int], by_source: Mapping[str, SourceCounts], plan: Receipt
 ) -> dict[str, Any]:
     """
     Args:
         encoded: counts of all encoded shards together.
     """
-    read = ledger(encoded)
+    read, tokens, room = ledger(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts.unused_documents for counts in by_source.values())
     return {
         "ledger": {**read, "out": read["out"] - unused, "dropped": {"not_drawn": unused} if unused else {}},
-        "documents": meta.documents,
-        "tokens": meta.tokens,
-        "rows": meta.n_seqs,
-        "padding_tokens": meta.padding_tokens,
-        "packing_efficiency": _quotient(meta.tokens, meta.n_seqs * meta.seq_len),
+        "documents": plan.counts["draws"],
+        "tokens": tokens,
+        "rows": recipe.num_seqs,
+        "padding_tokens": room - tokens,
+        "packing_efficiency": _quotient(tokens, room),
         "by_source": {
             source: {
                 **asdict(counts),
-                "asked_tokens": int(Fraction(recipe.weights[source]) * meta.tokens),
+                "asked_tokens": int(Fraction(recipe.weights[source]) * tokens),
                 "asked_share": recipe.weights[source],
-                "share": _quotient(counts.packed_tokens, meta.tokens),
+                "share": _quotient(counts.packed_tokens, tokens),
                 "epochs": _quotient(counts.packed_tokens, counts.text_tokens),
             }
             for source, counts in by_source.items()

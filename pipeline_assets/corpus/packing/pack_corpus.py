@@ -138,10 +138,11 @@ def _pack(
         *(write_boundaries(building, files) if recipe.boundaries else []),
         gather_lines(building, [receipt.files[2] for receipt in encodings], REJECTS_FILE, settings.zstd_level),
     ]
-    meta = describe(recipe, tokenizer, plan, ranges, index, settings.created_at)
+    counts = manifest_counts(recipe, total_counts(encodings), documents.counts, plan)
+    meta = describe(recipe, tokenizer, ranges, index, counts, settings.created_at)
     return Content(
         files=outputs,
-        counts=manifest_counts(recipe, total_counts(encodings), documents.counts, meta),
+        counts=counts,
         decisions={
             "dtype": meta.dtype,
             "end_of_document": meta.eod_id,

@@ -1,5 +1,6 @@
 """The plan of a recipe: what is there of its artifacts, what the rest will cost and give, what speaks against it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from pipeline_assets.corpus.spine.usage import folder_bytes
 _START_S = Estimate(1.5, 3, 8, "")  # of the command itself
 _ARTIFACT_S = Estimate(0.5, 1.2, 3, "")  # of a run in Dagster and its checks: measured, see benchmarks/README.md
 _CHECKED_BYTES_PER_S = 500e6
+_WITH_MARGIN = 1.1  # of a snapshot that is to be enough: it is an estimate
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Budget:
-    """A token budget, and whether the corpus has enough for it."""
+    """A token budget, and whether the corpus has enough for it.
+
+    Attributes:
+        amount: how much the recipe's snapshot takes, of which unit.
+    """
 
     name: str
     tokens: int
     available: Estimate
     outlook: Outlook
     is_all_there_is: bool
+    amount: tuple[str, int]
 
     @property
     def is_met(self) -> bool:
@@ -118,7 +125,11 @@ class Budget:
         """What helps where it isn't."""
         if self.is_all_there_is:
             return "the dataset has no more: lower `megatron.token_budget`"
-        return "take a larger snapshot (`snapshot.amount`)"
+        unit, amount = self.amount
+        enough = math.ceil(_WITH_MARGIN * amount * self.tokens / max(self.available.likely, 1))
+        step = 10 ** max(len(str(enough)) - 2, 0)
+        raised = f"raise `snapshot.amount.{unit}` from {amount:,} to {-(-enough // step) * step:,}"
+        return f"{raised}, or lower `megatron.token_budget`"
 
 
 @dataclass(frozen=True)

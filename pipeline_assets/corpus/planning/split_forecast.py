@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine.manifest import FileContent, Manifest
 
 Outlook = Literal["met", "likely met", "likely short", "short"]
 # UTF-8 bytes to an o200k token: 4.81 in FineWeb-Edu, 4.63 in FineWeb, 4.4 in Python's documentation, 3.8 in manuals of
-# interfaces; of other languages Japanese 3.8. The likely one is the recipe's own where it has one.
+# interfaces; of other languages Japanese 3.8.
 _ENGLISH = (3.7, 4.8, 5.0)
 _ANY_LANGUAGE = (2.5, 4.5, 5.2)
 _LENGTHS_VARY = 4.0  # mean squared length of a text to its squared mean: 1.5 and 3.1 in FineWeb-Edu and FineWeb
@@ -170,8 +170,7 @@ def _by_chance(fraction: float, documents: float, variance: float) -> Estimate:
 def bytes_per_token(
     record: TrackRecord, snapshot: Mapping[str, Any], recipe: MegatronRecipe, snapshot_digest: str | None = None
 ) -> Estimate:
-    """UTF-8 bytes to a token, the end of text counted: as measured here before, else the recipe's word and what other
-    texts had.
+    """UTF-8 bytes to a token, the end of text counted: as measured here before, else as other texts had.
 
     Args:
         snapshot: its recipe, as in its identity.
@@ -181,8 +180,4 @@ def bytes_per_token(
     if measured is not None:
         return measured
     low, likely, high = _ENGLISH if snapshot["language"] == "en" else _ANY_LANGUAGE
-    said = snapshot["amount"].get("utf8_bytes_per_token")
-    if said is None:
-        return Estimate(low, likely, high, f"{likely} bytes a token, as other texts have")
-    stated = float(Fraction(said))
-    return Estimate(min(low, stated), stated, max(high, stated), f"{said} bytes a token, as the recipe says")
+    return Estimate(low, likely, high, f"{likely} bytes a token, as other texts have")

@@ -105,6 +105,7 @@ def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str 
         upstream=tuple(_upstream(reading, entry, folder) for entry in identity.upstream),
         tokenizer=identity.tokenizer,
         partition=partition,
+        made_for=manifest.provenance.get("made_for"),
         outside=KINDS[manifest.kind].outside(manifest, reading.root) if manifest.kind in KINDS else None,
     )
     if not folder.is_absolute():

@@ -21,14 +21,17 @@ class HealingRecipe(Recipe):
     megatron: MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:
-        """Document shards, by dataset and commit: recipes of one commit and one sample share it."""
+        """Document shards, by dataset and commit: recipes of one commit and one sample share it, whatever their token
+        budgets.
+        """
         return Target(
             kind=healing_kinds.FINEWEB_EDU_SNAPSHOT.name,
             name=f"{self.snapshot.name}_{self.snapshot.revision}",
             named_by="snapshot.name",
             folder=Path("corpora", self.snapshot.name, self.snapshot.revision),
             stage=healing_kinds.FINEWEB_EDU_SNAPSHOT.stage,
-            recipe=self.snapshot.content_for(self.megatron.token_budget),
+            recipe=self.snapshot.rows_content(),
+            made_for=self._described(),
             export_as=f"{self.snapshot.name}_{self.snapshot.revision}.json",
         )
 
@@ -39,7 +42,8 @@ class HealingRecipe(Recipe):
             name=self.name,
             folder=Path("selections", self.name),
             stage=healing_kinds.HEALING_TEXT_MANIFEST.stage,
-            recipe=self.selection.content(),
+            recipe={**self.selection.content(), "valid_fraction": self.megatron.valid_fraction},
+            made_for=self._described(),
             upstream=(self.fineweb_edu_snapshot(),),
             export_as=f"{self.name}.json",
         )
@@ -74,6 +78,9 @@ class HealingRecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
         return [(self.snapshot.dataset, self.snapshot.revision)]
+
+    def _described(self) -> dict[str, object]:
+        return {"recipe": self.name, **self.megatron.described()}
 
     def targets(self) -> list[Target]:
         """Every artifact, upstream first."""

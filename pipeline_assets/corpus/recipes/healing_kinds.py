@@ -19,20 +19,20 @@ from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSetting
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.target import Content, Target
-from pipeline_assets.corpus.text_selection import SELECTION_STAGE, SelectionRecipe, select_shards, selected_shards
+from pipeline_assets.corpus.text_selection import SELECTION_STAGE, TextRecipe, select_shards, selected_shards
 
 
 def _make_snapshot(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
-    recipe, token_budget = SnapshotRecipe.from_content_for(target.recipe)
     snapshot_settings = SnapshotSettings(
         settings.engine, settings.zstd_level, settings.fetch_threads, read_track_record(root)
     )
-    return take_snapshot(building, settings.hub_for("a snapshot"), recipe, token_budget, snapshot_settings)
+    recipe = SnapshotRecipe.of_rows(target.recipe)
+    return take_snapshot(building, settings.hub_for("a snapshot"), recipe, snapshot_settings)
 
 
 def _make_selection(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
     [snapshot] = target.upstream
-    return select_shards(open_artifact(root / snapshot.folder), SelectionRecipe.from_content(target.recipe))
+    return select_shards(open_artifact(root / snapshot.folder), TextRecipe.from_content(target.recipe))
 
 
 def _make_split(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:

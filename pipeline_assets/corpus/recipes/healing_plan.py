@@ -18,6 +18,7 @@ from pipeline_assets.corpus.planning.split_forecast import (
 from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
+from pipeline_assets.corpus.sampling.row_groups import Amount
 from pipeline_assets.corpus.sampling.split import SPLITS
 from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
@@ -69,7 +70,7 @@ def plan_healing(recipe: HealingRecipe, held: Sequence[Holding], hub: HubFiles, 
         left = _share_left(holding, encode_stage("gigatoken"), source.corpus.shards)
         figures[holding.target.role] = forecast.figures(record.rates(), settings.engine, left)
         if holding.sealed != "current":
-            budgets.append(_budget(forecast, source.plan))
+            budgets.append(_budget(forecast, source.plan, recipe.snapshot.amount))
     plans = [
         TargetPlan(holding, {} if holding.sealed == "current" else figures.get(role, {}))
         for role, holding in by_role.items()
@@ -89,8 +90,7 @@ def _sealed_source(recipe: HealingRecipe, snapshot: Holding) -> _Source:
 
 
 def _planned_source(recipe: HealingRecipe, snapshot: Holding, hub: HubFiles, settings: PlanSettings) -> _Source:
-    budget = recipe.megatron.token_budget
-    plan = plan_snapshot(hub, recipe.snapshot, budget, settings.fetch_threads, settings.engine.log_every_s)
+    plan = plan_snapshot(hub, recipe.snapshot, settings.fetch_threads, settings.engine.log_every_s)
     missing, record = bytes_to_fetch(hub, recipe.snapshot, plan), settings.record()
     forecast = forecast_snapshot(plan, recipe.snapshot, missing, record)
     left = _share_left(snapshot, CONVERT_STAGE, len(forecast.shards))
@@ -119,9 +119,10 @@ def _selection_figures(source: _Source, record: TrackRecord) -> dict[str, Estima
     return {"documents": source.corpus.documents.counted(), "build_seconds": record.rates().seconds(seconds)}
 
 
-def _budget(forecast: SplitForecast, plan: SnapshotPlan | None) -> Budget:
+def _budget(forecast: SplitForecast, plan: SnapshotPlan | None, amount: Amount) -> Budget:
     is_all = plan is not None and plan.is_everything
-    return Budget(forecast.split, forecast.budget, forecast.available.counted(), forecast.outlook, is_all)
+    available = forecast.available.counted()
+    return Budget(forecast.split, forecast.budget, available, forecast.outlook, is_all, amount.limit)
 
 
 def _sample(plan: SnapshotPlan) -> Sample:

@@ -1,51 +1,119 @@
-"""Moves a recipe to another commit: the commit alone changes, comments and order stay."""
+"""Moves a recipe to a commit: revisions alone change, comments, layout and order stay.
 
-from collections.abc import Iterator
+Only here may a recipe name a branch, or no revision at all: everything else reads recipes that are pinned.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from pipeline_assets.corpus.recipes.systems import read_recipe
+from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
+from pipeline_assets.corpus.recipes.systems import recipe_of
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, read_yaml
+
+
+@dataclass(frozen=True)
+class _HubSection:
+    """A section that reads a hub dataset, where it stands in the text; `revision` is None where it has no such key."""
+
+    name: yaml.ScalarNode
+    dataset: yaml.ScalarNode
+    revision: yaml.ScalarNode | None
+    is_flow: bool
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision says which rows there are: a branch or a tag may move."""
+    return re.fullmatch(COMMIT_PATTERN, revision) is not None
+
+
+def revision_in(path: Path, dataset: str) -> str:
+    """The recipe's revision of a dataset; empty where it has none.
+
+    Raises:
+        UsageError: the recipe reads another dataset, or this one at several revisions, or something else is wrong in
+            it.
+    """
+    read = sorted({name for name, _ in _revisions(read_yaml(path), path)})
+    if dataset not in read:
+        known = ", ".join(read) or "no hub dataset"
+        raise UsageError(
+            f"this recipe reads {known}, not {dataset}", path, f"give a recipe of {dataset}, or pin {known}"
+        )
+    revisions = {section.revision.value if section.revision else "" for section in _sections_of(_text(path), dataset)}
+    if len(revisions) != 1:
+        what = f"it reads {dataset} at {len(revisions)} revisions"
+        raise UsageError(what, path, "pin by hand, or give its sources one revision")
+    return revisions.pop()
 
 
 def pin_recipe(path: Path, dataset: str, commit: str) -> str:
     """Writes `commit` as the recipe's revision of `dataset`.
 
     Returns:
-        the revision that was there before.
+        the revision that was there before; empty where there was none.
     Raises:
-        UsageError: the recipe reads another dataset, or this one at several commits.
+        UsageError: as `revision_in`, or the revision stands there in a way that can't be changed in place.
     """
-    revisions = read_recipe(path).revisions()
-    commits = {revision for name, revision in revisions if name == dataset}
-    if not commits:
-        read = ", ".join(dict.fromkeys(sorted(name for name, _ in revisions))) or "no hub dataset"
-        raise UsageError(f"this recipe reads {read}, not {dataset}", path, f"give a recipe of {dataset}, or pin {read}")
-    if len(commits) > 1:
-        what = f"it reads {dataset} at {len(commits)} commits"
-        raise UsageError(what, path, "pin by hand, or give its sources one commit")
-    [before] = commits
-    if before != commit:
-        text = path.read_text(encoding="utf-8")
-        places = _places(yaml.compose(text), dataset, before)
-        if not all(text.startswith(before, start) for start in places):
-            raise UsageError("its revision is not one plain or quoted word", path, "write it as one")
-        for start in sorted(places, reverse=True):
-            text = text[:start] + commit + text[start + len(before) :]
-        durable.write_durably(path, text.encode())
+    before = revision_in(path, dataset)
+    if before == commit:
+        return before
+    text = _text(path)
+    edits = [_edit(section, text, commit) for section in _sections_of(text, dataset)]
+    for start, stop, words in sorted(edits, reverse=True):
+        text = text[:start] + words + text[stop:]
+    try:
+        is_pinned = {found for name, found in _revisions(yaml.safe_load(text), path) if name == dataset} == {commit}
+    except yaml.YAMLError:
+        is_pinned = False
+    if not is_pinned:
+        raise UsageError("its revision is not one plain or quoted word", path, "write it as one, beside `dataset`")
+    durable.write_durably(path, text.encode())
     return before
 
 
-def _places(node: yaml.Node | None, dataset: str, commit: str) -> set[int]:
-    """Where in the text the commit stands as the revision of a section that reads the dataset."""
-    return {start for section in _sections(node) for start in _revision_in(section, dataset, commit)}
+def _text(path: Path) -> str:
+    return path.read_bytes().decode()  # line ends as they are
 
 
-def _sections(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
+def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
+    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit.
+
+    Raises:
+        UsageError: something else is wrong in it.
+    """
+    filled = {key: _filled(value) for key, value in values.items()}
+    return list(recipe_of(filled, path).revisions())
+
+
+def _filled(value: object) -> object:
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    filled = {key: _filled(item) for key, item in value.items()}
+    if "dataset" in value and value.get("path") is None and not is_commit(str(value.get("revision"))):
+        filled["revision"] = UNPINNED
+    return filled
+
+
+def _sections_of(text: str, dataset: str) -> list[_HubSection]:
+    """The sections that read a dataset; one that is there under several names, by an alias, once."""
+    found = {section.dataset.start_mark.index: section for section in _sections(yaml.compose(text))}
+    return [section for section in found.values() if section.dataset.value == dataset]
+
+
+def _sections(node: yaml.Node | None) -> Iterator[_HubSection]:
     if isinstance(node, yaml.MappingNode):
-        yield node
+        keys = {key.value: (key, value) for key, value in node.value if isinstance(value, yaml.ScalarNode)}
+        if "dataset" in keys and ("path" not in keys or keys["path"][1].tag.endswith(":null")):
+            revision = keys["revision"][1] if "revision" in keys else None
+            yield _HubSection(*keys["dataset"], revision, bool(node.flow_style))
         for _, value in node.value:
             yield from _sections(value)
     elif isinstance(node, yaml.SequenceNode):
@@ -53,9 +121,17 @@ def _sections(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
             yield from _sections(value)
 
 
-def _revision_in(section: yaml.MappingNode, dataset: str, commit: str) -> Iterator[int]:
-    values = {key.value: value for key, value in section.value if isinstance(value, yaml.ScalarNode)}
-    if "dataset" in values and "revision" in values and values["dataset"].value == dataset:
-        revision = values["revision"]
-        if revision.value == commit:
-            yield revision.start_mark.index + len(revision.style or "")
+def _edit(section: _HubSection, text: str, commit: str) -> tuple[int, int, str]:
+    """(start, stop, what stands there afterwards): in place of the revision, or behind the dataset."""
+    if section.revision is not None:
+        start, stop = section.revision.start_mark.index, section.revision.end_mark.index
+        quote = section.revision.style or ""
+        space = "" if text[start - 1].isspace() else " "
+        return start, stop, f"{space}{quote}{commit}{quote}"
+    stop = section.dataset.end_mark.index
+    if section.is_flow:
+        return stop, stop, f", revision: {commit}"
+    ending = "\r\n" if "\r\n" in text else "\n"
+    line_end = re.compile("\r?\n|$").search(text, stop)
+    place = line_end.start() if line_end else len(text)
+    return place, place, f"{ending}{' ' * section.name.start_mark.column}revision: {commit}"

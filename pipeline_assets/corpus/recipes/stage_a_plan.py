@@ -103,7 +103,7 @@ def _planned(
         return {}, {}, exactly(sealed.manifest.identity.counts["text_bytes"], "the sealed source")
     if isinstance(source, HubSource):
         snapshot = source.snapshot(recipe.shard_text_bytes)
-        plan = plan_snapshot(hub, snapshot, 0, settings.fetch_threads, settings.engine.log_every_s)
+        plan = plan_snapshot(hub, snapshot, settings.fetch_threads, settings.engine.log_every_s)
         missing = bytes_to_fetch(hub, snapshot, plan)
         figures = forecast_snapshot(plan, snapshot, missing, settings.record()).figures(
             settings.record(), settings.engine

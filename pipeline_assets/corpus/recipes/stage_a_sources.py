@@ -38,12 +38,6 @@ class HubSource(SourceSection, HubRows):
     kind: Literal["hub"]
     columns: LicensedColumns
 
-    @pydantic.model_validator(mode="after")
-    def _has_an_amount_of_its_own(self) -> "HubSource":
-        if self.amount.times_token_budget:
-            raise ValueError("no token budget is spent here: give `amount` as files, documents or text_bytes")
-        return self
-
     def snapshot(self, shard_text_bytes: int) -> SnapshotRecipe:
         """The rows that are read, as the snapshot kernels know them."""
         plain = self.columns.content()

@@ -1,5 +1,6 @@
 """Which recipe class belongs to which system, and how each kind of artifact is made."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes import healing_kinds, nemotron_kinds, stage_a_kinds
@@ -40,10 +41,19 @@ def read_recipe(path: Path) -> AnyRecipe:
     Raises:
         UsageError: no such file or system, or a recipe that its class refuses.
     """
-    system = read_yaml(path).get("system")
+    return recipe_of(read_yaml(path), path)
+
+
+def recipe_of(values: Mapping[str, object], path: Path) -> AnyRecipe:
+    """What a recipe file says, of the class that its `system` names.
+
+    Raises:
+        UsageError: no such system, or a recipe that its class refuses.
+    """
+    system = values.get("system")
     if not isinstance(system, str) or system not in RECIPES:
         raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(RECIPES)}")
-    return RECIPES[system].read(path)
+    return RECIPES[system].in_file(values, path)
 
 
 def recipe_path(name: str, folders: list[Path]) -> Path:

@@ -42,36 +42,27 @@ class Amount(RecipePart):
         files: whole files, the first in rank.
         documents: source rows, before any filter; the last row group is cut.
         text_bytes: uncompressed bytes of the text column, as the footers say; the last row group is taken whole.
-        times_token_budget: as many bytes as make this multiple of the recipe's token budget at `utf8_bytes_per_token`.
-        utf8_bytes_per_token: what a token of this text takes; English web text has 4.5 to 4.8 with o200k.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
     documents: int | None = pydantic.Field(default=None, gt=0)
     text_bytes: int | None = pydantic.Field(default=None, gt=0)
-    times_token_budget: Decimal | None = None
-    utf8_bytes_per_token: Decimal | None = None
 
     @pydantic.model_validator(mode="after")
     def _has_one_unit(self) -> Self:
-        units = (self.files, self.documents, self.text_bytes, self.times_token_budget)
-        if sum(unit is not None for unit in units) != 1:
-            raise ValueError("give exactly one of files, documents, text_bytes, times_token_budget")
-        if (self.times_token_budget is None) != (self.utf8_bytes_per_token is None):
-            raise ValueError("times_token_budget and utf8_bytes_per_token belong together")
+        if sum(unit is not None for unit in (self.files, self.documents, self.text_bytes)) != 1:
+            raise ValueError("give exactly one of files, documents, text_bytes")
         return self
 
-    def limit(self, token_budget: int) -> tuple[Literal["files", "documents", "text_bytes"], int]:
+    @property
+    def limit(self) -> tuple[Literal["files", "documents", "text_bytes"], int]:
         """The unit that is counted and how many of it."""
         if self.files is not None:
             return "files", self.files
         if self.documents is not None:
             return "documents", self.documents
-        if self.text_bytes is not None:
-            return "text_bytes", self.text_bytes
-        assert self.times_token_budget is not None and self.utf8_bytes_per_token is not None
-        tokens = Fraction(self.times_token_budget) * token_budget
-        return "text_bytes", int(tokens * Fraction(self.utf8_bytes_per_token))
+        assert self.text_bytes is not None
+        return "text_bytes", self.text_bytes
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,17 @@ SPLITS: tuple[Split, ...] = ("train", "valid")
 RULE = "int.from_bytes(sha256(doc_id as UTF-8)[:8], 'big') < int(Fraction(valid_fraction) * 2**64) is valid"
 
 
+def describe_split(valid_fraction: str) -> dict[str, str]:
+    """The rule for who reads a manifest: its name, in words, as a formula, and the fraction."""
+    return {
+        "name": "sha256_first_64_bits",
+        "in_words": "a document is valid if the first 64 bits of its doc_id's sha256, taken as a number, are below "
+        "valid_fraction of 2**64; else it is train",
+        "formula": RULE,
+        "valid_fraction": valid_fraction,
+    }
+
+
 def split_rule(valid_fraction: str) -> Callable[[str], Split]:
     """The split of a doc_id: valid if the first 64 bits of its sha256, as a number, are below valid_fraction * 2**64.
 

@@ -68,9 +68,7 @@ class SnapshotPlan:
         return dict(sorted(shares.items()))
 
 
-def plan_snapshot(
-    hub: HubFiles, recipe: SnapshotRecipe, token_budget: int, threads: int, log_every_s: float
-) -> SnapshotPlan:
+def plan_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> SnapshotPlan:
     """The listing and the draw; fetches footers, no rows.
 
     Args:
@@ -86,8 +84,7 @@ def plan_snapshot(
         where = f"{recipe.dataset}@{recipe.revision}"
         raise UsageError(f"no file matches {', '.join(recipe.files)}", where, f"correct `files`; there are {shown}")
     with FooterReader(hub, recipe, threads, log_every_s) as footers:
-        limit = recipe.amount.limit(token_budget)
-        pieces = choose_pieces(listing, footers.row_groups, recipe.seed, limit, footers.soon)
+        pieces = choose_pieces(listing, footers.row_groups, recipe.seed, recipe.amount.limit, footers.soon)
     return SnapshotPlan(listing, pieces, footers.tails)
 
 

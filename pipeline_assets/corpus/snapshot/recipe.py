@@ -85,18 +85,15 @@ class SnapshotRecipe(HubRows):
     name: Name
     shard_text_bytes: int = pydantic.Field(gt=0)
 
-    def content_for(self, token_budget: int) -> Mapping[str, Any]:
-        """What the snapshot's bytes depend on; the token budget only where the amount is a multiple of it."""
-        content = {key: value for key, value in self.content().items() if key != "name"}
-        return content | {"token_budget": token_budget} if self.amount.times_token_budget else content
+    def rows_content(self) -> Mapping[str, Any]:
+        """What the snapshot's bytes depend on: nothing of what is made from it, so that several sets can share it."""
+        return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
-    def from_content_for(cls, content: Mapping[str, Any]) -> tuple[Self, int]:
-        """The recipe and the token budget that `content_for` wrote down; 0 for a budget that it left out, since no
-        amount asks for it. The name, which it leaves out too, is made up.
+    def of_rows(cls, content: Mapping[str, Any]) -> Self:
+        """The recipe that `rows_content` wrote down; the name, which it leaves out, is made up.
 
         Raises:
             UsageError: this program reads no such recipe.
         """
-        section = {key: value for key, value in content.items() if key != "token_budget"}
-        return cls.from_content({**section, "name": "unnamed"}), content.get("token_budget", 0)
+        return cls.from_content({**content, "name": "unnamed"})

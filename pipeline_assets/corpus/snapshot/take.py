@@ -8,6 +8,7 @@ from typing import Any
 from pipeline_assets.corpus.document import derived_doc_id
 from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts
 from pipeline_assets.corpus.document_shards.publish import gather_rejects, publish, read_rejects
+from pipeline_assets.corpus.document_shards.shard_writer import NORMALISATION
 from pipeline_assets.corpus.planning.outcome import as_json
 from pipeline_assets.corpus.planning.snapshot_forecast import SnapshotForecast, forecast_snapshot
 from pipeline_assets.corpus.planning.track_record import TrackRecord
@@ -23,7 +24,7 @@ from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.spine.usage import Laps
 
-SNAPSHOT_STAGE = StageVersion("snapshot", 1)
+SNAPSHOT_STAGE = StageVersion("snapshot", 2)
 CONVERT_STAGE = "convert"
 
 
@@ -37,16 +38,14 @@ class SnapshotSettings:
     record: TrackRecord = field(default_factory=TrackRecord)
 
 
-def take_snapshot(
-    building: Building, hub: HubFiles, recipe: SnapshotRecipe, token_budget: int, settings: SnapshotSettings
-) -> Content:
+def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, settings: SnapshotSettings) -> Content:
     """Document shards and rejects in the building folder, and what the manifest says of them.
 
     Raises:
         InputError: from the hub; too many rejects; NUL characters in more than 1 % of the documents.
     """
     laps = Laps(lambda: hub.traffic.bytes)
-    plan = plan_snapshot(hub, recipe, token_budget, settings.fetch_threads, settings.engine.log_every_s)
+    plan = plan_snapshot(hub, recipe, settings.fetch_threads, settings.engine.log_every_s)
     log_plan(plan, recipe.source)
     forecast = forecast_snapshot(plan, recipe, bytes_to_fetch(hub, recipe, plan), settings.record)
     laps.end("plan")
@@ -69,6 +68,7 @@ def take_snapshot(
         decisions={
             "english_filter_applied": recipe.language is not None and plan.has_language,
             "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
+            "normalisation": NORMALISATION,
             "dumps": plan.dumps(),
         },
         outside=hub_inputs(recipe, plan),

@@ -31,3 +31,12 @@ class Obstacle(InputError):
 
 class UsageError(InputError):
     """The question itself is wrong (an option, a recipe key, a name): exit status 2 rather than 1."""
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs an optional part of the program. No package index has it: its own folder does.
+
+    Args:
+        extra: as `pyproject.toml` names it.
+    """
+    return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'"

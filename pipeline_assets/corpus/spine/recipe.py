@@ -105,7 +105,17 @@ class Recipe(RecipePart):
         Raises:
             UsageError: no such file, not YAML, an unknown key (with the nearest known one), or a value out of range.
         """
-        recipe = cls.of(read_yaml(path), path)
+        return cls.in_file(read_yaml(path), path)
+
+    @classmethod
+    def in_file(cls, values: Mapping[str, object], path: Path) -> Self:
+        """The recipe that a file says, as it was read.
+
+        Raises:
+            UsageError: an unknown key (with the nearest known one), a value out of range, or another name than the
+                file's.
+        """
+        recipe = cls.of(values, path)
         if recipe.name != path.stem:
             fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
             raise UsageError(f"the file is {path.stem}, its `name` is {recipe.name}", path, fix)

@@ -40,6 +40,8 @@ class Target:
         tokenizer: {family, sha256} or None.
         partition: key of its partition, None where it has none.
         export_as: name of the copy of its manifest that is kept; None where none is.
+        made_for: what its recipe makes of it later on, for who reads its manifest; changes no byte, so that recipes can
+            share the artifact. None where nothing is said.
         outside: files of this machine that it is made from; None where there are none.
         is_given: whether it lies there already, made by another recipe: no matter how, it is as asked.
     """
@@ -54,6 +56,7 @@ class Target:
     partition: str | None = None
     named_by: str = "name"
     export_as: str | None = None
+    made_for: Mapping[str, Any] | None = None
     outside: Outside | None = None
     is_given: bool = False
 
@@ -155,6 +158,8 @@ class Target:
             stored = [file.stored for file in [*content.files, *content.labels]]
             usage = {"peak_disk_bytes": folder_bytes(building.folder), "peak_memory_bytes": memory.bytes}
             provenance = {**stopwatch.provenance(run_settings), **usage, **content.provenance}
+            if self.made_for is not None:
+                provenance["made_for"] = self.made_for
             return building.seal(self.kind, self.name, identity, stored, provenance)
 
     def seal_members(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.pinned_file import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
@@ -93,8 +93,8 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
     try:
         import tokenizers
     except ImportError:
-        fix = "pip install 'corpusmill[tokenizers]'"
-        raise UsageError("the library `tokenizers` is not installed", "tokenizer.family", fix) from None
+        what = "the library `tokenizers` is not installed"
+        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
     try:
         library = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises no narrower one

@@ -94,6 +94,10 @@ class TokenizerRecipe(RecipePart):
     family: Literal["o200k_harmony"]
     sha256: str
 
+    def described(self) -> dict[str, object]:
+        """With the path of the file, in the project's folder; it is no part of what is pinned."""
+        return {**self.content(), "path": VOCABULARY.relative_to(VOCABULARY.parents[3]).as_posix()}
+
     @pydantic.field_validator("sha256")
     @classmethod
     def _is_shipped(cls, sha256: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.pinned_file import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
@@ -68,8 +68,8 @@ def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePiece
     try:
         import sentencepiece
     except ImportError:
-        fix = "pip install 'corpusmill[tokenizers]'"
-        raise UsageError("the library `sentencepiece` is not installed", "tokenizer.family", fix) from None
+        what = "the library `sentencepiece` is not installed"
+        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
     library = sentencepiece.SentencePieceProcessor()
     try:
         library.LoadFromSerializedProto(data)

@@ -1,6 +1,7 @@
 """faiss as another proposer: the same verification and the same rule, on whatever device it searches."""
 
 import logging
+import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
@@ -101,6 +102,18 @@ def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: fl
 def test_the_smallest_distance_that_finds_enough_is_recommended() -> None:
     assert smallest_distance(256, 0.7, 0.95) == Distance(256, 48)
     assert Distance(256, 48).proposes(0.7) >= 0.95 > Distance(256, 47).proposes(0.7)
+
+
+def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+
+    with pytest.raises(UsageError) as refused:
+        searching_device(None)
+
+    assert str(refused.value) == (
+        "near.faiss: faiss isn't installed; in the project's folder run "
+        ".venv/bin/python -m pip install -c constraints.txt -e '.[faiss]', or let minhash propose"
+    )
 
 
 def test_without_a_gpu_the_cpu_searches_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:

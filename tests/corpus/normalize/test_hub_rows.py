@@ -51,7 +51,7 @@ def shard(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> t
     [source] = recipe_with(tmp_path, only("pages", **ALL), publish({"data/a.parquet": table})).sources
     assert isinstance(source, HubSource)
     recipe = source.snapshot(1000)
-    plan = plan_snapshot(hub_files, recipe, 0, 1, 60)
+    plan = plan_snapshot(hub_files, recipe, 1, 60)
     [shard] = shards_of(plan, fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
     return source, shard
 

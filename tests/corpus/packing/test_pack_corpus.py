@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,6 +146,7 @@ def test_the_shipped_tokenizer_packs_real_text_and_the_label_tells_of_it(folder:
     assert packed.meta.created_at == "2026-01-01T12:00:00+00:00"
     assert packed.meta.tokenizer_sha256 == VOCABULARY_SHA256
     assert packed.meta.tokenizer_path.endswith("o200k_base.tiktoken")
+    assert json.loads((result.folder / "meta.json").read_text())["counts"] == result.manifest.identity.counts
     assert "meta.json" in [file.path for file in result.manifest.storage]
     assert "meta.json" not in [file.path for file in result.manifest.identity.files]
 

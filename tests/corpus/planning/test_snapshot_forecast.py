@@ -38,7 +38,7 @@ def forecast(
         recipe = healing_recipe(
             publish(tables, 100), {"rules": ["int_score >= 3"], "language": "en", **changes}
         ).snapshot
-        plan = plan_snapshot(hub_files, recipe, 1, threads=2, log_every_s=60)
+        plan = plan_snapshot(hub_files, recipe, threads=2, log_every_s=60)
         return forecast_snapshot(plan, recipe, bytes_to_fetch(hub_files, recipe, plan), record or TrackRecord())
 
     return made

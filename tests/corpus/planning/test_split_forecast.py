@@ -110,22 +110,15 @@ def test_no_documents_are_no_tokens(forecast: Callable[..., SplitForecast]) -> N
 
 
 class TestBytesPerToken:
-    """Measured, else as the recipe says, between what other texts had."""
+    """Measured, else as other texts had."""
 
-    def test_the_recipes_word_is_the_likely_one(self, megatron: Callable[..., MegatronRecipe]) -> None:
-        snapshot = {"dataset": "maker/pages", "language": "en", "amount": {"utf8_bytes_per_token": "4.6"}}
+    def test_english_has_what_fineweb_edu_has(self, megatron: Callable[..., MegatronRecipe]) -> None:
+        snapshot = {"dataset": "maker/pages", "language": "en"}
 
-        assert bytes_per_token(TrackRecord(), snapshot, megatron()).bounds == (3.7, 4.6, 5.0)
-
-    def test_a_word_beyond_what_other_texts_had_widens_the_bounds(
-        self, megatron: Callable[..., MegatronRecipe]
-    ) -> None:
-        snapshot = {"dataset": "maker/pages", "language": "en", "amount": {"utf8_bytes_per_token": "6"}}
-
-        assert bytes_per_token(TrackRecord(), snapshot, megatron()).bounds == (3.7, 6.0, 6.0)
+        assert bytes_per_token(TrackRecord(), snapshot, megatron()).bounds == (3.7, 4.8, 5.0)
 
     def test_other_languages_are_less_certain(self, megatron: Callable[..., MegatronRecipe]) -> None:
-        snapshot = {"dataset": "maker/pages", "language": None, "amount": {"files": 1, "utf8_bytes_per_token": None}}
+        snapshot = {"dataset": "maker/pages", "language": None}
 
         ratio = bytes_per_token(TrackRecord(), snapshot, megatron())
 

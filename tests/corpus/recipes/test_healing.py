@@ -1,5 +1,6 @@
 """The healing recipe that ships, and the artifacts that it names."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import yaml
 
 from pipeline_assets.corpus.megatron_split import describe_dataset
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.sampling.split import SPLITS
+from pipeline_assets.corpus.sampling.split import SPLITS, describe_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -25,7 +26,7 @@ def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
     assert (recipe.snapshot.dataset, recipe.snapshot.revision) == ("HuggingFaceFW/fineweb-edu", REVISION)
     assert recipe.megatron.tokenizer.sha256 == VOCABULARY_SHA256
     assert (recipe.megatron.token_budget, recipe.megatron.valid_fraction) == (200_000_000, "0.1")
-    assert recipe.snapshot.amount.limit(200_000_000) == ("text_bytes", 1_104_000_000)
+    assert recipe.snapshot.amount.limit == ("text_bytes", 1_104_000_000)
 
 
 def test_a_recipe_names_five_artifacts_upstream_first() -> None:
@@ -93,16 +94,66 @@ def test_the_same_content_under_other_names_has_the_same_digests(
     assert {path.name for path in (tmp_path / "megatron").glob("[!.]*")} == {"pages_v1", "leaves_v1"}
 
 
-def test_the_token_budget_is_part_of_a_snapshot_only_where_its_amount_is_a_multiple_of_it(
+def test_recipes_of_two_token_budgets_share_one_snapshot(
+    publish: Callable[..., str],
+    healing_recipe: Callable[..., HealingRecipe],
+    build_snapshot: Callable[..., Artifact],
+    build_megatron: Callable[..., Artifact],
+    tmp_path: Path,
+) -> None:
+    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
+    large = healing_recipe(publish({"a.parquet": table}), {"amount": {"text_bytes": 150}}, {"token_budget": 1000})
+    small = large.model_copy(
+        update={"name": "small_v1", "megatron": large.megatron.model_copy(update={"token_budget": 20})}
+    )
+    folder = build_snapshot(large, tmp_path).folder
+    before = {path: path.stat().st_ino for path in folder.rglob("*")}
+
+    shared = build_snapshot(small, tmp_path)
+    tokens = [build_megatron(recipe, tmp_path, "train").manifest.identity.counts["tokens"] for recipe in (large, small)]
+
+    assert shared.folder == folder
+    assert {path: path.stat().st_ino for path in folder.rglob("*")} == before
+    assert tokens[1] <= 18 < tokens[0]
+
+
+def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_tokenizer_file_it_is_for(
+    publish: Callable[..., str],
+    healing_recipe: Callable[..., HealingRecipe],
+    build_snapshot: Callable[..., Artifact],
+    build_megatron: Callable[..., Artifact],
+    tmp_path: Path,
+) -> None:
+    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
+    recipe = healing_recipe(publish({"a.parquet": table}))
+    build_snapshot(recipe, tmp_path)
+    build_megatron(recipe, tmp_path, "train")
+
+    snapshot, text = (json.loads((tmp_path / one.folder / "manifest.json").read_text()) for one in recipe.targets()[:2])
+
+    normalised = "text stays as it came; only its NUL characters (U+0000) are removed"
+    invariants = text["identity"]["decisions"]["invariants"]
+    assert snapshot["identity"]["decisions"]["normalisation"] == invariants["normalisation"] == normalised
+    assert invariants["split"]["valid_fraction"] == text["identity"]["recipe"]["valid_fraction"] == "0.1"
+    for manifest in (snapshot, text):
+        assert manifest["provenance"]["made_for"] == {
+            "recipe": "pages_v1",
+            "split": describe_split("0.1"),
+            "tokenizer": {
+                "family": "o200k_harmony",
+                "sha256": VOCABULARY_SHA256,
+                "path": "pipeline_assets/corpus/tokens/o200k_base.tiktoken",
+            },
+        }
+
+
+def test_a_snapshot_is_the_same_for_another_split_and_its_selection_is_not(
     healing_recipe: Callable[..., HealingRecipe],
 ) -> None:
-    multiple = {"amount": {"times_token_budget": "2", "utf8_bytes_per_token": "4"}}
+    tenth, fifth = (healing_recipe(REVISION, {}, {"valid_fraction": fraction}) for fraction in ("0.1", "0.2"))
 
-    fixed = healing_recipe(REVISION).fineweb_edu_snapshot()
-    following = healing_recipe(REVISION, multiple).fineweb_edu_snapshot()
-
-    assert "token_budget" not in fixed.recipe
-    assert following.recipe["token_budget"] == 1_000_000
+    assert tenth.fineweb_edu_snapshot().recipe == fifth.fineweb_edu_snapshot().recipe
+    assert tenth.healing_text_manifest().recipe != fifth.healing_text_manifest().recipe
 
 
 @pytest.mark.parametrize("revision", ["main", "", "87f0914", REVISION.upper(), REVISION + "0", REVISION + "\n"])

@@ -16,13 +16,13 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.text_selection import SelectionRecipe
+from pipeline_assets.corpus.text_selection import TextRecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
 INLINE = RunSettings(EngineSettings(workers=0))
 AMOUNTS = st.one_of(
     st.builds(lambda count: {"documents": count}, st.integers(1, 10**9)),
-    st.builds(lambda times: {"times_token_budget": str(times), "utf8_bytes_per_token": "4.5"}, st.integers(1, 9)),
+    st.builds(lambda count: {"text_bytes": count}, st.integers(1, 10**13)),
 )
 
 
@@ -31,25 +31,23 @@ def test_every_artifact_of_a_recipe_is_of_a_kind_that_can_be_made() -> None:
         assert (KINDS[target.kind].name, KINDS[target.kind].stage) == (target.kind, target.stage)
 
 
-@given(amount=AMOUNTS, budget=st.integers(1, 10**10), rules=st.lists(st.sampled_from(["a >= 3", "b < 1"])))
+@given(amount=AMOUNTS, rules=st.lists(st.sampled_from(["a >= 3", "b < 1"])))
 def test_the_snapshot_section_is_read_back_from_its_content(
-    amount: dict[str, object], budget: int, rules: list[str], healing_recipe: Callable[..., HealingRecipe]
+    amount: dict[str, object], rules: list[str], healing_recipe: Callable[..., HealingRecipe]
 ) -> None:
     wanted = healing_recipe("ab" * 20, {"amount": amount, "rules": rules}).snapshot
 
-    content = wanted.content_for(budget)
-    recipe, token_budget = SnapshotRecipe.from_content_for(content)
+    recipe = SnapshotRecipe.of_rows(wanted.rows_content())
 
     assert recipe.model_copy(update={"name": wanted.name}) == wanted
-    assert recipe.amount.limit(token_budget) == wanted.amount.limit(budget)
-    assert recipe.content_for(token_budget) == content
+    assert recipe.rows_content() == wanted.rows_content()
 
 
 def test_the_other_sections_are_read_back_from_their_content() -> None:
     recipe = HealingRecipe.read(RECIPE)
 
     assert MegatronRecipe.from_content(recipe.megatron.content()) == recipe.megatron
-    assert SelectionRecipe.from_content(recipe.selection.content()) == recipe.selection
+    assert TextRecipe.from_content(recipe.healing_text_manifest().recipe).shards == recipe.selection.shards
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The plan of a healing recipe, on the demo: from footers before it is built, from what is there afterwards."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -180,10 +181,17 @@ def test_a_budget_beyond_the_whole_dataset_is_short(
 def test_a_sample_too_small_for_the_budget_asks_for_a_larger_one(
     plan: Plan, tmp_path: Path, recipe: HealingRecipe
 ) -> None:
-    amount = recipe.snapshot.amount.model_copy(update={"times_token_budget": "0.2"})
-    small = recipe.model_copy(update={"snapshot": recipe.snapshot.model_copy(update={"amount": amount})})
+    def taking(text_bytes: int) -> HealingRecipe:
+        amount = recipe.snapshot.amount.model_copy(update={"text_bytes": text_bytes})
+        return recipe.model_copy(update={"snapshot": recipe.snapshot.model_copy(update={"amount": amount})})
 
-    assert {one.fix for one in plan(tmp_path, small).budgets} == {"take a larger snapshot (`snapshot.amount`)"}
+    [train, valid] = plan(tmp_path, taking(240_000)).budgets
+
+    said = r"raise `snapshot\.amount\.text_bytes` from 240,000 to ([\d,]+), or lower `megatron\.token_budget`"
+    raised = [re.fullmatch(said, one.fix) for one in (train, valid)]
+    enough = max(int(found[1].replace(",", "")) for found in raised if found)
+    assert [one.is_met for one in (train, valid)] == [False, False]
+    assert [one.is_met for one in plan(tmp_path, taking(enough)).budgets] == [True, True]
 
 
 def test_a_selection_of_shards_is_planned_as_it_will_be(plan: Plan, tmp_path: Path, recipe: HealingRecipe) -> None:

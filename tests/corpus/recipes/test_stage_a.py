@@ -80,11 +80,6 @@ def without_kind(content: dict[str, Any]) -> None:
             "correct the value",
         ),
         (
-            of("pages", amount={"times_token_budget": "2", "utf8_bytes_per_token": "4.5"}),
-            "`sources.0.hub`: no token budget is spent here: give `amount` as files, documents or text_bytes",
-            "correct the recipe",
-        ),
-        (
             of("pages", revision="main"),
             "`sources.0.hub.revision` is 'main': a revision is a commit of 40 hex digits, since a branch moves; "
             "`corpusmill pin` gives the commit",

@@ -59,7 +59,8 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
 
     assert str(error.value) == (
         f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
-        "install it (pip install py7zr), or unpack the archive"
+        "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', "
+        "or unpack the archive"
     )
     assert caplog.messages == []
 

@@ -175,26 +175,20 @@ def test_only_the_footers_that_the_sample_reaches_are_read_and_each_once() -> No
         ({"files": 3}, ("files", 3)),
         ({"documents": 1000}, ("documents", 1000)),
         ({"text_bytes": 5}, ("text_bytes", 5)),
-        ({"times_token_budget": "1.15", "utf8_bytes_per_token": "4.8"}, ("text_bytes", 1_104_000_000)),
     ],
 )
 def test_an_amount_says_what_is_counted_and_how_many(amount: dict[str, object], limit: tuple[str, int]) -> None:
-    assert Amount.model_validate(amount).limit(200_000_000) == limit
+    assert Amount.model_validate(amount).limit == limit
 
 
 @pytest.mark.parametrize(
     ("amount", "complaint"),
     [
-        ({}, "give exactly one of files, documents, text_bytes, times_token_budget"),
-        ({"files": 1, "documents": 1}, "give exactly one of files, documents, text_bytes, times_token_budget"),
-        ({"times_token_budget": "2"}, "times_token_budget and utf8_bytes_per_token belong together"),
-        ({"files": 1, "utf8_bytes_per_token": "4"}, "times_token_budget and utf8_bytes_per_token belong together"),
+        ({}, "give exactly one of files, documents, text_bytes"),
+        ({"files": 1, "documents": 1}, "give exactly one of files, documents, text_bytes"),
         ({"files": 0}, "Input should be greater than 0"),
         ({"documents": -1}, "Input should be greater than 0"),
         ({"files": 1.5}, "Input should be a valid integer"),
-        ({"times_token_budget": 2, "utf8_bytes_per_token": "4"}, "Input should be a valid string"),
-        ({"times_token_budget": "1e3", "utf8_bytes_per_token": "4"}, "write it as a decimal number"),
-        ({"times_token_budget": "-1", "utf8_bytes_per_token": "4"}, "write it as a decimal number"),
         ({"rows": 5, "files": 1}, "Extra inputs are not permitted"),
     ],
 )

@@ -37,7 +37,7 @@ def planned(
     def plan(**changes: object) -> Planned:
         commit = publish({f"{number}.parquet": pages(1000 * number, 500) for number in range(4)}, rows_per_group=50)
         recipe = healing_recipe(commit, changes).snapshot
-        planned = plan_snapshot(hub_files, recipe, 1, threads=4, log_every_s=60)
+        planned = plan_snapshot(hub_files, recipe, threads=4, log_every_s=60)
         hub.requests.clear()
         return recipe, planned
 
@@ -83,7 +83,7 @@ def test_what_came_with_the_footer_is_not_asked_for_again(
     hub: LoopbackHub,
 ) -> None:
     recipe = healing_recipe(publish({"small.parquet": pages(0, 20)}, rows_per_group=5)).snapshot
-    plan = plan_snapshot(hub_files, recipe, 1, threads=1, log_every_s=60)
+    plan = plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)
     hub.requests.clear()
 
     local = fetch_pieces(hub_files, recipe, plan, threads=1, log_every_s=60)

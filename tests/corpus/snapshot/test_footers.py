@@ -59,7 +59,7 @@ def test_a_draw_reads_no_footer_that_it_does_not_need(
     commit = publish({f"{number:02d}.parquet": scored(20, number) for number in range(20)}, rows_per_group=10)
     recipe = healing_recipe(commit, {"amount": {"documents": 95}}).snapshot
 
-    plan = plan_snapshot(hub_files, recipe, 1, threads, log_every_s=60)
+    plan = plan_snapshot(hub_files, recipe, threads, log_every_s=60)
 
     assert len(plan.pieces) == 10
     assert sent_of(hub) == sorted(plan.tails) == sorted(piece.group.file.path for piece in plan.pieces)
@@ -71,7 +71,7 @@ def test_a_plan_holds_tails_and_not_footers(
     commit = publish({f"{number}.parquet": scored(400, number) for number in range(3)}, rows_per_group=1)
     recipe = healing_recipe(commit, {"amount": {"documents": 3}}).snapshot
 
-    plan = plan_snapshot(hub_files, recipe, 1, threads=1, log_every_s=60)
+    plan = plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)
 
     footer_bytes = sum(span.stop - span.start for tail in plan.tails.values() for span in tail.spans)
     assert [tail.row_groups for tail in plan.tails.values()] == [400, 400, 400]
@@ -85,9 +85,9 @@ def test_an_error_is_that_of_the_first_file_in_the_draws_order(
     recipe = healing_recipe(commit, {"columns": {"text": "text", "id": "key", "created_at": None}}).snapshot
 
     with pytest.raises(InputError) as first:
-        plan_snapshot(hub_files, recipe, 1, threads=1, log_every_s=60)
+        plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)
     with pytest.raises(InputError) as again:
-        plan_snapshot(hub_files, recipe, 1, threads=8, log_every_s=60)
+        plan_snapshot(hub_files, recipe, threads=8, log_every_s=60)
 
     assert str(first.value) == str(again.value)
     assert first.value.what == "there is no column `key`; it has text, id, score"

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
 
 
 def test_an_error_reads_where_then_what_then_the_fix() -> None:
@@ -25,3 +25,9 @@ def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]
 
     assert type(arrived) is kind
     assert (arrived.what, arrived.where, arrived.fix, arrived.key) == ("wrong", "here", "mend it", "near.threshold")
+
+
+def test_an_optional_part_is_installed_from_the_projects_folder_with_its_constraints() -> None:
+    assert install_hint("faiss") == (
+        "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[faiss]'"
+    )

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,21 @@ def load_model(tmp_path: Path) -> Load:
         return load_tokenizer(TokenizerFile(recipe, path))
 
     return load
+
+
+@pytest.mark.parametrize("library", ["tokenizers", "sentencepiece"])
+def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs_it(
+    library: str, load_hf: Load, load_model: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+
+    with pytest.raises(UsageError) as refused:
+        load_hf(hf_content()) if library == "tokenizers" else load_model(data=b"")
+
+    assert str(refused.value) == (
+        f"tokenizer.family: the library `{library}` is not installed; "
+        "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[tokenizers]'"
+    )
 
 
 def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol(load_model: Load) -> None:

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.sampling.split import SPLITS
 from pipeline_assets.corpus.snapshot.take import SnapshotSettings, take_snapshot
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.text_selection import select_shards, selected_shards
+from pipeline_assets.corpus.text_selection import TextRecipe, select_shards, selected_shards
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from resources.loopback_hub import LoopbackHub
 
@@ -69,9 +69,10 @@ def recipe_of(revision: str) -> HealingRecipe:
 
 def build(recipe: HealingRecipe, root: Path, hub: HubFiles) -> None:
     corpus = recipe.fineweb_edu_snapshot().build(
-        root, lambda b: take_snapshot(b, hub, recipe.snapshot, 1, SnapshotSettings(IN_PROCESS)), False, {}
+        root, lambda b: take_snapshot(b, hub, recipe.snapshot, SnapshotSettings(IN_PROCESS)), False, {}
     )
-    selection = recipe.healing_text_manifest().build(root, lambda _: select_shards(corpus, recipe.selection), False, {})
+    text = recipe.healing_text_manifest()
+    selection = text.build(root, lambda _: select_shards(corpus, TextRecipe.from_content(text.recipe)), False, {})
     shards = selected_shards(selection.manifest)
     splits = {
         split: recipe.megatron_split(split).build(

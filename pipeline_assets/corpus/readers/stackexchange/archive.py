@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, install_hint
 
 if TYPE_CHECKING:
     from py7zr import SevenZipFile
@@ -109,7 +109,7 @@ def _unpacker(file: Path) -> "type[SevenZipFile]":
     try:
         import py7zr
     except ImportError:
-        fix = "install it (pip install py7zr), or unpack the archive"
+        fix = f"{install_hint('stackexchange')}, or unpack the archive"
         raise Obstacle("reading a .7z needs py7zr", file, fix) from None
     return py7zr.SevenZipFile
 

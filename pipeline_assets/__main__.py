@@ -1,0 +1,6 @@
+"""`python -m pipeline_assets` is `corpusmill`."""
+
+from pipeline_assets.cli import main
+
+if __name__ == "__main__":
+    main()

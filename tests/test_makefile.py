@@ -1,0 +1,114 @@
+"""`make` sets up its own .venv: with a Python that can, and anew where an install was cut short."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+# What `make demo` calls, as small programs that write down how they were called.
+PYTHON = """#!/bin/sh
+if [ "$1" = -m ]; then
+    echo "venv made" >> calls
+    rm -rf .venv && mkdir -p .venv/bin
+    ln -s "$PWD/tool" .venv/bin/python && ln -s "$PWD/tool" .venv/bin/corpusmill && touch .venv/bin/pip
+fi
+"""
+TOOL = """#!/bin/sh
+echo "$(basename "$0") $*" >> calls
+[ ! -e cut ] || { rm cut; kill -9 $PPID; }
+"""
+INSTALLED = ["python -m pip install -q -c constraints.txt -e .", "corpusmill smoke --out-dir .venv/smoke"]
+DEMO = "corpusmill demo --data data/demo"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with the Makefile, and a Python in it that installs nothing."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((PROJECT / name).read_bytes())
+    for name, code in (("python", PYTHON), ("tool", TOOL)):
+        (tmp_path / name).write_text(code)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def make(clone: Path, target: str = "demo") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", target, "PYTHON=./python"], cwd=clone, capture_output=True, text=True)
+
+
+def calls(clone: Path) -> list[str]:
+    """How its programs were called since this was last asked."""
+    log = clone / "calls"
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return lines
+
+
+def pretending(clone: Path, lie: str) -> None:
+    """Python as it is, but for one thing."""
+    code = f"#!/bin/sh\nexec {sys.executable} -c 'import sys; {lie}; exec(sys.argv[2])' \"$@\"\n"
+    (clone / "python").write_text(code)
+
+
+def test_a_python_that_is_too_old_is_named_before_anything_is_made(clone: Path) -> None:
+    pretending(clone, "sys.version_info = (3, 9, 2)")
+
+    result = make(clone)
+
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[0] == (
+        "./python is Python 3.9, corpusmill needs 3.11 or newer: make PYTHON=python3.11"
+    )
+    assert not (clone / ".venv").exists()
+
+
+def test_a_python_without_venv_is_named_before_anything_is_made(clone: Path) -> None:
+    pretending(clone, 'sys.modules["ensurepip"] = None')
+
+    result = make(clone)
+
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[0] == (
+        "./python can't make a .venv: install its venv package (apt: python3-venv), or make PYTHON=python3.11"
+    )
+    assert not (clone / ".venv").exists()
+
+
+def test_what_is_installed_is_used_again(clone: Path) -> None:
+    assert make(clone).returncode == 0
+    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+
+    assert make(clone).returncode == 0
+    assert calls(clone) == [DEMO]
+
+
+def test_a_venv_that_was_cut_short_is_made_anew(clone: Path) -> None:
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "bin" / "python").symlink_to(clone / "tool")
+
+    assert make(clone).returncode == 0
+
+    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+
+
+def test_an_install_that_was_killed_begins_again(clone: Path) -> None:
+    (clone / "cut").touch()
+    killed = make(clone)
+    assert (killed.returncode, calls(clone)) == (2, ["venv made", INSTALLED[0]])
+
+    assert make(clone).returncode == 0
+
+    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+
+
+def test_an_install_that_was_killed_leaves_no_older_one_in_its_place(clone: Path) -> None:
+    assert make(clone).returncode == 0
+    (clone / "cut").touch()
+    assert make(clone, ".venv/bin/.dev").returncode == 2
+    calls(clone)
+
+    assert make(clone).returncode == 0
+
+    assert calls(clone) == ["venv made", *INSTALLED, DEMO]

@@ -1,0 +1,62 @@
+"""`corpusmill ui`: it says its address when that can be opened, and why it can't be."""
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from one_line import only_line
+
+PROJECT = Path(__file__).parents[1]
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.slow
+def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
+    port = free_port()
+    words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(tmp_path), "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
+        try:
+            assert ui.stdout is not None
+            said = next(line for line in ui.stdout if line.startswith("Dagster UI"))  # dagster's own lines come before
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=60) as answer:
+                status = answer.status
+        finally:
+            ui.terminate()
+        rest = ui.stdout.read()
+
+    assert said == f"Dagster UI: http://127.0.0.1:{port}  (data root {tmp_path}; Ctrl-C stops it)\n"
+    assert (status, ui.returncode) == (200, 0)
+    assert "Dagster UI" not in rest
+
+
+def test_a_ui_that_ends_before_it_answers_says_so_and_no_address(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    told_wrong = {"DAGSTER_CLI_DEV_LOG_LEVEL": "loud"}
+
+    result = corpusmill("ui", "--data", tmp_path, "--port", free_port(), env=told_wrong)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert only_line(result) == (
+        f"{tmp_path}: dagster dev ended with status 2 before it answered; see its last lines above"
+    )
+
+
+def test_a_data_root_that_is_not_there_is_refused_and_not_made(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    result = corpusmill("ui", "--data", tmp_path / "none")
+
+    assert result.returncode == 2
+    assert only_line(result) == (f"{tmp_path}/none: there is no such folder; give the data root of a build with --data")
+    assert list(tmp_path.iterdir()) == []
