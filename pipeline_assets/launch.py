@@ -125,11 +125,15 @@ def _is_made_from(roles: Collection[str], target: Target) -> bool:
 
 
 def _run(target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstance, config: Mapping[str, Any]) -> None:
-    """Builds one target if it isn't there as asked, and asks its checks: what they say is kept beside it.
+    """Builds one target and asks its checks; of one that is there as asked they are asked alone, since a damaged one
+    can't even be shown. What they say is kept beside it.
 
     Raises:
         InputError: as its asset raised it.
     """
+    if target.is_sealed(root):
+        _ask(target, root, instance)
+        return
     if not _is_listed(target):
         _build_apart(target, root, config)
         return
@@ -175,6 +179,22 @@ def _build_apart(target: Target, root: Path, config: Mapping[str, Any]) -> None:
     if target.export_as is not None:
         keep_copy(root, artifact, target.export_as)
     kind.ask(target, root)
+
+
+def _ask(target: Target, root: Path, instance: dg.DagsterInstance) -> None:
+    """Asks the checks of what is sealed, and shows what they say in the UI."""
+    for check, verdict in KINDS[target.kind].ask(target, root):
+        is_error = check.is_blocking and not verdict.is_slight
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey(target.kind.split("/")),
+            check_name=check.name,
+            passed=verdict.holds,
+            metadata={},
+            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+            description=f"{target.partition}: {verdict.because}" if target.partition else verdict.because,
+            blocking=check.is_blocking,
+        )
+        instance.report_runless_asset_event(evaluation)
 
 
 def _report_dead_runs(instance: dg.DagsterInstance) -> None:
