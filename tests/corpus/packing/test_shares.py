@@ -33,10 +33,15 @@ def test_sources_of_short_documents_reach_their_shares(judged: Judged) -> None:
     assert verdict == Verdict(True, "each source is within a tenth of its weight", {"a": "0.900000", "b": "0.100000"})
 
 
-def test_a_source_whose_next_document_is_longer_than_its_share_is_short_and_says_so(judged: Judged) -> None:
-    documents = [*documents_of("a", [5] * 300), *documents_of("b", [600] * 2)]
+def test_sources_whose_documents_are_long_for_their_shares_are_named_with_what_keeps_them_off(judged: Judged) -> None:
+    documents = [*documents_of("a", [400] * 2), *documents_of("b", [300] * 2)]
 
-    verdict = judged(documents, {"a": "0.7", "b": "0.3"})
+    verdict = judged(documents, {"a": "0.5", "b": "0.5"})
 
     assert not verdict.holds
-    assert verdict.because == "not yet"
+    assert verdict.because == (
+        "a: asked 50.00%, reached 40.00% "
+        "(its share is 500 tokens, and its next document is longer than what is left; they have 400 on average); "
+        "b: asked 50.00%, reached 60.00% "
+        "(its share is 500 tokens, and its last document goes beyond that; they have 300 on average)"
+    )
