@@ -1,75 +1,63 @@
-"""Asset checks made from verdicts: one factory for all systems."""
+"""Asset checks made from the checks of a kind: one factory for all systems."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.target import Target
 from resources.corpus_store import CorpusStore
-from resources.materialization import APPLIES
 
-Judge = Callable[[Artifact], Verdict]
 TargetsOf = Callable[[CorpusStore], list[Target]]
 
 
-def check_of(
-    asset: dg.AssetsDefinition,
-    judge: Judge,
-    targets_of: TargetsOf,
-    *,
-    blocking: bool = False,
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+def checks_of(
+    asset: dg.AssetsDefinition, targets_of: TargetsOf, after: Sequence[dg.AssetsDefinition] = ()
 ) -> dg.AssetChecksDefinition:
-    """An asset check named and described by its judge.
+    """The checks of an asset, asked together: what they say is kept as a whole or not at all.
 
     In a run of one partition that partition's artifact is judged, else every one that is built.
 
     Args:
         targets_of: the artifacts of the chosen recipe; those of this asset are judged.
-        blocking: whether a failure keeps downstream assets from being built.
+        after: assets that must be there first, where a run builds them too.
     """
-    kind = "/".join(asset.key.path)
+    kind = KINDS["/".join(asset.key.path)]
+    specs = [
+        dg.AssetCheckSpec(
+            one.name, asset=asset, description=one.question, blocking=one.is_blocking, additional_deps=list(after)
+        )
+        for one in kind.checks
+    ]
 
-    @dg.asset_check(
-        asset=asset, name=judge.__name__, description=(judge.__doc__ or "").split("\n\n")[0].strip(), blocking=blocking
-    )
-    def check(context: dg.AssetCheckExecutionContext, store: CorpusStore) -> dg.AssetCheckResult:
+    @dg.multi_asset_check(name="__".join([*asset.key.path, "checks"]), specs=specs)
+    def checks(context: dg.AssetCheckExecutionContext, store: CorpusStore) -> Iterator[dg.AssetCheckResult]:
         operation = context.op_execution_context
         partition = operation.partition_key if operation.has_partition_key else None
-        verdicts = [
-            (target, _judged(store, target, judge))
+        said = [
+            (target.partition, {one.name: verdict for one, verdict in store.ask(target)})
             for target in targets_of(store)
-            if target.kind == kind
+            if target.kind == kind.name
             and partition in (None, target.partition)
             and target.state(store.root)[0] != "missing"
         ]
-        words = [
-            f"{target.partition}: {verdict.because}" if target.partition else verdict.because
-            for target, verdict in verdicts
-        ]
-        numbers: dict[str, int | float | str] = {
-            name if target.partition is None else f"{target.partition}_{name}": value
-            for target, verdict in verdicts
-            for name, value in verdict.numbers.items()
-        }
-        if verdicts and not any(verdict.applies for _, verdict in verdicts):
-            numbers[APPLIES] = False
-        return dg.AssetCheckResult(
-            passed=all(verdict.holds for _, verdict in verdicts),
-            severity=severity,
-            description="; ".join(words) or "nothing is built",
-            metadata=numbers,
-        )
+        for one in kind.checks:
+            verdicts = [(key, verdicts[one.name]) for key, verdicts in said if one.name in verdicts]
+            failed = [verdict for _, verdict in verdicts if not verdict.holds]
+            is_error = one.is_blocking and not all(verdict.is_slight for verdict in failed)
+            words = [f"{key}: {verdict.because}" if key else verdict.because for key, verdict in verdicts]
+            yield dg.AssetCheckResult(
+                check_name=one.name,
+                asset_key=asset.key,
+                passed=not failed and len(verdicts) == len(said),
+                severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+                description="; ".join(words)
+                or ("not asked: its files aren't as sealed" if said else "nothing is built"),
+                metadata={
+                    name if key is None else f"{key}_{name}": value
+                    for key, verdict in verdicts
+                    for name, value in verdict.numbers.items()
+                },
+            )
 
-    return check
-
-
-def _judged(store: CorpusStore, target: Target, judge: Judge) -> Verdict:
-    """The verdict; an artifact that can't be opened fails its checks rather than the run."""
-    try:
-        return judge(store.open(target))
-    except InputError as error:
-        return Verdict(False, str(error))
+    return checks

@@ -33,7 +33,7 @@ RECIPES_FOLDER = "recipes"
 DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
-_TOKEN_BUDGET = 250_000
+_TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
 
@@ -124,8 +124,7 @@ def _show(outcomes: Iterator["Outcome"]) -> bool:
         typer.echo(f"{word:10} {outcome.target.kind}  {outcome.target.name}")
         typer.echo(f"           {outcome.manifest.digest if outcome.manifest else 'waiting'}")
         for check in outcome.checks:
-            word = "ok" if check.passed else "WARNING" if check.is_warning else "FAILED"
-            typer.echo(f"           {word:7} {check.name}: {check.because}")
+            typer.echo(f"           {'ok' if check.passed else check.word:7} {check.name}: {check.because}")
     return has_built
 
 

@@ -4,21 +4,11 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from pipeline_assets.checks import check_of
-from pipeline_assets.corpus.megatron_audit import (
-    ids_in_range,
-    index_reads_back,
-    no_document_in_both_splits,
-    no_valid_text_in_train,
-    token_budget_met,
-    valid_fraction_is_plausible,
-)
+from pipeline_assets.checks import checks_of
 from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
 from pipeline_assets.corpus.recipes import healing_kinds
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
 from pipeline_assets.corpus.sampling.split import SPLITS
-from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import MEGATRON_SPLITS
 from resources.corpus_store import CorpusStore
@@ -76,13 +66,9 @@ def megatron_split(context: dg.AssetExecutionContext, store: CorpusStore) -> dg.
 )
 def megatron_dataset(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg.MaterializeResult]:
     """Both splits under one digest: what a training run names. Waits until train and valid are there."""
-    recipe = store.recipe(HealingRecipe)
-    splits = {split: recipe.megatron_split(split) for split in SPLITS}
-    missing = [split for split, target in splits.items() if target.state(store.root)[0] != "current"]
-    if missing:
-        context.log.info(f"not sealed yet: {', '.join(missing)} is missing or stale")
-        return
-    yield store.build(context, recipe.megatron_dataset())
+    target = store.recipe(HealingRecipe).megatron_dataset()
+    if not store.waits(context, target):
+        yield store.build(context, target)
 
 
 def _targets(store: CorpusStore) -> list[Target]:
@@ -91,13 +77,4 @@ def _targets(store: CorpusStore) -> list[Target]:
 
 ASSETS = [fineweb_edu_snapshot, healing_text_manifest, megatron_split, megatron_dataset]
 
-CHECKS = [
-    *(check_of(asset, files_match_manifest, _targets, blocking=True) for asset in ASSETS),
-    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (fineweb_edu_snapshot, megatron_split)),
-    check_of(megatron_split, index_reads_back, _targets, blocking=True),
-    check_of(megatron_split, ids_in_range, _targets, blocking=True),
-    check_of(megatron_split, token_budget_met, _targets),
-    check_of(megatron_dataset, no_document_in_both_splits, _targets),
-    check_of(megatron_dataset, valid_fraction_is_plausible, _targets),
-    check_of(megatron_dataset, no_valid_text_in_train, _targets, severity=dg.AssetCheckSeverity.WARN),
-]
+CHECKS = [checks_of(asset, _targets) for asset in ASSETS]

@@ -1,5 +1,6 @@
 """Runs the artifacts of a recipe through their assets, on the instance that the UI shows."""
 
+import contextlib
 import os
 import socket
 from collections.abc import Collection, Iterator, Mapping
@@ -12,11 +13,10 @@ import sqlalchemy.exc
 from dagster._core.errors import DagsterAssetCheckFailedError
 from dagster._core.instance.ref import InstanceRef
 
-from pipeline_assets.corpus.nemotron.shards_audit import ROW_JUDGES
-from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.check_record import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -25,26 +25,20 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
 from resources.corpus_store import RECIPE_TAG, CorpusStore
 from resources.hub import Hub
-from resources.materialization import APPLIES
 
 _HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
 INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
 
 
 @dataclass(frozen=True)
-class CheckResult:
-    """What one asset check said."""
-
-    name: str
-    passed: bool
-    is_warning: bool
-    because: str
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """What became of one target: its manifest, None where it waits for others or failed, its checks if it was run, and
-    why it failed.
+    """What became of one target.
+
+    Attributes:
+        manifest: None where it waits for others, or failed.
+        was_current: it was there as asked, nothing was built.
+        checks: what they said, if they were asked.
+        failure: why it failed, or a check that holds it back.
     """
 
     target: Target
@@ -75,7 +69,8 @@ def run_targets(
     *,
     goes_on: bool = False,
 ) -> Iterator[Outcome]:
-    """Each target of the recipe, upstream first; those that are current are not run.
+    """Each target of the recipe, upstream first; those that are current are not run, unless a crash came before their
+    checks. One that a check holds back is not built again: it is asked again.
 
     Args:
         partition: only this partition of partitioned assets, and what it is made from.
@@ -83,8 +78,9 @@ def run_targets(
         kinds: only artifacts of these; None for all.
         goes_on: after a failure with what isn't made from what failed.
     Raises:
-        InputError: as an asset raised it. Where it `goes_on`: an Obstacle, which every target would meet, a UsageError,
-            which is to be corrected first, or the only failure if no target is left after it.
+        InputError: as an asset raised it, or a check holds back what it made. Where it `goes_on`: an Obstacle, which
+            every target would meet, a UsageError, which is to be corrected first, or the only failure if no target is
+            left after it.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the run is marked as canceled.
     """
     config = {
@@ -106,42 +102,43 @@ def run_targets(
         for number, target in enumerate(asked):
             if _is_made_from(failed, target):
                 continue
-            if target.state(root)[0] == "current":
-                yield Outcome(target, read_manifest(root / target.folder), was_current=True)
+            was_current, is_settled = target.is_sealed(root), target.is_settled(root)
+            try:
+                if not is_settled:
+                    _run(target, recipe, root, instance, config)
+                target.refuse_failed(root)
+            except InputError as failure:
+                failed.add(target.role)
+                left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
+                is_last = all(one.is_settled(root) for one in left)
+                if not goes_on or isinstance(failure, Obstacle | UsageError) or (is_last and len(failed) == 1):
+                    raise
+                yield Outcome(target, None, was_current, failure=failure)
             else:
-                try:
-                    checks = _built(target, recipe, root, instance, config)
-                except InputError as failure:
-                    failed.add(target.role)
-                    left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
-                    is_last = all(one.state(root)[0] == "current" for one in left)
-                    if not goes_on or isinstance(failure, Obstacle | UsageError) or (is_last and len(failed) == 1):
-                        raise
-                    yield Outcome(target, None, was_current=False, failure=failure)
-                else:
-                    yield Outcome(target, read_manifest(root / target.folder), was_current=False, checks=checks)
+                manifest = read_manifest(root / target.folder)
+                checks = () if is_settled or manifest is None else target.results(root, manifest)
+                yield Outcome(target, manifest, was_current, checks)
 
 
 def _is_made_from(roles: Collection[str], target: Target) -> bool:
     return any(upstream.role in roles or _is_made_from(roles, upstream) for upstream in target.upstream)
 
 
-def _built(
-    target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstance, config: Mapping[str, Any]
-) -> tuple[CheckResult, ...]:
-    """Builds one target; what its checks say.
+def _run(target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstance, config: Mapping[str, Any]) -> None:
+    """Builds one target and asks its checks; of one that is there as asked they are asked alone, since a damaged one
+    can't even be shown. What they say is kept beside it.
 
     Raises:
-        InputError: as its asset raised it, or a check fails.
+        InputError: as its asset raised it.
     """
+    if target.is_sealed(root):
+        _ask(target, root, instance)
+        return
     if not _is_listed(target):
-        return _build_apart(target, root, config)
-    try:
-        return _materialize(target, instance, recipe.name, config)
-    except DagsterAssetCheckFailedError as error:
-        recipe.check_sealed(root)
-        what = f"{target.kind} {target.name} is built and stays, but {error}"
-        raise InputError(what, root / target.folder, "look at it: nothing is made of it") from None
+        _build_apart(target, root, config)
+        return
+    with contextlib.suppress(DagsterAssetCheckFailedError):
+        _materialize(target, instance, recipe.name, config)
 
 
 def _instance(root: Path) -> dg.DagsterInstance:
@@ -171,23 +168,33 @@ def _is_listed(target: Target) -> bool:
     )
 
 
-def _build_apart(target: Target, root: Path, config: Mapping[str, Any]) -> tuple[CheckResult, ...]:
+def _build_apart(target: Target, root: Path, config: Mapping[str, Any]) -> None:
     """Builds what the UI can't show, and checks it.
 
     Raises:
-        InputError: from the build, or a check fails.
+        InputError: from the build.
     """
-    store = CorpusStore(**config)
-    artifact = KINDS[target.kind].build(target, root, store.replace, store.run_settings(Hub().files(root)))
+    store, kind = CorpusStore(**config), KINDS[target.kind]
+    artifact = kind.build(target, root, store.replace, store.run_settings(Hub().files(root)))
     if target.export_as is not None:
         keep_copy(root, artifact, target.export_as)
-    judges = ROW_JUDGES if target.kind == NORMALIZED_SHARDS.name else ()
-    verdicts = [(judge.__name__, judge(artifact)) for judge in judges]
-    failed = next((f"{name}: {verdict.because}" for name, verdict in verdicts if not verdict.holds), None)
-    if failed is not None:
-        what = f"{target.kind} {target.name} is built and stays, but {failed}"
-        raise InputError(what, artifact.folder, "look at it: nothing is made of it")
-    return tuple(CheckResult(name, True, False, verdict.because) for name, verdict in verdicts)
+    kind.ask(target, root)
+
+
+def _ask(target: Target, root: Path, instance: dg.DagsterInstance) -> None:
+    """Asks the checks of what is sealed, and shows what they say in the UI."""
+    for check, verdict in KINDS[target.kind].ask(target, root):
+        is_error = check.is_blocking and not verdict.is_slight
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey(target.kind.split("/")),
+            check_name=check.name,
+            passed=verdict.holds,
+            metadata={},
+            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+            description=f"{target.partition}: {verdict.because}" if target.partition else verdict.because,
+            blocking=check.is_blocking,
+        )
+        instance.report_runless_asset_event(evaluation)
 
 
 def _report_dead_runs(instance: dg.DagsterInstance) -> None:
@@ -207,12 +214,10 @@ def _told_before(error: BaseException) -> InputError | None:
     return cause
 
 
-def _materialize(
-    target: Target, instance: dg.DagsterInstance, recipe_name: str, config: Mapping[str, Any]
-) -> tuple[CheckResult, ...]:
+def _materialize(target: Target, instance: dg.DagsterInstance, recipe_name: str, config: Mapping[str, Any]) -> None:
     job = defs.resolve_implicit_global_asset_job_def()
     try:
-        result = job.execute_in_process(
+        job.execute_in_process(
             asset_selection=[dg.AssetKey(target.kind.split("/"))],
             partition_key=target.partition,
             instance=instance,
@@ -230,13 +235,3 @@ def _materialize(
         raise _told_before(error) or error from None
     except dg.DagsterExecutionInterruptedError:
         raise KeyboardInterrupt from None
-    return tuple(
-        CheckResult(
-            evaluation.check_name,
-            evaluation.passed,
-            evaluation.severity == dg.AssetCheckSeverity.WARN,
-            evaluation.description or "",
-        )
-        for evaluation in result.get_asset_check_evaluations()
-        if APPLIES not in evaluation.metadata
-    )

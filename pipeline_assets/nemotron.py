@@ -4,20 +4,16 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from pipeline_assets.checks import check_of
+from pipeline_assets.checks import checks_of
 from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage, preview_rows
-from pipeline_assets.corpus.nemotron.shards_audit import coverage_within, texts_parse, tokens_round_trip
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.recipes import nemotron_kinds
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.nemotron_dataset import DatasetSection
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
-from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import NEMOTRON_DATASETS, NEMOTRON_SPLITS
 from resources.corpus_store import CorpusStore
 from resources.hub import Hub
-from resources.materialization import APPLIES
 
 _DATASET_OF_SPLIT = {key: key.partition("/")[0] for key in NEMOTRON_SPLITS.get_partition_keys()}
 
@@ -124,26 +120,6 @@ def hf_layout(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator
         yield store.build(context, target)
 
 
-@dg.asset_check(asset=normalized_shards, additional_deps=[inventory])
-def coverage_within_inventory(context: dg.AssetCheckExecutionContext, store: CorpusStore) -> dg.AssetCheckResult:
-    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
-    operation, recipe = context.op_execution_context, store.recipe(NemotronRecipe)
-    partition = operation.partition_key if operation.has_partition_key else None
-    verdicts = {}
-    for section, split in recipe.all_splits():
-        pair = (recipe.normalized_shards(section, split), recipe.inventory(section, split))
-        built = [store.open(one) for one in pair if one is not None and one.state(store.root)[0] == "current"]
-        key = str(recipe.raw(section, split).partition)
-        if partition in (None, key) and len(built) == len(pair):
-            verdicts[key] = coverage_within(*built)
-    return dg.AssetCheckResult(
-        passed=all(verdict.holds for verdict in verdicts.values()),
-        severity=dg.AssetCheckSeverity.WARN,
-        description="; ".join(f"{key}: {verdict.because}" for key, verdict in verdicts.items()) or "nothing to compare",
-        metadata={} if any(verdict.applies for verdict in verdicts.values()) else {APPLIES: False},
-    )
-
-
 def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[NemotronRecipe, DatasetSection, str]:
     """The recipe, and its split that the partition names."""
     recipe = store.recipe(NemotronRecipe)
@@ -162,12 +138,6 @@ def _targets(store: CorpusStore) -> list[Target]:
 ASSETS = [raw, inventory, metadata_coverage, normalized_shards, hf_layout]
 
 CHECKS = [
-    *(
-        check_of(asset, files_match_manifest, _targets, blocking=True)
-        for asset in (inventory, metadata_coverage, normalized_shards, hf_layout)
-    ),
-    *(check_of(asset, ledger_adds_up, _targets, blocking=True) for asset in (inventory, normalized_shards)),
-    check_of(normalized_shards, texts_parse, _targets, blocking=True),
-    check_of(normalized_shards, tokens_round_trip, _targets, blocking=True),
-    coverage_within_inventory,
+    *(checks_of(asset, _targets) for asset in (raw, inventory, metadata_coverage, hf_layout)),
+    checks_of(normalized_shards, _targets, after=[inventory]),
 ]

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_b
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.demo_sources import HELP_DATASET
@@ -63,16 +63,12 @@ def run_smoke(root: Path, workers: int) -> Smoke:
     path = write_stage_a_recipe(root, LoopbackHub(hub_folder).commits()[HELP_DATASET])
     recipe = StageARecipe.read(path)
     built = checks = 0
-    if any(target.state(root)[0] != "current" for target in recipe.targets()):
+    if not all(target.is_settled(root) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
             os.environ.update(hub.variables())
             for outcome in build_stage_a(recipe, path, root, workers):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
-                failed = next((check for check in outcome.checks if not check.passed and not check.is_warning), None)
-                if failed is not None:
-                    what = f"the check {failed.name} failed: {failed.because}"
-                    raise InputError(what, root / outcome.target.folder, "report it: the program is wrong")
     publish(root, recipe)
     return Smoke(root, recipe, built, checks)
 

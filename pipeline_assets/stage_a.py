@@ -6,19 +6,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from pipeline_assets.checks import check_of
-from pipeline_assets.corpus.dedup import removal_caps
+from pipeline_assets.checks import checks_of
 from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
-from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
-from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.recipes import stage_a_kinds
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.stage_a_packing import NOT_DEDUPLICATED, PACKED, is_deduplicated
+from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
 from pipeline_assets.corpus.recipes.stage_a_sources import Source
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
-from pipeline_assets.corpus.spine.audit import ledger_adds_up
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
 from resources.corpus_store import CorpusStore
@@ -104,17 +98,6 @@ def deduplicated(context: dg.AssetExecutionContext, store: CorpusStore) -> Itera
         yield store.build(context, target, preview_documents)
 
 
-@dg.asset_check(asset=deduplicated, blocking=True)
-def removals_within_caps(store: CorpusStore) -> dg.AssetCheckResult:
-    """Of no source more documents went than the recipe's `max_removed` allows."""
-    recipe = store.recipe(StageARecipe)
-    target = recipe.deduplicated()
-    if target is None or recipe.max_removed is None or target.state(store.root)[0] == "missing":
-        return dg.AssetCheckResult(passed=True, description="nothing is built, or the recipe has no caps")
-    verdict = removal_caps.removals_within_caps(store.open(target), recipe.max_removed)
-    return dg.AssetCheckResult(passed=verdict.holds, description=verdict.because)
-
-
 @dg.asset(
     key_prefix="stage_a",
     group_name="stage_a",
@@ -128,7 +111,7 @@ def signatures(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterato
     target = store.recipe(StageARecipe).signatures()
     if target is None:
         context.log.info("the recipe doesn't ask for signatures (outputs.signatures)")
-    elif not _is_waiting(context, target, store):
+    elif not store.waits(context, target):
         yield store.build(context, target)
 
 
@@ -167,7 +150,7 @@ def decontaminated(context: dg.AssetExecutionContext, store: CorpusStore) -> Ite
     target = store.recipe(StageARecipe).decontaminated()
     if target is None:
         context.log.info("the recipe has no section `decontamination`")
-    elif not _is_waiting(context, target, store):
+    elif not store.waits(context, target):
         yield store.build(context, target, preview_documents)
 
 
@@ -187,19 +170,8 @@ def packed(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
     target = store.recipe(StageARecipe).packed()
     if target is None:
         context.log.info("the recipe has no section `pack`")
-    elif not _is_waiting(context, target, store):
+    elif not store.waits(context, target):
         yield store.build(context, target, preview_packed)
-
-
-@dg.asset_check(asset=packed)
-def draws_are_deduplicated(store: CorpusStore) -> dg.AssetCheckResult:
-    """What is packed was deduplicated at some step: else a text may be in it more often than its epochs say."""
-    target = store.recipe(StageARecipe).packed()
-    if target is None or target.state(store.root)[0] != "current":
-        return dg.AssetCheckResult(passed=True, description="nothing is built, or the recipe has no section `pack`")
-    is_said = is_deduplicated(target, store.root)
-    because = "what it is drawn from was deduplicated" if is_said else NOT_DEDUPLICATED
-    return dg.AssetCheckResult(passed=is_said, severity=dg.AssetCheckSeverity.WARN, description=because)
 
 
 @dg.asset(
@@ -216,21 +188,8 @@ def report(context: dg.AssetExecutionContext, store: CorpusStore) -> Iterator[dg
     for that.
     """
     target = store.recipe(StageARecipe).report()
-    if not _is_waiting(context, target, store):
+    if not store.waits(context, target):
         yield store.build(context, target, preview_report)
-
-
-def _is_waiting(context: dg.AssetExecutionContext, target: Target, store: CorpusStore) -> bool:
-    """Whether something that it is made from is not there; says what.
-
-    Raises:
-        dg.Failure: of what it is made from, more went than the recipe allows.
-    """
-    try:
-        store.recipe(StageARecipe).check_sealed(store.root)
-    except InputError as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
-    return store.waits(context, target)
 
 
 def _chosen(context: dg.AssetExecutionContext, store: CorpusStore) -> tuple[StageARecipe, Source]:
@@ -254,17 +213,4 @@ def _targets(store: CorpusStore) -> list[Target]:
 
 ASSETS = [raw, normalized, filtered, deduplicated, signatures, evaluation, decontaminated, packed, report]
 
-CHECKS = [
-    *(
-        check_of(asset, files_match_manifest, _targets, blocking=True)
-        for asset in (normalized, filtered, deduplicated, signatures, decontaminated, packed, report)
-    ),
-    *(
-        check_of(asset, ledger_adds_up, _targets, blocking=True)
-        for asset in (normalized, filtered, deduplicated, decontaminated, packed)
-    ),
-    removals_within_caps,
-    draws_are_deduplicated,
-    check_of(normalized, pages_add_up, _targets, blocking=True),
-    check_of(normalized, named_columns_have_values, _targets, severity=dg.AssetCheckSeverity.WARN),
-]
+CHECKS = [checks_of(asset, _targets) for asset in ASSETS]

@@ -11,10 +11,11 @@ import dagster as dg
 from pydantic import Field
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.kind import Check, RunSettings
 from pipeline_assets.corpus.recipes.systems import KINDS, RECIPES, recipe_path
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import keep_copy
@@ -37,6 +38,22 @@ PROJECT_RECIPES = Path(__file__).parents[1] / "manifests" / "recipes"
 RECIPE_TAG = "corpusmill/recipe"
 _POLL_S = 1.0
 R = TypeVar("R", bound=Recipe)
+
+
+@contextlib.contextmanager
+def _as_failure(root: Path) -> Iterator[None]:
+    """What a user can cause, or the world, ends the step with its one line.
+
+    Raises:
+        dg.Failure: of an InputError or an OSError.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
+    except OSError as error:
+        explained = durable.explain(error, Path(os.fsdecode(error.filename or root)))
+        raise dg.Failure(description=str(explained), allow_retries=False) from explained
 
 
 def environment_setting(variable: str) -> str:
@@ -114,8 +131,20 @@ class CorpusStore(dg.ConfigurableResource):
         faiss_gpu = parse_gpu(environment_setting(FAISS_GPU.variable))
         return RunSettings(self.engine, hub, self.zstd_level, self.fetch_threads, memory_bytes, faiss_gpu)
 
+    def ask(self, target: Target) -> list[tuple[Check, Verdict]]:
+        """What its checks say of a sealed artifact, asked now and kept."""
+        with _as_failure(self.root):
+            return KINDS[target.kind].ask(target, self.root)
+
     def waits(self, context: dg.AssetExecutionContext, target: Target) -> bool:
-        """Whether something that an artifact is made from is not there as asked; says what."""
+        """Whether something that an artifact is made from is not there as asked; says what.
+
+        Raises:
+            dg.Failure: it is there, and a check holds it back.
+        """
+        with _as_failure(self.root):
+            for one in target.upstream:
+                one.refuse_failed(self.root)
         missing = [one.partition or one.kind for one in target.upstream if one.state(self.root)[0] != "current"]
         if missing:
             context.log.info(f"not there yet: {', '.join(missing)}")
@@ -137,18 +166,14 @@ class CorpusStore(dg.ConfigurableResource):
         settings, kind = self.run_settings(hub), KINDS[target.kind]
         context.instance.add_run_tags(context.run_id, {RECIPE_TAG: Path(self._recipe_name(target.system)).stem})
         state, reason = target.state(self.root)
+        was_there = target.is_sealed(self.root)
         context.log.info(f"{target.name}: {state} ({reason})")
-        try:
+        with _as_failure(self.root):
             artifact = self._build_in_turn(context, lambda: kind.build(target, self.root, self.replace, settings))
-        except InputError as error:
-            raise dg.Failure(description=str(error), allow_retries=False) from error
-        except OSError as error:
-            explained = durable.explain(error, Path(os.fsdecode(error.filename or self.root)))
-            raise dg.Failure(description=str(explained), allow_retries=False) from explained
         if target.export_as is not None:
             keep_copy(self.root, artifact, target.export_as)
         return dg.MaterializeResult(
-            metadata=metadata_of(artifact, was_current=state == "current", preview=preview),
+            metadata=metadata_of(artifact, was_current=was_there, preview=preview),
             data_version=dg.DataVersion(artifact.manifest.digest),
         )
 

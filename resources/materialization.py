@@ -10,7 +10,6 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
 Preview = Callable[[Artifact], list[dict[str, str]]]
-APPLIES = "applies"  # of a check: False in its metadata where the question is none
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 

@@ -280,16 +280,23 @@ class TestBadInput:
             assert only_line(result) == f"127.0.0.1:{port}: the port is taken; give another one with --port"
 
     @pytest.mark.slow
-    def test_a_budget_larger_than_the_corpus_is_built_and_said(
+    def test_a_budget_larger_than_the_corpus_is_said_and_holds_back_what_was_built(
         self, corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path
     ) -> None:
         path = recipe_in({"megatron.token_budget": 10**9})
 
         result = corpusmill("run", path, "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
 
-        assert result.returncode == 0
-        assert "token_budget_met: FAILED: " in result.stderr
-        assert "the corpus ends before the budget; take a larger snapshot" in result.stderr
+        assert result.returncode == 1
+        failed = [line for line in result.stderr.splitlines() if line.startswith("FAILED healing/megatron_split/")]
+        assert [line.split()[1] for line in failed] == [
+            "healing/megatron_split/train:",
+            "healing/megatron_split/valid:",
+        ]
+        for line in failed:
+            assert ": token_budget_met failed: " in line
+            assert "the corpus ends before the budget; take a larger snapshot" in line
+        assert "2 of 5 artifacts failed" in only_line(result)
 
     def test_a_shard_edited_after_sealing(
         self, corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from dagster._core.errors import DagsterAssetCheckFailedError
 
 from pipeline_assets import healing
 from pipeline_assets.corpus.document import Document
@@ -104,18 +105,24 @@ def test_the_dataset_waits_until_both_splits_are_there(materialize: Callable[...
     assert len(in_time.asset_materializations_for_node("healing__megatron_dataset")) == 1
 
 
-def test_a_short_split_fails_its_check_and_not_the_run(materialize: Callable[..., object], recipe_in: RecipeIn) -> None:
-    greedy = str(recipe_in({"megatron.token_budget": 10**7}, name="greedy"))
-    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest, healing_recipe=greedy)
+def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(
+    materialize: Callable[..., object], recipe_in: RecipeIn, tmp_path: Path
+) -> None:
+    greedy = recipe_in({"megatron.token_budget": 10**7}, name="greedy")
+    given = {"healing_recipe": str(greedy)}
+    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest, **given)
 
-    result = materialize(healing.megatron_split, partition="valid", healing_recipe=greedy)
+    for split in SPLITS:
+        with pytest.raises(DagsterAssetCheckFailedError, match="megatron_split: token_budget_met"):
+            materialize(healing.megatron_split, partition=split, **given)
+    with pytest.raises(dg.Failure) as refused:
+        materialize(healing.megatron_dataset, **given)
 
-    checks = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
-    assert result.success
-    assert not checks["token_budget_met"].passed
-    assert not checks["token_budget_met"].blocking
-    assert "the corpus ends before the budget" in checks["token_budget_met"].description
-    assert all(evaluation.passed for name, evaluation in checks.items() if name != "token_budget_met")
+    train = read_recipe(greedy).megatron_split("train")
+    results = train.results(tmp_path / "data", read_manifest(tmp_path / "data" / train.folder))
+    assert [one.name for one in results if not one.passed] == ["token_budget_met"]
+    assert "the corpus ends before the budget" in str(refused.value.description)
+    assert str(refused.value.description).startswith(f"{tmp_path / 'data' / train.folder}: token_budget_met failed: ")
 
 
 def test_a_damaged_upstream_fails_with_one_line(materialize: Callable[..., object], tmp_path: Path) -> None:
@@ -282,7 +289,7 @@ class TestSplits:
         selection = read_manifest(demo_root / "selections" / "healing_text_v1")
         assert selection is not None and members[None] == selection.digest
         assert manifest.identity.tokenizer == {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
-        assert manifest.identity.decisions["token_budget"] == 250_000
+        assert manifest.identity.decisions["token_budget"] == 247_000
         assert manifest.identity.decisions["tokens_reached"] == sum(manifest.identity.counts["tokens"].values())
         assert "git_sha" in manifest.provenance
         assert len(json.loads((folder / "manifest.json").read_text())["identity"]["recipe_sha256"]) == 64

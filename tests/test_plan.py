@@ -82,7 +82,7 @@ class TestBeforeABuild:
         self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
     ) -> None:
         path = fresh / "recipes" / "healing_text_v1.yaml"
-        path.write_text(path.read_text().replace("token_budget: 250000", "token_budget: 999000000"))
+        path.write_text(path.read_text().replace("token_budget: 247000", "token_budget: 999000000"))
 
         result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
 

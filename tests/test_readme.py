@@ -113,4 +113,4 @@ def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
         check=False,
     )
 
-    assert result.stdout.strip() == "556", result.stderr
+    assert result.stdout.strip() == "549", result.stderr

@@ -13,6 +13,7 @@ from stage_a_sources import with_dedup
 
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.target import Target
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats.", "key": f"l-{n}"} for n in range(8)]
@@ -27,6 +28,13 @@ def write_capped(root: Path, cap: str) -> None:
     (root / "recipes" / "capped.yaml").write_text(yaml.safe_dump(content))
 
 
+def deduplicated(path: Path) -> Target:
+    """What a recipe asks for."""
+    target = StageARecipe.read(path).deduplicated()
+    assert target is not None
+    return target
+
+
 @pytest.mark.slow
 def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root = tmp_path / "data"
@@ -38,9 +46,9 @@ def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: 
     for result in (first, again):
         assert result.returncode == 1
         assert only_line(result) == (
-            f"{deduplicated}: more duplicates went than `max_removed` allows: "
-            "letters: 4 of 8 (50.0%, MORE THAN 30.0%); it stays, and nothing is made of it: look at some with "
-            "`corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
+            f"{deduplicated}: removals_within_caps failed: letters: 4 of 8 (50.0%, MORE THAN 30.0%): look at some with "
+            "`corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`; "
+            "it stays, and nothing is made of it until that passes"
         )
         assert "to go on" not in result.stderr
     assert (deduplicated / "manifest.json").is_file()
@@ -53,11 +61,14 @@ def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(tmp_p
     path = root / "recipes" / "capped.yaml"
     build(StageARecipe.read(path), root)
 
-    StageARecipe.read(path).check_sealed(root)
+    within = deduplicated(path).state(root)
     write_capped(root, "0.49")
+    beyond = deduplicated(path).state(root)
 
-    with pytest.raises(InputError, match=r"letters: 4 of 8 \(50.0%, MORE THAN 49.0%\)"):
-        StageARecipe.read(path).check_sealed(root)
+    assert (within[0], beyond[0]) == ("current", "failed")
+    assert "letters: 4 of 8 (50.0%, MORE THAN 49.0%)" in beyond[1]
+    with pytest.raises(InputError, match="removals_within_caps failed: letters: 4 of 8"):
+        deduplicated(path).refuse_failed(root)
 
 
 def test_a_run_of_what_is_there_is_told_too(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
     assert too_early.get_asset_materialization_events() == []
     assert versions == digests(built)
     checks = [check for result in (*by_source, in_time) for check in result.get_asset_check_evaluations()]
-    assert len(checks) == 5 * 6 + 3 + 2 + 3 + 1 + 1
+    assert len(checks) == 5 * 7 + 3 + 2 + 4 + 1 + 1
     assert [check.description for check in checks if not check.passed] == []
 
 
@@ -215,7 +215,7 @@ def test_the_command_killed_in_the_middle_goes_on_to_the_same_digests(
         for row in json.loads(result.stdout)
     }
     assert shown == digests(built)
-    assert "check mixed/notes: ledger_adds_up: passed: notes: 40 in = 39 out + 1 dropped" in result.stderr
+    assert "check mixed/notes: ledger_adds_up: passed: 40 in = 39 out + 1 dropped" in result.stderr
     assert [path for path in built_root.rglob("*.building.*") if path.is_dir()] == []
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from pipeline_assets.commands.terminal import (
@@ -13,6 +14,7 @@ from pipeline_assets.commands.terminal import (
     PROJECT_RECIPES,
     AsJson,
     Root,
+    Strict,
     Workers,
     as_typed,
     going_on,
@@ -30,10 +32,12 @@ def run(
     partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
     workers: Workers = 2,
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
+    strict: Strict = False,
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Build what a recipe asks for."""
+    """Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."""
+    from pipeline_assets.commands.build_options import warning_last
     from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
     from pipeline_assets.corpus.spine.settings import check_settings
 
@@ -47,13 +51,12 @@ def run(
         fix = f"did you mean {nearest[0]}?" if nearest else f"give one of {', '.join(partitions)}"
         raise UsageError(f"there is no partition {partition!r}", recipe, fix)
     asked = [target for target in targets if partition is None or target.partition in (None, partition)]
-    states = [(target, *target.state(data)) for target in asked]
     built: set[str] = set()
-    if any(state != "current" for _, state, _ in states):
-        settings: dict[str, int | bool] = {"workers": workers, "replace": replace}
-        built = _build(recipe, wanted, path, data, partition, len(asked), settings)
-    _print_targets(asked, built, data, as_json)
-    wanted.check_sealed(data)
+    with warning_last(asked, data, strict):
+        if not all(target.is_settled(data) for target in asked):
+            settings: dict[str, int | bool] = {"workers": workers, "replace": replace}
+            built = _build(recipe, wanted, path, data, partition, len(asked), settings)
+        _print_targets(asked, built, data, as_json)
 
 
 def _build(
@@ -71,7 +74,7 @@ def _build(
         InputError: which of several artifacts failed, after all that isn't made from them was built; else as
             `run_targets`.
     """
-    from pipeline_assets.commands.build_options import some_failed
+    from pipeline_assets.commands.build_options import check_line, some_failed
     from pipeline_assets.launch import run_targets
 
     log_to_stderr()
@@ -89,8 +92,7 @@ def _build(
             elif not outcome.was_current:
                 built.add(outcome.target.role)
             for check in outcome.checks:
-                word = "passed" if check.passed else "WARNING" if check.is_warning else "FAILED"
-                typer.echo(f"check {outcome.target.name}: {check.name}: {word}: {check.because}", err=True)
+                typer.echo(check_line(outcome.target, check), err=True)
         if failures:
             raise some_failed(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
     return built
@@ -111,6 +113,7 @@ def _print_targets(targets: Any, built: set[str], root: Path, as_json: bool) -> 
                 "state": state,
                 "was_built": target.role in built and state == "current",
                 "digest": manifest.digest if manifest else None,
+                "checks": [msgspec.to_builtins(one) for one in target.results(root, manifest)] if manifest else [],
                 "counts": {name: counted[name] for name in ("documents", "tokens") if name in counted},
                 "folder": str(root / target.folder),
             }

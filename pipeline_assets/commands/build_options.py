@@ -1,17 +1,22 @@
 """The options of commands that build what a user names, and the run that they lead to."""
 
+import contextlib
 import glob
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline_assets.commands.terminal import as_typed, going_on, log_to_stderr
 from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.spine.check_record import CheckResult
+    from pipeline_assets.corpus.spine.target import Target
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
@@ -93,6 +98,7 @@ def normalize_sources(
     log_every: int,
     verbose: bool,
     replace: bool,
+    strict: bool,
 ) -> None:
     """Writes the recipe of the sources and builds them, up to their Documents."""
     from pipeline_assets.corpus.recipes.stage_a_inputs import write_recipe
@@ -104,7 +110,7 @@ def normalize_sources(
             out_dir, name, [section | limit for section in sources()], "normalized", replace=replace
         )
         typer.echo(f"recipe {path}", err=True)
-        build_normalized(recipe, path, out_dir, threads, replace)
+        build_normalized(recipe, path, out_dir, threads, replace, strict)
 
 
 def prepare(log_every: int, verbose: bool) -> None:
@@ -122,21 +128,26 @@ def prepare(log_every: int, verbose: bool) -> None:
         logging.getLogger("corpusmill").setLevel(logging.DEBUG)
 
 
-def build_normalized(recipe: Any, path: Path, root: Path, threads: int, replace: bool) -> None:
+def build_normalized(recipe: Any, path: Path, root: Path, threads: int, replace: bool, strict: bool) -> None:
     """Runs the recipe's sources up to their Documents."""
     from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
 
-    build(recipe, path, root, threads, replace, {RAW.name, NORMALIZED.name})
+    build(recipe, path, root, threads, replace, strict, {RAW.name, NORMALIZED.name})
 
 
-def build(recipe: Any, path: Path, root: Path, threads: int, replace: bool, kinds: Collection[str]) -> None:
-    """Runs artifacts of these kinds through their assets; tells which Documents came out. Errors as `build_each`."""
+def build(
+    recipe: Any, path: Path, root: Path, threads: int, replace: bool, strict: bool, kinds: Collection[str]
+) -> None:
+    """Runs artifacts of these kinds through their assets; tells which Documents came out. Errors as `build_each`, or
+    `warning_last`.
+    """
     settings: dict[str, int | bool] = {"workers": threads, "replace": replace}
 
     def build_one(source: str) -> None:
         _build_source(recipe, source, path, root, settings, kinds)
 
-    build_each([source.source for source in recipe.sources], build_one, "sources", path)
+    with warning_last([target for target in recipe.targets() if target.kind in kinds], root, strict):
+        build_each([source.source for source in recipe.sources], build_one, "sources", path)
 
 
 def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str, where: Path) -> None:
@@ -174,6 +185,56 @@ def some_failed(failures: Mapping[str, InputError], parts: str, where: Path, oth
     return (UsageError if is_usage else InputError)(what, where, f"the lines that begin with FAILED say why; {others}")
 
 
+def check_line(target: "Target", result: "CheckResult") -> str:
+    """What a check said of an artifact."""
+    return f"check {target.name}: {result.name}: {result.word}: {result.because}"
+
+
+def tell_warnings(targets: Iterable["Target"], root: Path) -> bool:
+    """What checks warned of, said last, where it is read; whether any did."""
+    from pipeline_assets.corpus.spine.artifact import read_manifest
+
+    lines = [
+        check_line(target, one)
+        for target in targets
+        if (manifest := read_manifest(root / target.folder)) is not None
+        for one in target.results(root, manifest)
+        if not (one.passed or one.holds_back)
+    ]
+    for line in lines:
+        typer.echo(line, err=True)
+    return bool(lines)
+
+
+@contextlib.contextmanager
+def warning_last(targets: Sequence["Target"], root: Path, strict: bool) -> Iterator[None]:
+    """After the block, and after one that failed, what checks warned of.
+
+    Raises:
+        typer.Exit: with 1, if one did and it is `strict`.
+    """
+    try:
+        yield
+    except InputError:
+        tell_warnings(targets, root)
+        raise
+    if tell_warnings(targets, root) and strict:
+        raise typer.Exit(1)
+
+
+def settle(target: "Target", root: Path) -> None:
+    """Asks the checks of what a command built, unless they were.
+
+    Raises:
+        InputError: one holds it back.
+    """
+    from pipeline_assets.corpus.recipes.systems import KINDS
+
+    if not target.is_settled(root):
+        KINDS[target.kind].ask(target, root)
+    target.refuse_failed(root)
+
+
 def _build_source(
     recipe: Any, source: str, path: Path, root: Path, settings: dict[str, int | bool], kinds: Collection[str]
 ) -> None:
@@ -183,10 +244,6 @@ def _build_source(
     from pipeline_assets.launch import run_targets
 
     for outcome in run_targets(recipe, path, root, source, settings, kinds):
-        for check in outcome.checks:
-            if not check.passed:
-                word = "WARNING" if check.is_warning else "FAILED"
-                typer.echo(f"check {outcome.target.name}: {check.name}: {word}: {check.because}", err=True)
         artifact = open_artifact(root / outcome.target.folder)
         ledger = artifact.manifest.identity.counts.get("ledger")
         if ledger is not None:

@@ -17,6 +17,7 @@ from pipeline_assets.commands.build_options import (
     place_for,
     prepare,
     sealed_folders,
+    settle,
     warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
@@ -110,6 +111,7 @@ def decontaminate(
             raise
     for line in _lines(corpus):
         typer.echo(line)
+    settle(target, root)
 
 
 def _name_and_path(text: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from pipeline_assets.commands.build_options import (
     Verbose,
     place_for,
     prepare,
+    settle,
 )
 from pipeline_assets.commands.dedup_options import (
     RECALL,
@@ -171,6 +172,7 @@ def rethreshold(
         )
     for line in result_lines(made):
         typer.echo(line)
+    settle(target, place_for(out_dir).parent)
 
 
 def _group_json(group: "Group") -> dict[str, Any]:

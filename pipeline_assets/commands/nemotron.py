@@ -19,15 +19,16 @@ from pipeline_assets.commands.build_options import (
     name_of,
     place_for,
     prepare,
+    settle,
+    warning_last,
 )
 from pipeline_assets.commands.nemotron_dataset import Dataset, MaxRecords, Revision, Splits, dataset_section
 from pipeline_assets.commands.nemotron_lines import lines_of
-from pipeline_assets.commands.terminal import as_typed, going_on
+from pipeline_assets.commands.terminal import Strict, as_typed, going_on
 from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.target import Target
 
 MAX_REJECT_FRACTION = "0.05"
@@ -57,11 +58,12 @@ def inventory(
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Tell what the rows of each split are: files, columns and types, and which share of them has which metadata."""
     prepare(log_every, verbose)
     sections = {"scan": {"max_rows": max_records}}
-    _build("inventory", dataset, revision, split or (), {}, sections, out_dir, cpu_threads, log_every, replace)
+    _build("inventory", dataset, revision, split or (), {}, sections, out_dir, cpu_threads, log_every, replace, strict)
 
 
 @nemotron_app.command(
@@ -97,6 +99,7 @@ def normalize(
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Render the rows of each split as Harmony texts, with metadata, quality and exact token counts, as Parquet."""
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -124,7 +127,9 @@ def normalize(
     if hf_layout:
         sections["hf_layout"] = {"readme": write_readme}
     said = {} if domain is None else {"domain": domain}
-    _build("normalize", dataset, revision, split or (), said, sections, out_dir, cpu_threads, log_every, replace)
+    _build(
+        "normalize", dataset, revision, split or (), said, sections, out_dir, cpu_threads, log_every, replace, strict
+    )
 
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
@@ -156,6 +161,7 @@ def _build(
     threads: int,
     log_every: int,
     replace: bool,
+    strict: bool,
 ) -> None:
     """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
 
@@ -170,7 +176,6 @@ def _build(
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
     from pipeline_assets.corpus.recipes.nemotron_dataset import known_domain
-    from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.recipes.written import write_recipe_of
     from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -196,23 +201,22 @@ def _build(
         split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
 
         def build(target: "Target") -> None:
-            was_there = target.state(root)[0] == "current"
             made = KINDS[target.kind].build(target, root, replace, settings)
             keep_copy(root, made, str(target.export_as))
             for line in lines_of(made):
                 typer.echo(line)
-            if target.kind == NORMALIZED_SHARDS.name and not was_there:
-                _check_rows(made)
+            settle(target, root)
 
         def build_split(split: str) -> None:
             for target in recipe.targets():
                 if split_of.get(target.partition or "") == split:
                     build(target)
 
-        build_each(list(split_of.values()), build_split, "splits", path)
-        for target in recipe.targets():
-            if target.partition not in split_of:
-                build(target)
+        with warning_last(recipe.targets(), root, strict):
+            build_each(list(split_of.values()), build_split, "splits", path)
+            for target in recipe.targets():
+                if target.partition not in split_of:
+                    build(target)
 
 
 def _root_beside(out_dir: Path, dataset: str) -> Path:
@@ -229,17 +233,3 @@ def _root_beside(out_dir: Path, dataset: str) -> Path:
     if dataset and folder.is_dir() and root.resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", out_dir, "give --out-dir a folder outside of it")
     return root
-
-
-def _check_rows(made: "Artifact") -> None:
-    """
-    Raises:
-        InputError: normalised rows are not as they should be.
-    """
-    from pipeline_assets.corpus.nemotron.shards_audit import ROW_JUDGES
-
-    for judge in ROW_JUDGES:
-        verdict = judge(made)
-        if not verdict.holds:
-            what = f"it is built and stays, but {judge.__name__}: {verdict.because}"
-            raise InputError(what, made.folder, "look at it: make nothing of it")

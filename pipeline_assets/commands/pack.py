@@ -18,9 +18,11 @@ from pipeline_assets.commands.build_options import (
     place_for,
     prepare,
     sealed_folders,
+    settle,
     warn_of_other_roots,
+    warning_last,
 )
-from pipeline_assets.commands.terminal import as_typed, going_on
+from pipeline_assets.commands.terminal import Strict, as_typed, going_on
 from pipeline_assets.commands.wrong_use import IN_A_ROOT, name_pack_key
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -44,11 +46,12 @@ def pack(
     log_every: LogEvery = LOG_EVERY_S,
     verbose: Verbose = False,
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Pack sources by weight into rows of tokens of one length, of which each token can be traced."""
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import packed_target
-    from pipeline_assets.corpus.recipes.stage_a_packing import NOT_DEDUPLICATED, PackSection, is_deduplicated
+    from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
     from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.lineage import root_of
@@ -67,13 +70,13 @@ def pack(
         folders = sealed_folders(input)
         target = packed_target(folders, out.relative_to(root), section)
     warn_of_other_roots(folders, out)
-    if not is_deduplicated(target, root):
-        typer.echo(NOT_DEDUPLICATED, err=True)
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
-    with going_on(as_typed()), _naming_manifest(manifest, num_seqs):
-        packed = KINDS[target.kind].build(target, root, replace, settings)
-    for line in _lines(packed):
-        typer.echo(line)
+    with warning_last([target], root, strict):
+        with going_on(as_typed()), _naming_manifest(manifest, num_seqs):
+            packed = KINDS[target.kind].build(target, root, replace, settings)
+        for line in _lines(packed):
+            typer.echo(line)
+        settle(target, root)
 
 
 @contextlib.contextmanager

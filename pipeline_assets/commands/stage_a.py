@@ -24,7 +24,7 @@ from pipeline_assets.commands.build_options import (
     normalize_sources,
     prepare,
 )
-from pipeline_assets.commands.terminal import AsJson, as_typed, going_on, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, Strict, as_typed, going_on, log_to_stderr
 from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -103,6 +103,7 @@ def hf_stream(
     verbose: Verbose = False,
     seed: Seed = "0",
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Read a sample of hub datasets at a commit."""
     from pipeline_assets.corpus.recipes.stage_a_inputs import KNOWN, hub_source
@@ -122,7 +123,7 @@ def hf_stream(
         return sections
 
     name = name_of("-".join([*(one.rpartition("/")[2] for one in source), *([config_name] if config_name else [])]))
-    normalize_sources(out_dir, name, sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
+    normalize_sources(out_dir, name, sources, max_reject_fraction, cpu_threads, log_every, verbose, replace, strict)
 
 
 @stage_a_app.command(
@@ -136,6 +137,7 @@ def ingest_manifest(
     verbose: Verbose = False,
     seed: Seed = "",
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Normalise every source of a recipe."""
     from pipeline_assets.commands.terminal import PROJECT_RECIPES
@@ -147,7 +149,7 @@ def ingest_manifest(
         raise UsageError(f"--seed is {seed!r}", manifest, "each source of a recipe has its own `seed`: set it there")
     path = recipe_path(manifest, [out_dir / "recipes", PROJECT_RECIPES])
     with going_on(as_typed()):
-        build_normalized(StageARecipe.read(path), path, out_dir, cpu_threads, replace)
+        build_normalized(StageARecipe.read(path), path, out_dir, cpu_threads, replace, strict)
 
 
 @stage_a_app.command(
@@ -168,6 +170,7 @@ def ingest_wikipedia(
     verbose: Verbose = False,
     seed: Seed = "",
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Read what wikiextractor wrote: <doc> elements or JSON lines."""
     from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
@@ -181,7 +184,9 @@ def ingest_wikipedia(
         section = {"kind": "wikipedia", "source": source, "path": str(folder), "files": patterns, "domain": domain}
         return [section | {"language": language, "dump_date": dump_date, "license_tag": license}]
 
-    normalize_sources(out_dir, name_of(source), sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
+    normalize_sources(
+        out_dir, name_of(source), sources, max_reject_fraction, cpu_threads, log_every, verbose, replace, strict
+    )
 
 
 @stage_a_app.command(
@@ -201,6 +206,7 @@ def ingest_stackexchange(
     verbose: Verbose = False,
     seed: Seed = "",
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Read sites' Posts.xml or .7z: a source for each, named by its host."""
     from pipeline_assets.corpus.readers.source_files import list_files
@@ -224,7 +230,9 @@ def ingest_stackexchange(
             for file in list_files(folder, patterns)
         ]
 
-    normalize_sources(out_dir, "stackexchange", sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
+    normalize_sources(
+        out_dir, "stackexchange", sources, max_reject_fraction, cpu_threads, log_every, verbose, replace, strict
+    )
 
 
 @stage_a_app.command(
@@ -248,6 +256,7 @@ def normalize(
     verbose: Verbose = False,
     seed: Seed = "",
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Read local files: .jsonl, .parquet, .txt, compressed or not."""
     from pipeline_assets.corpus.licences import licence_table
@@ -260,7 +269,9 @@ def normalize(
         tag = licence_table().tag_named(license, "--license")
         return [section | {"columns": columns, "text_unit": text_unit, "license_tag": tag}]
 
-    normalize_sources(out_dir, name_of(source), sources, max_reject_fraction, cpu_threads, log_every, verbose, replace)
+    normalize_sources(
+        out_dir, name_of(source), sources, max_reject_fraction, cpu_threads, log_every, verbose, replace, strict
+    )
 
 
 @stage_a_app.command("filter", epilog="Example: corpusmill stage-a filter --filters web.yaml --out-dir out")
@@ -274,6 +285,7 @@ def filter_sources(
     verbose: Verbose = False,
     seed: Seed = "",
     replace: Replace = False,
+    strict: Strict = False,
 ) -> None:
     """Filter what was normalised in the same --out-dir."""
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -298,7 +310,7 @@ def filter_sources(
             out_dir, name_of(f"filter-{filters.stem}"), sections, "filtered", refuse_license or (), replace
         )
         typer.echo(f"recipe {path}", err=True)
-        build(recipe, path, out_dir, cpu_threads, replace, {FILTERED.name})
+        build(recipe, path, out_dir, cpu_threads, replace, strict, {FILTERED.name})
 
 
 def _known(name: str, option: str) -> str:

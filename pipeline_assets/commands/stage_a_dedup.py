@@ -1,5 +1,6 @@
 """stage-a dedup and stage-a signatures: duplicates are dropped, what stays is remembered for later corpora."""
 
+import dataclasses
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline_assets.commands.build_options import (
     place_for,
     prepare,
     sealed_folders,
+    settle,
     warn_of_other_roots,
 )
 from pipeline_assets.commands.dedup_options import (
@@ -85,7 +87,7 @@ def dedup(
 ) -> None:
     """Drop duplicates of normalised or filtered sources; their order says which is first."""
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-    from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, removals_within_caps
+    from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
     from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import dedup_target
     from pipeline_assets.corpus.recipes.systems import KINDS
@@ -113,12 +115,16 @@ def dedup(
     warn_of_other_roots(folders, place_for(out_dir))
     engine = EngineSettings(cpu_threads, log_every_s=log_every)
     settings = RunSettings(engine, memory_bytes=memory_mib << 20, faiss_gpu=faiss_gpu)
+    capped, root = dataclasses.replace(target, demand=caps), place_for(out_dir).parent
     with going_on(as_typed()), naming_options():
-        corpus = KINDS[target.kind].build(target, place_for(out_dir).parent, replace, settings)
+        corpus = KINDS[target.kind].build(target, root, replace, settings)
     for line in result_lines(corpus):
         typer.echo(line)
-    if caps is not None:
-        verdict = removals_within_caps(corpus, caps)
+    if caps is None:
+        settle(target, root)
+    else:
+        KINDS[target.kind].ask(capped, root)
+        verdict = caps.judge(corpus.manifest)
         lines = [f"removals within the cap: yes: {verdict.because}"] if verdict.holds else _above(corpus, caps, out_dir)
         typer.echo("\n".join(lines), err=True)
         raise typer.Exit(0 if verdict.holds else 1)
@@ -149,6 +155,7 @@ def signatures(
     settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every), memory_bytes=memory_mib << 20)
     with going_on(as_typed()), naming_options():
         store = KINDS[target.kind].build(target, place_for(out_dir).parent, replace, settings)
+        settle(target, place_for(out_dir).parent)
     typer.echo(
         f"{store.folder}\n  {store.manifest.digest}\n  {store.manifest.identity.counts['documents']:,} documents"
     )

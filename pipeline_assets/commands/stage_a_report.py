@@ -20,6 +20,7 @@ from pipeline_assets.commands.build_options import (
     Verbose,
     prepare,
     sealed_folders,
+    settle,
 )
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
 from pipeline_assets.commands.trace_lines import draw_words
@@ -54,6 +55,7 @@ def report(
     with naming_options(folder="--out"):
         target = report_target(sealed_folders(input), out.name)
         artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
+        settle(target, out.absolute().parent)
     counts = artifact.manifest.identity.counts
     sources = sum(one.partition is not None for one in target.upstream)
     typer.echo(f"{sources} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from pipeline_assets.commands.quantities import age
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_NEEDS_WORK = ("stale", "damaged", "interrupted")
+_NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")
 _GAP = "  "
 
 
@@ -156,6 +157,9 @@ def _status_lines(
             words = _reason(holding, one, root, now)
             if words:
                 yield f"{_GAP * 2}{words}"
+            for check in holding.checks:
+                if not (check.passed or check.holds_back):
+                    yield f"{_GAP * 2}{check.name} warns: {check.because}"
     if others:
         yield "no recipe asks for these" + (", of those that can be read" if any(one.error for one in known) else "")
         for other, row in zip(others, other_cells, strict=True):
@@ -204,6 +208,9 @@ def _reason(holding: "Holding", known: _Known, root: Path, now: datetime.datetim
     unfinished, reason = holding.unfinished, holding.reason
     if holding.condition == "damaged":
         reason = f"{reason}; to mend it: {_mending(holding, known, root)}"
+    elif holding.condition == "failed":
+        again = shlex.join(["corpusmill", "run", known.name, "--data", str(root)])
+        reason = f"{reason}; nothing is made of it until that passes; to ask again: {again}"
     if unfinished is None:
         return reason
     if holding.condition not in ("building", "interrupted"):
@@ -259,6 +266,7 @@ def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.d
         "sealed": holding.sealed,
         "reason": holding.reason,
         "digest": holding.manifest.digest if holding.manifest else None,
+        "checks": [msgspec.to_builtins(one) for one in holding.checks],
         **asdict(holding.size),
         **_sealed_json(holding.sealed_at, now),
         "builder": None,

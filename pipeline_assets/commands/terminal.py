@@ -25,6 +25,7 @@ OptionalRoot = Annotated[
     Path | None,
     typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root; default: that of FOLDER, without one data."),
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,8 +200,9 @@ class _Run:
         count = len(self.ids)
         if bound is not None and self.place(-1) > bound:
             high, low, number, _ = bound
-            start, stop = (np.searchsorted(self.ids["high"], np.uint64(high), side) for side in ("left", "right"))
-            side = "right" if self.number < number else "left"
+            start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
+            stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
+            side: Literal["left", "right"] = "right" if self.number < number else "left"
             count = int(start + np.searchsorted(self.ids["low"][start:stop], np.uint64(low), side))
         taken, self.ids = self.ids[:count], self.ids[count:]
         return taken

@@ -20,6 +20,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
 
 _SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
 _ID_BLOCK = 1 << 22
+_ONE_PER_CENT = 100
 
 
 def index_reads_back(split: Artifact) -> Verdict:
@@ -47,13 +48,29 @@ def ids_in_range(split: Artifact) -> Verdict:
 
 
 def token_budget_met(split: Artifact) -> Verdict:
-    """The split has as many tokens as its budget allows; a short one means that the snapshot was too small."""
+    """No more than 1 % of the split's token budget is missing.
+
+    A document that doesn't fit ends a split. Where that is longer than 1 % of the budget, but not than others in the
+    split, the budget is small for its documents: that is a warning. A corpus that ends before the budget is none, nor
+    is one document beyond all others.
+    """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]
-    words = f"{tokens:,} of {budget:,} tokens"
+    missing = budget - tokens
+    words, numbers = f"{tokens:,} of {budget:,} tokens", {"tokens": tokens, "token_budget": budget}
+    if missing * _ONE_PER_CENT <= budget:
+        return Verdict(True, words, numbers)
+    words += f", {missing / budget:.1%} are missing: "
     if not decisions["budget_met"]:
-        words += ": the corpus ends before the budget; take a larger snapshot (`snapshot.amount`)"
-    return Verdict(bool(decisions["budget_met"]), words, {"tokens": tokens, "token_budget": budget})
+        words += "the corpus ends before the budget; take a larger snapshot (`snapshot.amount`)"
+        return Verdict(False, words, numbers)
+    last = split.manifest.provenance.get("ended_by")
+    words += "a document that doesn't fit ended it"
+    if last is not None:
+        words += f", {last['doc_id']} of {last['tokens']:,} tokens ({last['shard']} row {last['row']})"
+    words += "; leave such documents out by a rule, or change `token_budget`"
+    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
+    return Verdict(False, words, numbers, is_slight=missing <= lengths.max(initial=0))
 
 
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:

@@ -48,11 +48,16 @@ class SplitSettings:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """What the encode stage left, as far as it was read: receipts in manifest order, the last one holding the cut."""
+    """What the encode stage left, as far as it was read: receipts in manifest order, the last one holding the cut.
+
+    Attributes:
+        ended_by: the first document that doesn't fit; None where all do.
+    """
 
     receipts: Sequence[Receipt]
     documents_of_last: int
     unread: Sequence[str]
+    ended_by: Mapping[str, str | int] | None
 
 
 def build_split(
@@ -110,6 +115,7 @@ def build_split(
             "tokens_encoded": counts["tokens"],
             "encode_work_bytes": forecast.work_done(counts["rows"], counts["bytes"]),
             "adopted_shards": adopted,
+            "ended_by": encoded.ended_by,
             "seconds_of": laps.seconds,
             "planned": as_json(forecast.figures(settings.record.rates(), settings.engine, left)),
         },
@@ -156,13 +162,12 @@ def _encode(
     finally:
         runs.close()
     before = tokens - receipts[-1].counts["tokens"]
-    fitting = documents_that_fit(_lengths(building, receipts[-1]), budget - before)
-    return _Encoded(receipts, fitting, [shard.path for shard in to_encode[len(receipts) :]])
-
-
-def _lengths(building: Building, receipt: Receipt) -> NDArray[np.int32]:
-    table = read_columns(building.path(receipt.files[1].path), ["tokens"])
-    return numbers(table.column("tokens"))
+    listed = read_columns(building.path(receipts[-1].files[1].path))
+    fitting = documents_that_fit(numbers(listed.column("tokens")), budget - before)
+    names = {"doc_id": "doc_id", "source_shard": "shard", "row": "row", "tokens": "tokens"}
+    ended_by = listed.rename_columns(names).slice(fitting, 1).to_pylist()
+    unread = [shard.path for shard in to_encode[len(receipts) :]]
+    return _Encoded(receipts, fitting, unread, ended_by[0] if ended_by else None)
 
 
 def _merge(building: Building, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:

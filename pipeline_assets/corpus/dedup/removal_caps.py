@@ -6,8 +6,10 @@ from typing import Self
 import pydantic
 
 from pipeline_assets.corpus.sampling.per_source import PerSource
-from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.manifest import Manifest
+
+_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
 
 
 class RemovalCaps(PerSource):
@@ -20,14 +22,18 @@ class RemovalCaps(PerSource):
             raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
         return self
 
+    @property
+    def check(self) -> str:
+        """The name of the check."""
+        return "removals_within_caps"
 
-def removals_within_caps(deduplicated: Artifact, caps: RemovalCaps) -> Verdict:
-    """Of no source more documents went than its cap allows."""
-    passed, words = [], []
-    for source, counts in deduplicated.manifest.identity.counts["by_source"].items():
-        gone = counts["exact_duplicate"] + counts["near_duplicate"]
-        passed.append(gone <= caps.cap(source) * counts["in"])
-        sign = "at most " if passed[-1] else "MORE THAN "
-        share = gone / max(counts["in"], 1)
-        words.append(f"{source}: {gone:,} of {counts['in']:,} ({share:.1%}, {sign}{float(caps.cap(source)):.1%})")
-    return Verdict(all(passed), "; ".join(words))
+    def judge(self, deduplicated: Manifest) -> Verdict:
+        """Of no source more documents went than its cap allows."""
+        passed, words = [], []
+        for source, counts in deduplicated.identity.counts["by_source"].items():
+            gone, cap = counts["exact_duplicate"] + counts["near_duplicate"], self.cap(source)
+            passed.append(gone <= cap * counts["in"])
+            sign = "at most " if passed[-1] else "MORE THAN "
+            share = gone / max(counts["in"], 1)
+            words.append(f"{source}: {gone:,} of {counts['in']:,} ({share:.1%}, {sign}{float(cap):.1%})")
+        return Verdict(all(passed), "; ".join(words) + ("" if all(passed) else f": {_ADVICE}"))

@@ -80,5 +80,6 @@ class ShardWriter:
 
     def receipt(self) -> Receipt:
         """Files, in this order: the documents, their ids as `doc_ids` reads them, the rejects."""
-        writers = self._documents, self._ids, self._rejects
-        return Receipt([writer.output(name) for writer, name in zip(writers, self._names, strict=True)], self.counts)
+        documents, ids, rejects = self._names
+        files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
+        return Receipt(files, self.counts)

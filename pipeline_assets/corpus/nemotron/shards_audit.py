@@ -12,7 +12,7 @@ from pipeline_assets.corpus.nemotron.normalise_split import data_files
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, unparsed_rows
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict, ledger_adds_up
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.tokens.encode import kept_encoder
 from pipeline_assets.corpus.tokens.encoded_blocks import is_spot_checked
 
@@ -77,10 +77,6 @@ def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
             wrong.append(f"{name}: {here:,} rows, {there:,} in the inventory")
     words = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
     return Verdict(not wrong, words, numbers)
-
-
-ROW_JUDGES = (ledger_adds_up, texts_parse, tokens_round_trip)
-"""What must hold of rows before anything is made of them."""
 
 
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -3,6 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline_assets.corpus.megatron_audit import (
+    ids_in_range,
+    index_reads_back,
+    no_document_in_both_splits,
+    no_valid_text_in_train,
+    token_budget_met,
+    valid_fraction_is_plausible,
+)
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.megatron_split import (
     DATASET_STAGE,
@@ -12,7 +20,7 @@ from pipeline_assets.corpus.megatron_split import (
     describe_dataset,
 )
 from pipeline_assets.corpus.planning.track_record import read_track_record
-from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files, by_members
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, RunSettings, by_files, by_members, check
 from pipeline_assets.corpus.sampling.split import SPLITS, Split
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
@@ -66,10 +74,28 @@ def _snapshot_of_split(target: Target) -> Sequence[Target]:
     return selection.upstream
 
 
-FINEWEB_EDU_SNAPSHOT = Kind("healing/fineweb_edu_snapshot", SNAPSHOT_STAGE, by_files(_make_snapshot))
+FINEWEB_EDU_SNAPSHOT = Kind(
+    "healing/fineweb_edu_snapshot", SNAPSHOT_STAGE, by_files(_make_snapshot), checks=(FILES, LEDGER)
+)
 HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest", SELECTION_STAGE, by_files(_make_selection), reads=lambda target: target.upstream
 )
-MEGATRON_SPLIT = Kind("healing/megatron_split", SPLIT_STAGE, by_files(_make_split), reads=_snapshot_of_split)
-MEGATRON_DATASET = Kind("healing/megatron_dataset", DATASET_STAGE, by_members(_describe_dataset))
+MEGATRON_SPLIT = Kind(
+    "healing/megatron_split",
+    SPLIT_STAGE,
+    by_files(_make_split),
+    reads=_snapshot_of_split,
+    checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
+)
+MEGATRON_DATASET = Kind(
+    "healing/megatron_dataset",
+    DATASET_STAGE,
+    by_members(_describe_dataset),
+    checks=(
+        FILES,
+        check(no_document_in_both_splits),
+        check(valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
+        check(no_valid_text_in_train, is_blocking=False),
+    ),
+)
 KINDS = (FINEWEB_EDU_SNAPSHOT, HEALING_TEXT_MANIFEST, MEGATRON_SPLIT, MEGATRON_DATASET)

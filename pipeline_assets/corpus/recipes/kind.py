@@ -1,4 +1,6 @@
-"""Kinds of artifacts: which stage makes one, and how. Assets build by them, and so does a rebuild from a manifest."""
+"""Kinds of artifacts: which stage makes one, how, and what is asked of it then. Assets build by them, and so does a
+rebuild from a manifest.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,9 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.audit import Verdict, files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.target import Content, Outside, Target
@@ -76,6 +81,50 @@ def _nowhere(manifest: Manifest, root: Path) -> Outside | None:
     return None
 
 
+Judge = Callable[[Artifact, Target, Path], Verdict]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question that is asked of every artifact of a kind.
+
+    Attributes:
+        question: what must hold, in a sentence.
+        judge: of the artifact, its target and the data root.
+        is_blocking: whether a failure holds the artifact back; else it is a warning.
+    """
+
+    name: str
+    question: str
+    judge: Judge
+    is_blocking: bool = True
+
+
+def check(judge: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
+    """The question that a judge's name and docstring say, of an artifact alone."""
+    return Check(*_said(judge), lambda artifact, target, root: judge(artifact), is_blocking)
+
+
+def check_beside(judge: Judge, *, is_blocking: bool = True) -> Check:
+    """Likewise, of an artifact beside what it was made from, or is compared to."""
+    return Check(*_said(judge), judge, is_blocking)
+
+
+def _said(judge: Callable[..., Verdict]) -> tuple[str, str]:
+    """Its name, and its question."""
+    return judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip()
+
+
+def _files_match(artifact: Artifact, target: Target, root: Path) -> Verdict:
+    from pipeline_assets.corpus.recipes.systems import labels_of  # which imports every kind
+
+    return files_match_manifest(artifact, labels_of)
+
+
+FILES = Check(*_said(files_match_manifest), _files_match)
+LEDGER = check(ledger_adds_up)
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of artifact.
@@ -88,6 +137,7 @@ class Kind:
         outside: where the files of this machine lie that a sealed one below a data root was made from; None where
             there are none.
         labels: names of its files that are no content: they carry a time or a path.
+        checks: what is asked of every one. The first is whether its files are as sealed: else nothing more is asked.
     """
 
     name: str
@@ -96,6 +146,38 @@ class Kind:
     reads: Callable[[Target], Sequence[Target]] = _nothing
     outside: Callable[[Manifest, Path], Outside | None] = _nowhere
     labels: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = (FILES,)
+
+    def ask(self, target: Target, root: Path) -> list[tuple[Check, Verdict]]:
+        """What the checks say of a sealed artifact. All of it that applies is kept beside the artifact at once: what a
+        crash comes before is asked again.
+
+        Raises:
+            OSError: it can't be kept.
+        """
+        try:
+            artifact = open_artifact(root / target.folder)
+        except InputError as damaged:
+            return [(FILES, Verdict(False, str(damaged)))]
+        said: list[tuple[Check, Verdict]] = []
+        for one in self.checks:
+            if not said or said[0][1].holds:
+                said.append((one, _judged(one, artifact, target, root)))
+        results = [
+            CheckResult(one.name, verdict.holds, one.is_blocking and not verdict.is_slight, verdict.because)
+            for one, verdict in said
+            if verdict.applies
+        ]
+        keep_results(artifact.folder, artifact.manifest.digest, results)
+        return said
+
+
+def _judged(one: Check, artifact: Artifact, target: Target, root: Path) -> Verdict:
+    """The verdict; what can't be read fails its check rather than the run."""
+    try:
+        return one.judge(artifact, target, root)
+    except InputError as error:
+        return Verdict(False, str(error))
 
 
 def by_files(make: Make) -> Build:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -116,9 +117,11 @@ class NemotronRecipe(Recipe):
             "rows": {key: value for key, value in self.rows.content().items() if key != "tokenizer"},
         }
         upstream = (self.raw(section, split),)
-        return self._target(
+        target = self._target(
             nemotron_kinds.NORMALIZED_SHARDS, section, split, content, upstream, None, self.rows.tokenizer.content()
         )
+        inventory = self.inventory(section, split)
+        return target if inventory is None else replace(target, compared_to=(inventory,))
 
     def hub_folder(self, section: DatasetSection) -> Target | None:
         """The normalised rows of a dataset's splits in one folder, as a hub has them."""

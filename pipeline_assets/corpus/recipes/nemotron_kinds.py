@@ -10,6 +10,7 @@ from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo
 from pipeline_assets.corpus.nemotron.row_settings import RowOrigin
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
+from pipeline_assets.corpus.nemotron.shards_audit import coverage_within, texts_parse, tokens_round_trip
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
     SplitFolder,
@@ -24,8 +25,9 @@ from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
-from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, RunSettings, by_files, check, check_beside
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -36,7 +38,7 @@ from pipeline_assets.corpus.spine.target import Content, Target
 
 def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
     """Seals which files a split is made of; nothing but its manifest is written."""
-    if target.state(root)[0] == "current":
+    if target.is_sealed(root):
         return open_artifact(root / target.folder)
     stopwatch = Stopwatch()
     if target.outside is None:
@@ -171,12 +173,31 @@ def _make_coverage(building: Building, target: Target, root: Path, settings: Run
     return gather_coverage(building, [open_artifact(root / inventory.folder) for inventory in target.upstream])
 
 
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
+    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    if not inventories:
+        return Verdict(True, "nothing to compare", applies=False)
+    return coverage_within(shards, *inventories)
+
+
 RAW = Kind("nemotron/raw", RAW_STAGE, _build_raw, outside=split_folder_of)
-INVENTORY = Kind("nemotron/inventory", INVENTORY_STAGE, by_files(_make_inventory))
+INVENTORY = Kind("nemotron/inventory", INVENTORY_STAGE, by_files(_make_inventory), checks=(FILES, LEDGER))
 METADATA_COVERAGE = Kind(
     "nemotron/metadata_coverage", COVERAGE_STAGE, by_files(_make_coverage), reads=lambda target: target.upstream
 )
-NORMALIZED_SHARDS = Kind("nemotron/normalized_shards", NORMALISE_STAGE, by_files(_make_normalized))
+NORMALIZED_SHARDS = Kind(
+    "nemotron/normalized_shards",
+    NORMALISE_STAGE,
+    by_files(_make_normalized),
+    checks=(
+        FILES,
+        LEDGER,
+        check(texts_parse),
+        check(tokens_round_trip),
+        check_beside(coverage_within_inventory, is_blocking=False),
+    ),
+)
 HF_LAYOUT = Kind(
     "nemotron/hf_layout",
     HF_LAYOUT_STAGE,

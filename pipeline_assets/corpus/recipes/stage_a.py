@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, removals_within_caps
+from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import stage_a_kinds
@@ -22,8 +22,6 @@ from pipeline_assets.corpus.recipes.stage_a_sources import (
     Source,
     WikipediaSource,
 )
-from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -189,6 +187,7 @@ class StageARecipe(Recipe):
                 *(stage_a_kinds.seen_store(Path(folder)) for folder in self.seen),
             ),
             export_as=f"{self.name}_deduplicated.json",
+            demand=self.max_removed,
         )
 
     def signatures(self) -> Target | None:
@@ -247,19 +246,8 @@ class StageARecipe(Recipe):
     def check_local_files(self, root: Path) -> None:
         """The tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
         packed = next((target for target in self.targets() if target.kind == PACKED.name), None)
-        if self.pack is not None and packed is not None and packed.state(root)[0] != "current":
+        if self.pack is not None and packed is not None and not packed.is_sealed(root):
             self.pack.check_tokenizer(root)
-
-    def check_sealed(self, root: Path) -> None:
-        """Of no source went more duplicates than `max_removed` allows. Errors as `Recipe.check_sealed`."""
-        target = self.deduplicated()
-        if target is None or self.max_removed is None or target.state(root)[0] != "current":
-            return
-        verdict = removals_within_caps(open_artifact(root / target.folder), self.max_removed)
-        if not verdict.holds:
-            what = f"more duplicates went than `max_removed` allows: {verdict.because}"
-            fix = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
-            raise InputError(what, root / target.folder, f"it stays, and nothing is made of it: {fix}")
 
     def source(self, name: str) -> Source | None:
         """The source of a name."""

@@ -16,11 +16,13 @@ from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converted, NormalizeSettings, finish
 from pipeline_assets.corpus.normalize.file_pieces import convert_local, convert_wikipedia
 from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
+from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
+from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
-from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, RunSettings, by_files, check, check_beside
 from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
 from pipeline_assets.corpus.recipes.stage_a_sources import (
     FileSource,
@@ -31,6 +33,7 @@ from pipeline_assets.corpus.recipes.stage_a_sources import (
     source_of,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.provenance import Stopwatch
@@ -39,7 +42,7 @@ from pipeline_assets.corpus.spine.target import Content, Target
 
 def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
     """Seals what a source or an evaluation set is made of; nothing but its manifest is written."""
-    if target.state(root)[0] == "current":
+    if target.is_sealed(root):
         return open_artifact(root / target.folder)
     stopwatch = Stopwatch()
     if target.outside is None:
@@ -202,11 +205,33 @@ def _normalized_of(target: Target) -> Sequence[Target]:
     return [*target.upstream, *(normalized for source in filtered for normalized in source.upstream)]
 
 
+def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:
+    """Of no source more documents went than the recipe's `max_removed` allows."""
+    if target.demand is None:
+        return Verdict(True, "the recipe has no caps", applies=False)
+    return target.demand.judge(deduplicated.manifest)
+
+
 RAW = Kind("stage_a/raw", RAW_STAGE, _build_raw, outside=folder_of)
-NORMALIZED = Kind("stage_a/normalized", NORMALIZE_STAGE, by_files(_make_normalized))
-FILTERED = Kind("stage_a/filtered", FILTER_STAGE, by_files(_make_filtered), reads=lambda target: target.upstream)
+NORMALIZED = Kind(
+    "stage_a/normalized",
+    NORMALIZE_STAGE,
+    by_files(_make_normalized),
+    checks=(FILES, LEDGER, check(pages_add_up), check(named_columns_have_values, is_blocking=False)),
+)
+FILTERED = Kind(
+    "stage_a/filtered",
+    FILTER_STAGE,
+    by_files(_make_filtered),
+    reads=lambda target: target.upstream,
+    checks=(FILES, LEDGER),
+)
 DEDUPLICATED = Kind(
-    "stage_a/deduplicated", DEDUP_STAGE, by_files(_make_deduplicated), reads=lambda target: target.upstream
+    "stage_a/deduplicated",
+    DEDUP_STAGE,
+    by_files(_make_deduplicated),
+    reads=lambda target: target.upstream,
+    checks=(FILES, LEDGER, check_beside(removals_within_caps)),
 )
 SIGNATURES = Kind(
     "stage_a/signatures", SIGNATURES_STAGE, by_files(_make_signatures), reads=lambda target: target.upstream
@@ -217,6 +242,7 @@ DECONTAMINATED = Kind(
     DECONTAMINATION_STAGE,
     by_files(_make_decontaminated),
     reads=lambda target: target.upstream,
+    checks=(FILES, LEDGER),
 )
 REPORT = Kind("stage_a/report", REPORT_STAGE, by_files(_make_report), reads=_normalized_of)
 KINDS = (RAW, NORMALIZED, FILTERED, DEDUPLICATED, SIGNATURES, EVALUATION, DECONTAMINATED, PACKED, REPORT)

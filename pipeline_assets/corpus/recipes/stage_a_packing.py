@@ -12,8 +12,10 @@ from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.packing.emptied import refuse_emptied
 from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
-from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, RunSettings, by_files, check, check_beside
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import locate
@@ -22,7 +24,6 @@ from pipeline_assets.corpus.spine.target import Content, Target
 from pipeline_assets.corpus.tokens.families import TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
-NOT_DEDUPLICATED = "not deduplicated: a text may be in it more often than its epochs say"
 _DEDUPLICATED = "stage_a/deduplicated"
 _TOKENIZER_FILE = "tokenizer_file"
 
@@ -82,10 +83,12 @@ class PackSection(PackRecipe):
         )
 
 
-def is_deduplicated(target: Target, root: Path) -> bool:
-    """Whether what a packed set is drawn from, which is sealed, was deduplicated at any step."""
+def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:
+    """What is packed was deduplicated at some step: else a text may be in it more often than its epochs say."""
     manifest = sealed_manifest(root / target.upstream[0].folder)
-    return _DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream))
+    if _DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
+        return Verdict(True, "what it is drawn from was deduplicated")
+    return Verdict(False, "not deduplicated: a text may be in it more often than its epochs say")
 
 
 def _deduplicated(target: Target, root: Path) -> Artifact | None:
@@ -129,4 +132,10 @@ PACKED = Kind(
     reads=lambda target: target.upstream,
     outside=tokenizer_path,
     labels=(META,),
+    checks=(
+        FILES,
+        LEDGER,
+        check(shares_reached, is_blocking=False),
+        check_beside(draws_are_deduplicated, is_blocking=False),
+    ),
 )

@@ -203,7 +203,7 @@ def sealed_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def _belongs_to_a_member(name: str, members: Iterable[str]) -> bool:
-    """Whether a file is a member's, or what building one leaves beside it: a lock, a waiting folder."""
+    """Whether a file is a member's, or what lies beside one: a lock, what checks said, a waiting folder."""
     top = name.split("/")[0]
     return any(top == member or top.startswith(f".{member}.") for member in members)
 

@@ -10,12 +10,18 @@ from pipeline_assets.corpus.spine.manifest import LabelsOf
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something holds, in words, and the numbers behind it; `applies` is False where the question is none."""
+    """Whether something holds, in words, and the numbers behind it.
+
+    Attributes:
+        applies: False where the question is none.
+        is_slight: whether a failure is a warning at most, whatever the check is.
+    """
 
     holds: bool
     because: str
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
     applies: bool = True
+    is_slight: bool = False
 
 
 def files_match_manifest(artifact: Artifact, labels_of: LabelsOf) -> Verdict:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.check_record import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
-Condition = Literal["current", "stale", "damaged", "missing", "building", "interrupted"]
+Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class Holding:
         condition: of the build if one is under way or was interrupted, else of what is sealed. What a crash left beside
             an artifact that is there as asked is no build: nothing will go on from it.
         sealed: the state of what is sealed, whatever is being built beside it.
-        reason: why it is stale, damaged or missing; None where it is current.
+        reason: why it is failed, stale, damaged or missing; None where it is current.
         manifest: None where nothing readable is sealed.
+        checks: what they said of what is sealed.
     """
 
     target: Target
@@ -71,6 +73,7 @@ class Holding:
     size: Size
     sealed_at: datetime.datetime | None
     unfinished: Unfinished | None
+    checks: tuple[CheckResult, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class UnaskedBuild:
 def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
     """The state of each artifact of a recipe, in the order of `targets`: upstream first.
 
-    What is made from an artifact that is stale or damaged is stale too, though its own manifest still fits.
+    What is made from an artifact that is stale or damaged, or that a check holds back, is stale too, though its own
+    manifest still fits.
     """
     states: dict[str, State] = {}
     found = []
@@ -134,9 +138,9 @@ def unasked_builds(root: Path, areas: Sequence[str], targets: Sequence[Target]) 
 def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holding:
     unfinished = _unfinished(root / target.folder, lambda plan: _is_asked(plan, root, target))
     sealed, words = target.state(root)
-    is_there, reason = sealed == "current", None if sealed == "current" else words
-    if is_there:
-        worse = [other for other in target.upstream if upstream.get(other.role) in ("stale", "damaged")]
+    is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
+    if sealed == "current":
+        worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
     try:
@@ -157,6 +161,7 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holdi
         size=_size(root / target.folder, manifest),
         sealed_at=_sealed_at(manifest),
         unfinished=unfinished,
+        checks=target.results(root, manifest) if manifest is not None else (),
     )
 
 

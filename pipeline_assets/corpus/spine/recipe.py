@@ -87,13 +87,6 @@ class Recipe(RecipePart):
             InputError, UsageError: one can't be used: what is built would be of no use.
         """
 
-    def check_sealed(self, root: Path) -> None:
-        """Looks at what is sealed below a data root, and current, by what the recipe asks of it beyond its bytes.
-
-        Raises:
-            InputError: it isn't as the recipe asks: nothing is to be made of it.
-        """
-
     def revisions(self) -> Sequence[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
         raise NotImplementedError

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
+from pipeline_assets.corpus.spine.check_record import CheckResult, kept_results
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import Stopwatch
@@ -15,7 +17,7 @@ from pipeline_assets.corpus.spine.sealing import recover
 from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
 
 _SHOWN_CHARACTERS = 60
-State = Literal["missing", "current", "stale", "damaged"]
+State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class Outside(Protocol):
@@ -23,6 +25,20 @@ class Outside(Protocol):
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:
         """What of them is not as it was when the manifest was sealed, in words; None if all is."""
+
+
+class Demand(Protocol):
+    """What a recipe asks of an artifact beyond its bytes, told from its manifest: asked anew whenever it is looked at.
+
+    Attributes:
+        check: name of the check that asks it.
+    """
+
+    @property
+    def check(self) -> str: ...
+
+    def judge(self, manifest: Manifest) -> Verdict:
+        """Whether what is sealed is so."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,8 @@ class Target:
         made_for: what its recipe makes of it later on, for who reads its manifest; changes no byte, so that recipes can
             share the artifact. None where nothing is said.
         outside: files of this machine that it is made from; None where there are none.
+        compared_to: artifacts that its checks hold it against; nothing of it depends on them.
+        demand: what is asked of it beyond its bytes; None where nothing is.
         is_given: whether it lies there already, made by another recipe: no matter how, it is as asked.
     """
 
@@ -58,6 +76,8 @@ class Target:
     export_as: str | None = None
     made_for: Mapping[str, Any] | None = None
     outside: Outside | None = None
+    compared_to: tuple["Target", ...] = ()
+    demand: Demand | None = None
     is_given: bool = False
 
     @property
@@ -105,7 +125,7 @@ class Target:
         return None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Whether the artifact is there as asked, and the reason in words."""
+        """Whether the artifact is there as asked, and the reason in words. Failed: it is, but a check holds it back."""
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
@@ -113,7 +133,37 @@ class Target:
         except InputError as damaged:
             return "damaged", f"{damaged.where}: {damaged.what}"
         reason = self.stale_because(root, manifest)
-        return ("stale", reason) if reason else ("current", manifest.digest)
+        if reason:
+            return "stale", reason
+        failed = [f"{one.name} failed: {one.because}" for one in self.results(root, manifest) if one.holds_back]
+        return ("failed", "; ".join(failed)) if failed else ("current", manifest.digest)
+
+    def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
+        """What checks said of what is sealed, as far as they were asked."""
+        kept = kept_results(root / self.folder, manifest.digest) or ()
+        if self.demand is None:
+            return kept
+        verdict = self.demand.judge(manifest)
+        asked_now = CheckResult(self.demand.check, verdict.holds, True, verdict.because)
+        return (*(one for one in kept if one.name != asked_now.name), asked_now)
+
+    def is_sealed(self, root: Path) -> bool:
+        """Whether it is there as asked, whatever checks say of it: to build it again would give equal bytes."""
+        return self.state(root)[0] in ("current", "failed")
+
+    def is_settled(self, root: Path) -> bool:
+        """Whether it is current, and its checks were asked: a crash may come between a seal and them."""
+        state, digest = self.state(root)
+        return state == "current" and kept_results(root / self.folder, digest) is not None
+
+    def refuse_failed(self, root: Path) -> None:
+        """
+        Raises:
+            InputError: a check holds it back.
+        """
+        state, reason = self.state(root)
+        if state == "failed":
+            raise InputError(reason, root / self.folder, "it stays, and nothing is made of it until that passes")
 
     def build(self, root: Path, make: "Make", replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
         """The artifact, built if it is not there as asked; one that is there is not touched.
@@ -124,13 +174,14 @@ class Target:
             run_settings: workers and the like, for the provenance.
         Raises:
             UsageError: another artifact is sealed there and `replace` is False.
-            InputError: a damaged one is, and `replace` is False; what `make` raises; a file that it read is not as it
-                was sealed; or another process is building it.
+            InputError: a damaged one is, and `replace` is False; a check holds back what it is made from; what `make`
+                raises; a file that it read is not as it was sealed; or another process is building it.
         """
         recover(root / self.folder)
-        if self.state(root)[0] == "current":
+        if self.is_sealed(root):
             return open_artifact(root / self.folder)
         self.refuse_to_overwrite(root, replace)
+        self._refuse_failed_upstream(root)
         folder, inputs = root / self.folder, self.inputs(root)
         stopwatch = Stopwatch()
         plan = {
@@ -141,7 +192,7 @@ class Target:
             "tokenizer": self.tokenizer,
         }
         with open_building(folder, plan) as building, PeakMemory() as memory:
-            if self.state(root)[0] == "current":
+            if self.is_sealed(root):
                 building.discard()
                 return open_artifact(folder)
             self.refuse_to_overwrite(root, replace)
@@ -178,19 +229,24 @@ class Target:
             replace: whether one of another content gives way. Members are followed unasked; what was made from files
                 that changed would lose what it names.
         Raises:
-            UsageError, InputError: it doesn't give way.
+            UsageError, InputError: it doesn't give way; a check holds back what it is made from.
         """
         inputs = [
             entry | {"member": target.folder.name} if target.folder.parent == self.folder else entry
             for entry, target in zip(self.inputs(root), self.upstream, strict=True)
         ]
-        if self.state(root)[0] == "current":
+        if self.is_sealed(root):
             return open_artifact(root / self.folder)
+        self._refuse_failed_upstream(root)
         identity = self._identity(content, inputs)
         if not self._holds(root, identity):
             self.refuse_to_overwrite(root, replace)
         provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
         return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance)
+
+    def _refuse_failed_upstream(self, root: Path) -> None:
+        for target in self.upstream:
+            target.refuse_failed(root)
 
     def _holds(self, root: Path, identity: Identity) -> bool:
         """Whether what is sealed there has this content, whatever its provenance says."""
@@ -210,7 +266,7 @@ class Target:
         sealed = read_manifest(root / self.folder) if state == "stale" else None
         if sealed is not None and sealed.kind != self.kind:
             raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
-        if replace or state in ("missing", "current"):
+        if replace or state in ("missing", "current", "failed"):
             return
         if state == "damaged":
             raise InputError(f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again")

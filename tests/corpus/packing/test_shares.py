@@ -1,0 +1,47 @@
+"""A source whose share is off its weight by more than a tenth of it is named, with what was asked and reached."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pack_build import Made, documents_of, pack, recipe, write_shards
+from word_tokenizer import write_tokenizer
+
+from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.spine.audit import Verdict
+
+Judged = Callable[..., Verdict]
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Judged:
+    """What the check says of a set of 100 rows of 10 tokens."""
+
+    def judge(documents: list[Made], weights: dict[str, str], **changes: object) -> Verdict:
+        tokenizer = write_tokenizer(tmp_path)
+        rules = recipe(tokenizer, weights=weights, seq_len=10, num_seqs=100, **changes)
+        return shares_reached(pack(tmp_path, write_shards(tmp_path / "in", documents, 50), rules, tokenizer))
+
+    return judge
+
+
+def test_sources_of_short_documents_reach_their_shares(judged: Judged) -> None:
+    documents = [*documents_of("a", [10] * 100), *documents_of("b", [5] * 100)]
+
+    verdict = judged(documents, {"a": "0.9", "b": "0.1"})
+
+    assert verdict == Verdict(True, "each source is within a tenth of its weight", {"a": "0.900000", "b": "0.100000"})
+
+
+def test_sources_whose_documents_are_long_for_their_shares_are_named_with_what_keeps_them_off(judged: Judged) -> None:
+    documents = [*documents_of("a", [400] * 2), *documents_of("b", [300] * 2)]
+
+    verdict = judged(documents, {"a": "0.5", "b": "0.5"})
+
+    assert not verdict.holds
+    assert verdict.because == (
+        "a: asked 50.00%, reached 40.00% "
+        "(its share is 500 tokens, and its next document is longer than what is left; they have 400 on average); "
+        "b: asked 50.00%, reached 60.00% "
+        "(its share is 500 tokens, and its last document goes beyond that; they have 300 on average)"
+    )

@@ -1,0 +1,129 @@
+"""A blocking check that failed holds an artifact back: it isn't current, nothing is made of it, and it isn't built
+again, which would give equal bytes.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from word_artifact import build_words
+from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
+
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.target import Content
+
+PASSED = CheckResult("ledger_adds_up", True, True, "2 in = 2 out")
+WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9.00%")
+FAILED = CheckResult("words_are_english", False, True, "3 of 4 are not")
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A demand on the documents of an artifact."""
+
+    documents: int
+    check: str = "few_documents"
+
+    def judge(self, manifest: Manifest) -> Verdict:
+        there = manifest.identity.counts["documents"]
+        return Verdict(there <= self.documents, f"{there} documents, {self.documents} at most")
+
+
+@pytest.fixture
+def digest(tmp_path: Path) -> str:
+    """Of the words, which are sealed."""
+    return build_words(tmp_path, "english").manifest.digest
+
+
+def say(root: Path, digest: str, *results: CheckResult) -> None:
+    keep_results(root / ENGLISH_WORDS.folder, digest, results)
+
+
+def test_a_failed_one_says_which_check_and_why(tmp_path: Path, digest: str) -> None:
+    say(tmp_path, digest, PASSED, WARNED, FAILED)
+
+    assert ENGLISH_WORDS.state(tmp_path) == ("failed", "words_are_english failed: 3 of 4 are not")
+    assert (ENGLISH_WORDS.is_sealed(tmp_path), ENGLISH_WORDS.is_settled(tmp_path)) == (True, False)
+
+
+def test_a_warning_leaves_it_current(tmp_path: Path, digest: str) -> None:
+    say(tmp_path, digest, PASSED, WARNED)
+
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", digest)
+    assert ENGLISH_WORDS.is_settled(tmp_path)
+
+
+def test_one_whose_checks_were_never_asked_is_current_but_not_settled(tmp_path: Path, digest: str) -> None:
+    unasked = ENGLISH_WORDS.state(tmp_path)
+    say(tmp_path, "sha256:of-what-lay-here-before", FAILED)
+
+    assert unasked == ENGLISH_WORDS.state(tmp_path) == ("current", digest)
+    assert not ENGLISH_WORDS.is_settled(tmp_path)
+
+
+@pytest.mark.parametrize("is_replacing", [False, True])
+def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replacing: bool) -> None:
+    say(tmp_path, digest, FAILED)
+
+    there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
+    members = ENGLISH_WORDS.seal_members(tmp_path, Content([], {}, {}), {})
+
+    assert there.manifest.digest == members.manifest.digest == digest
+
+
+def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: Path, digest: str) -> None:
+    say(tmp_path, digest, FAILED)
+
+    with pytest.raises(InputError) as refused:
+        build(COUNT, tmp_path, never)
+    with pytest.raises(InputError) as refused_too:
+        COUNT.seal_members(tmp_path, Content([], {}, {}), {})
+
+    assert (
+        str(refused.value)
+        == str(refused_too.value)
+        == (
+            f"{tmp_path / 'words'}: words_are_english failed: 3 of 4 are not; "
+            "it stays, and nothing is made of it until that passes"
+        )
+    )
+    assert not (tmp_path / COUNT.folder).exists()
+
+
+def test_once_it_passes_all_goes_on(tmp_path: Path, digest: str) -> None:
+    say(tmp_path, digest, FAILED)
+    say(tmp_path, digest, replace_passed(FAILED))
+
+    build(COUNT, tmp_path, nothing)
+
+    assert ENGLISH_WORDS.state(tmp_path)[0] == COUNT.state(tmp_path)[0] == "current"
+
+
+def replace_passed(result: CheckResult) -> CheckResult:
+    return CheckResult(result.name, True, result.blocking, "all are")
+
+
+def test_what_was_made_of_it_before_is_stale_in_the_inventory_as_long(tmp_path: Path, digest: str) -> None:
+    build(COUNT, tmp_path, nothing)
+    say(tmp_path, digest, FAILED, WARNED)
+
+    words, count = holdings(tmp_path, [ENGLISH_WORDS, COUNT])
+
+    assert (words.condition, words.reason) == ("failed", "words_are_english failed: 3 of 4 are not")
+    assert words.checks == (FAILED, WARNED)
+    assert (count.condition, count.reason) == ("stale", "words/parts words is failed")
+
+
+def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tmp_path: Path, digest: str) -> None:
+    say(tmp_path, digest, CheckResult("few_documents", False, True, "of an older recipe"))
+    few, many = (replace(ENGLISH_WORDS, demand=AtMost(documents)) for documents in (1, 99))
+
+    assert few.state(tmp_path) == ("failed", "few_documents failed: 6 documents, 1 at most")
+    assert many.state(tmp_path) == ("current", digest)
+    assert many.results(tmp_path, build(many, tmp_path, never).manifest) == (
+        CheckResult("few_documents", True, True, "6 documents, 99 at most"),
+    )

@@ -1,0 +1,107 @@
+"""What checks found is told last by `run`, again by one that finds all current, and by `status`; what a blocking check
+holds back is asked again, not built again.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from one_line import only_line
+from stage_a_build import NO_COMMIT, local_source
+from stage_a_sources import recipe_content, with_pack
+
+from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+
+Typed = subprocess.CompletedProcess[str]
+NAME = "two"
+FILTERED = f"stage_a/{NAME}/filtered/notes"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root with a recipe that packs notes and one long book, whose share is less than the book."""
+    notes = [{"text": " ".join(f"w{n * 100 + word}" for word in range(20)), "key": f"note-{n}"} for n in range(10)]
+    book = [{"text": " ".join(f"b{word}" for word in range(2000)), "key": "book-0"}]
+    sources = [local_source(tmp_path, "notes", notes), local_source(tmp_path, "books", book)]
+    content: dict[str, Any] = recipe_content(NO_COMMIT) | {"sources": sources, "name": NAME}
+    with_pack(content)
+    content["pack"] |= {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {"every_source": "1"}}
+    content["pack"] |= {"weights": {"notes": "0.7", "books": "0.3"}}
+    path = tmp_path / "recipes" / f"{NAME}.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(content))
+    return tmp_path
+
+
+@pytest.fixture
+def run(corpusmill: Callable[..., Typed], root: Path) -> Callable[..., Typed]:
+    """Types `run`."""
+
+    def typed(*options: str) -> Typed:
+        return corpusmill("run", NAME, "--data", root, "--workers", 0, *options)
+
+    return typed
+
+
+def warnings_of(result: Typed) -> list[str]:
+    """The lines of warnings with which stderr ends."""
+    lines = result.stderr.splitlines()
+    first = next((n for n in range(len(lines)) if all(": WARNING: " in line for line in lines[n:])), len(lines))
+    return lines[first:]
+
+
+@pytest.mark.slow
+def test_warnings_come_last_again_when_all_is_current_and_in_the_status(
+    run: Callable[..., Typed], corpusmill: Callable[..., Typed], root: Path
+) -> None:
+    first, again, strict = run(), run(), run("--strict")
+    told = corpusmill("status", NAME, "--data", root)
+    rows = json.loads(run("--json").stdout)
+
+    *columns, shares, draws = warnings_of(first)
+    assert shares.startswith(f"check {NAME}: shares_reached: WARNING: books: asked 30.00%, reached ")
+    assert draws.startswith(f"check {NAME}: draws_are_deduplicated: WARNING: not deduplicated: ")
+    assert again.stderr.splitlines() == strict.stderr.splitlines() == [*columns, shares, draws]
+    assert [result.returncode for result in (first, again, strict, told)] == [0, 0, 1, 0]
+    assert f"\n    shares_reached warns: {shares.split('WARNING: ')[1]}\n" in told.stdout
+    packed = next(row for row in rows if row["artifact"] == "stage_a/packed")
+    assert [one["name"] for one in packed["checks"] if not one["passed"]] == [
+        "shares_reached",
+        "draws_are_deduplicated",
+    ]
+
+
+@pytest.mark.slow
+def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_is_mended(
+    run: Callable[..., Typed], corpusmill: Callable[..., Typed], root: Path
+) -> None:
+    """As if a kill had come right after the seal of the filtered notes: what checks said isn't kept."""
+    run()
+    folder, kept = root / FILTERED, (root / FILTERED).with_name(".notes.checks.json")
+    manifest = (folder / "manifest.json").read_bytes()
+    kept.unlink()
+    shard = next(folder.glob("shards/*"))
+    shard.chmod(0o644)
+    honest = shard.read_bytes()
+    shard.write_bytes(honest[:-9] + bytes([honest[-9] ^ 1]) + honest[-8:])
+
+    before = corpusmill("status", NAME, "--data", root)
+    found, again = run(), run("--replace")
+    told = corpusmill("status", NAME, "--data", root)
+    shard.write_bytes(honest)
+    mended = run()
+
+    line = f"{folder}: files_match_manifest failed: {shard.relative_to(folder)}: sha256 is "
+    assert before.returncode == 0  # nobody has looked
+    assert [result.returncode for result in (found, again, told, mended)] == [1, 1, 1, 0]
+    assert only_line(found).startswith(line) and only_line(again) == only_line(found)
+    assert only_line(found).endswith("; it stays, and nothing is made of it until that passes")
+    assert f"  failed   {FILTERED} " in told.stdout
+    assert f"; to ask again: corpusmill run {NAME} --data {root}\n" in told.stdout
+    assert (folder / "manifest.json").read_bytes() == manifest
+    recipe = StageARecipe.read(root / "recipes" / f"{NAME}.yaml")
+    assert all(target.is_settled(root) for target in recipe.targets())
