@@ -4,17 +4,16 @@ It is of one digest: of another content that lies there by now it says nothing. 
 none of ours, counts as none: then the checks are asked again.
 """
 
-import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.own_files import OwnFile
 
 SCHEMA = "corpusmill/checks/1"
-_LIMIT_BYTES = 1 << 20
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -41,6 +40,9 @@ class _Record(msgspec.Struct, frozen=True):
     results: tuple[CheckResult, ...]
 
 
+_FILE = OwnFile("record of checks", 1 << 20, "delete it: the checks are asked again", _Record)
+
+
 def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
     """Writes what all checks said of the artifact that is sealed in a folder, in place of what they said before."""
     record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
@@ -50,18 +52,11 @@ def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> N
 def kept_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
     """What checks said of the artifact with this digest; None where they were not asked."""
     try:
-        record = msgspec.json.decode(_read(_path(folder)), type=_Record)
-    except (OSError, msgspec.DecodeError, RecursionError):
+        record = _FILE.read(_path(folder))
+    except (FileNotFoundError, InputError):
         return None
     return record.results if (record.schema, record.digest) == (SCHEMA, digest) else None
 
 
 def _path(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.checks.json")
-
-
-def _read(path: Path) -> bytes:
-    """The start of a plain file, no longer than ours ever are; nothing of what is none, such as a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        return file.read(_LIMIT_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
