@@ -47,7 +47,7 @@ class TargetPlan:
 
     @property
     def is_current(self) -> bool:
-        return self.holding.sealed == "current"
+        return self.holding.is_there
 
     @property
     def needs_replace(self) -> bool:

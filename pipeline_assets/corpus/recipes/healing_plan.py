@@ -55,7 +55,7 @@ def plan_healing(recipe: HealingRecipe, held: Sequence[Holding], hub: HubFiles, 
     before = hub.traffic.bytes
     by_role = {holding.target.role: holding for holding in held}
     snapshot = by_role[recipe.fineweb_edu_snapshot().role]
-    is_taken = snapshot.sealed == "current"
+    is_taken = snapshot.is_there
     source = _sealed_source(recipe, snapshot) if is_taken else _planned_source(recipe, snapshot, hub, settings)
     record = settings.record()
     ratio = bytes_per_token(record, recipe.snapshot.content(), recipe.megatron, source.digest)
@@ -69,11 +69,10 @@ def plan_healing(recipe: HealingRecipe, held: Sequence[Holding], hub: HubFiles, 
         forecast = forecast_split(split, source.corpus, recipe.megatron, ratio)
         left = _share_left(holding, encode_stage("gigatoken"), source.corpus.shards)
         figures[holding.target.role] = forecast.figures(record.rates(), settings.engine, left)
-        if holding.sealed != "current":
+        if not holding.is_there:
             budgets.append(_budget(forecast, source.plan, recipe.snapshot.amount))
     plans = [
-        TargetPlan(holding, {} if holding.sealed == "current" else figures.get(role, {}))
-        for role, holding in by_role.items()
+        TargetPlan(holding, {} if holding.is_there else figures.get(role, {})) for role, holding in by_role.items()
     ]
     sample = None if source.plan is None else _sample(source.plan)
     return RecipePlan(plans, sample, budgets, hub.traffic.bytes - before)

@@ -33,7 +33,7 @@ def plan_nemotron(recipe: NemotronRecipe, held: Sequence[Holding], hub: HubFiles
     fetched: set[str | None] = set()
     for holding in held:
         target = holding.target
-        if holding.sealed == "current" or target.kind not in (INVENTORY.name, NORMALIZED_SHARDS.name):
+        if holding.is_there or target.kind not in (INVENTORY.name, NORMALIZED_SHARDS.name):
             plans.append(TargetPlan(holding, {}))
             continue
         plans.append(TargetPlan(holding, _figures(target, raw[target.partition], hub, settings, fetched)))

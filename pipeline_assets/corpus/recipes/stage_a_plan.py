@@ -53,7 +53,7 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
     for source in recipe.sources:
         normalized = recipe.normalized(source)
         roles = [target.role for target in recipe.targets_of(source)]
-        if roles and all(by_role[role].sealed == "current" for role in roles):
+        if roles and all(by_role[role].is_there for role in roles):
             manifest = by_role[roles[-1]].manifest
             assert manifest is not None
             texts.append(exactly(manifest.identity.counts["text_bytes"], "the sealed source"))
@@ -82,8 +82,7 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
         figures[packed.role] = _packed(text, recipe.pack, settings)
     figures[recipe.report().role] = _reported(text, settings)
     plans = [
-        TargetPlan(holding, {} if holding.sealed == "current" else figures.get(role, {}))
-        for role, holding in by_role.items()
+        TargetPlan(holding, {} if holding.is_there else figures.get(role, {})) for role, holding in by_role.items()
     ]
     return RecipePlan(plans, None, [], hub.traffic.bytes - before)
 
@@ -99,7 +98,7 @@ def _planned(
             raise UsageError("nothing is sealed there", recipe.normalized(source).folder, fix)
         return {}, {}, exactly(given.identity.counts["text_bytes"], "the sealed source")
     sealed = held[recipe.normalized(source).role]
-    if sealed.sealed == "current" and sealed.manifest is not None:
+    if sealed.is_there and sealed.manifest is not None:
         return {}, {}, exactly(sealed.manifest.identity.counts["text_bytes"], "the sealed source")
     if isinstance(source, HubSource):
         snapshot = source.snapshot(recipe.shard_text_bytes)

@@ -68,5 +68,5 @@ def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replac
         )
     asked = {target.folder for target in recipe.targets()}
     for target in type(recipe).read(path).targets():
-        if target.folder not in asked and target.state(root)[0] == "current":
+        if target.folder not in asked and target.is_sealed(root):
             raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)

@@ -75,6 +75,11 @@ class Holding:
     unfinished: Unfinished | None
     checks: tuple[CheckResult, ...] = ()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether what is sealed is as asked, whatever checks say of it: it isn't built again."""
+        return self.sealed in ("current", "failed")
+
 
 @dataclass(frozen=True)
 class Unasked:
