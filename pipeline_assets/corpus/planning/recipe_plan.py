@@ -106,6 +106,7 @@ class Budget:
 
     Attributes:
         amount: how much the recipe's snapshot takes, of which unit.
+        taken: what that came to, of whole row groups.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Budget:
     outlook: Outlook
     is_all_there_is: bool
     amount: tuple[str, int]
+    taken: int
 
     @property
     def is_met(self) -> bool:
@@ -126,7 +128,7 @@ class Budget:
         if self.is_all_there_is:
             return "the dataset has no more: lower `megatron.token_budget`"
         unit, amount = self.amount
-        enough = math.ceil(_WITH_MARGIN * amount * self.tokens / max(self.available.likely, 1))
+        enough = math.ceil(_WITH_MARGIN * self.taken * self.tokens / max(self.available.likely, 1))
         step = 10 ** max(len(str(enough)) - 2, 0)
         raised = f"raise `snapshot.amount.{unit}` from {amount:,} to {-(-enough // step) * step:,}"
         return f"{raised}, or lower `megatron.token_budget`"

@@ -120,8 +120,9 @@ def _selection_figures(source: _Source, record: TrackRecord) -> dict[str, Estima
 
 def _budget(forecast: SplitForecast, plan: SnapshotPlan | None, amount: Amount) -> Budget:
     is_all = plan is not None and plan.is_everything
+    taken = amount.limit[1] if plan is None else plan.amount_of(amount.limit[0])
     available = forecast.available.counted()
-    return Budget(forecast.split, forecast.budget, available, forecast.outlook, is_all, amount.limit)
+    return Budget(forecast.split, forecast.budget, available, forecast.outlook, is_all, amount.limit, taken)
 
 
 def _sample(plan: SnapshotPlan) -> Sample:

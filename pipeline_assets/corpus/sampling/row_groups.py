@@ -31,6 +31,7 @@ def _is_share(fraction: str) -> str:
     return fraction
 
 
+Unit = Literal["files", "documents", "text_bytes"]
 Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
 Share = Annotated[Decimal, pydantic.AfterValidator(_is_share)]
 
@@ -55,7 +56,7 @@ class Amount(RecipePart):
         return self
 
     @property
-    def limit(self) -> tuple[Literal["files", "documents", "text_bytes"], int]:
+    def limit(self) -> tuple[Unit, int]:
         """The unit that is counted and how many of it."""
         if self.files is not None:
             return "files", self.files
@@ -90,7 +91,7 @@ def choose_pieces(
     files: Sequence[HubFile],
     row_groups_of: Callable[[HubFile], list[RowGroup]],
     seed: str,
-    limit: tuple[Literal["files", "documents", "text_bytes"], int],
+    limit: tuple[Unit, int],
     soon: Callable[[Sequence[HubFile]], None] = lambda files: None,
 ) -> list[Piece]:
     """The sample, in manifest order; all there is where that is less than the limit.

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.sampling.row_groups import Piece, choose_pieces
+from pipeline_assets.corpus.sampling.row_groups import Piece, Unit, choose_pieces
 from pipeline_assets.corpus.snapshot.footers import FooterReader, Tail
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -44,6 +44,16 @@ class SnapshotPlan:
     def files(self) -> int:
         """How many files have a piece."""
         return len({piece.group.file.path for piece in self.pieces})
+
+    def amount_of(self, unit: Unit) -> int:
+        """What is read, in a unit of the recipe's `amount`."""
+        match unit:
+            case "files":
+                return self.files
+            case "documents":
+                return self.rows
+            case "text_bytes":
+                return sum(piece.group.text_bytes for piece in self.pieces)
 
     @property
     def is_everything(self) -> bool:

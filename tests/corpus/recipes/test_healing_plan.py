@@ -167,14 +167,14 @@ def _finish_five_shards(building: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("budget", "fix"), [(10**9, "the dataset has no more: lower `megatron.token_budget`")])
-def test_a_budget_beyond_the_whole_dataset_is_short(
-    plan: Plan, tmp_path: Path, recipe: HealingRecipe, budget: int, fix: str
-) -> None:
-    greedy = recipe.model_copy(update={"megatron": recipe.megatron.model_copy(update={"token_budget": budget})})
+def test_a_budget_beyond_the_whole_dataset_is_short(plan: Plan, tmp_path: Path, recipe: HealingRecipe) -> None:
+    amount = recipe.snapshot.amount.model_copy(update={"text_bytes": 10**12})
+    everything = recipe.snapshot.model_copy(update={"amount": amount})
+    megatron = recipe.megatron.model_copy(update={"token_budget": 10**9})
 
-    planned = plan(tmp_path, greedy)
+    planned = plan(tmp_path, recipe.model_copy(update={"snapshot": everything, "megatron": megatron}))
 
+    fix = "the dataset has no more: lower `megatron.token_budget`"
     assert [(one.outlook, one.is_met, one.fix) for one in planned.budgets] == [("short", False, fix)] * 2
 
 
