@@ -8,7 +8,6 @@ from markdown_it import MarkdownIt
 
 from pipeline_assets.corpus.markdown import code, plain, table
 
-
 ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of
 TABLE = {f"{part}_{end}" for part in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")}
 
