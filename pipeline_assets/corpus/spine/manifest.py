@@ -246,6 +246,16 @@ class _Written(msgspec.Struct):
     provenance: dict[str, Any]
 
 
+class _RowGroup(msgspec.Struct):
+    """Rows of a Parquet file, which lie together in it."""
+
+    number: _Count
+    first_row: _Count
+    rows: _Count
+    start: _Count
+    stop: _Count
+
+
 class _Input(msgspec.Struct):
     """What every reader may ask of an input, whatever it is."""
 
@@ -253,6 +263,7 @@ class _Input(msgspec.Struct):
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
     member: _Name | msgspec.UnsetType = msgspec.UNSET
     bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+    row_groups: list[_RowGroup] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Ledger(msgspec.Struct, rename={"rows_in": "in"}):

@@ -1,0 +1,216 @@
+"""Folders, links, pipes, devices and nonsense in the places of small files: a line of it, and all else as it is."""
+
+import errno
+import fcntl
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from demo_variants import V1
+from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed
+from one_line import only_line
+
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def put_in_its_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
+
+
+def said(data: bytes) -> Callable[[Path], None]:
+    return put_in_its_place(lambda path: path.write_bytes(data))
+
+
+def resealed(**parts: object) -> Callable[[Path], None]:
+    """Parts that no digest covers, exchanged."""
+
+    def change(path: Path) -> None:
+        value = json.loads(path.read_bytes()) | parts
+        put_in_its_place(lambda place: place.write_text(json.dumps(value)))(path)
+
+    return change
+
+
+ODD_MANIFESTS = [
+    (put_in_its_place(Path.mkdir), "it is a folder"),
+    (put_in_its_place(os.mkfifo), "it is a pipe or a device"),
+    (put_in_its_place(lambda path: path.symlink_to(path)), "it is a link"),
+    (put_in_its_place(lambda path: path.symlink_to("/dev/zero")), "it is a link"),
+    (said(b"[" * 100_000), "no JSON (maximum recursion depth exceeded while deserializing an object)"),
+    (said(b"9" * 5_000), "no JSON (Integer value out of range)"),
+    (resealed(provenance=[]), "Expected `object`, got `array` - at `$.provenance`"),
+    (resealed(provenance={"builder": "x"}), "Expected `int`, got `str` - at `$.provenance.builder`"),
+    (resealed(storage=[{"path": "a\0b", "bytes": 1, "sha256": ""}]), "Expected `str` matching regex"),
+    (resealed(storage=[{"path": "a", "bytes": -1, "sha256": ""}]), "Expected `int` >= 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), ODD_MANIFESTS)
+def test_status_says_what_is_odd_of_one_artifact_and_lists_all_others(
+    root: Path, tmp_path: Path, change: Callable[[Path], None], complaint: str
+) -> None:
+    manifest = root / V1 / "valid" / "manifest.json"
+    change(manifest)
+
+    shown = typed(["status", "--data", str(root)], tmp_path)
+    refused = typed(["verify", str(root / V1 / "valid")], tmp_path)
+
+    assert (shown.status, shown.failure, shown.stderr) == (1, None, "")
+    states = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert states == ["current", "current", "current", "damaged", "stale"]
+    assert f"    {manifest}: this is no manifest: {complaint}" in shown.stdout
+    assert (refused.status, refused.failure) == (1, None)
+    assert refused.stderr.startswith(f"corpusmill: {manifest}: this is no manifest: {complaint}")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_an_artifact_that_names_no_builder_is_current_and_is_left_so_by_a_build(root: Path, tmp_path: Path) -> None:
+    resealed(provenance={})(root / V1 / "valid" / "manifest.json")
+
+    shown = typed(["status", "--data", str(root)], tmp_path)
+
+    assert (shown.status, shown.failure) == (0, None)
+
+
+@pytest.mark.parametrize("name", ["valid.building.²", "valid.old.٣", "valid.building.9"])
+def test_whatever_lies_beside_an_artifact_status_lists_them_all(root: Path, tmp_path: Path, name: str) -> None:
+    (root / V1 / name).mkdir()
+    os.mkfifo(root / V1 / name / ".plan.json")
+
+    shown = typed(["status", "--data", str(root)], tmp_path)
+
+    assert (shown.failure, shown.stderr) == (None, "")
+    assert shown.stdout.count("\n  current ") == 5
+
+
+RECIPES = {
+    "[" * 1_000: "maximum recursion depth exceeded",
+    "name: " + "9" * 5_000: "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
+    "name: 0x" + "f" * 5_000: "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
+    "name: 2020-99-99": "month must be in 1..12",
+    "name: !!int ''": "string index out of range",
+    "name: !!bool maybe": "'maybe'",
+    "name: !!timestamp x": "'NoneType' object has no attribute 'groupdict'",
+    "a: &a [*a]": "it has more than 100,000 values, 100 levels of them, or 40 digits of a number",
+    "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
+    "c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n"
+    "e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e]": "it has more than 100,000 values",
+}
+
+
+@pytest.mark.parametrize("text", RECIPES, ids=range(len(RECIPES)))
+def test_a_recipe_that_is_no_yaml_is_one_line_of_status_and_of_run(root: Path, tmp_path: Path, text: str) -> None:
+    path = root / "recipes" / "odd.yaml"
+    path.write_text(text)
+
+    shown = typed(["status", "--data", str(root)], tmp_path)
+    refused = typed(["run", "odd", "--data", str(root)], tmp_path)
+
+    assert (shown.status, shown.failure, shown.stderr) == (1, None, "")
+    assert shown.stdout.count("\n  current ") == 5
+    assert (refused.status, refused.failure) == (2, None)
+    assert refused.stderr.startswith(f"corpusmill: {path}: this is not YAML ({RECIPES[text]}")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_recipe_file_is_one_line(root: Path, tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(root / "recipes" / "odd.yaml")
+
+    shown = typed(["status", "--data", str(root)], tmp_path)
+    refused = typed(["run", "odd", "--data", str(root)], tmp_path)
+
+    assert (shown.failure, refused.failure) == (None, None)
+    assert shown.stdout.count("\n  current ") == 5
+    assert refused.stderr.startswith(f"corpusmill: {root}/recipes/odd.yaml: this is no recipe: it is a ")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_what_the_system_refuses_is_one_line(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As file systems without locks, or on a bad disk, answer."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (root / V1 / "valid.building.9").mkdir()
+
+    rebuilt = typed(["rebuild", str(root / V1 / "valid")], tmp_path)
+    shown = typed(["status", "--data", str(root)], tmp_path)
+    verified = typed(["verify", str(root / V1 / "valid")], tmp_path)
+
+    assert (rebuilt.status, rebuilt.failure) == (1, None)
+    assert f": the system says: {os.strerror(number)}; mend that, then run the same command" in rebuilt.stderr
+    assert (shown.failure, shown.stdout.count("\n  current ")) == (None, 5)
+    assert (verified.status, verified.failure) == (0, None)
+
+
+def test_a_name_that_is_too_long_is_one_line(corpusmill: Corpusmill, root: Path) -> None:
+    result = corpusmill("verify", root / ("x" * 300))
+
+    assert result.returncode == 1
+    assert only_line(result).endswith(": the system says: File name too long; mend that, then run the same command")
+
+
+def test_a_name_that_is_not_utf8_is_one_line(corpusmill: Corpusmill, root: Path) -> None:
+    other = root.rename(os.fsdecode(os.fsencode(root) + b"\xff"))
+
+    for words in (["status"], ["run", "healing_text_v1"]):
+        typed_in_it = corpusmill(*words, "--data", ".", cwd=other)
+        named = corpusmill(*words, "--data", other)
+        from_outside = corpusmill(*words, env={"CORPUSMILL_DATA": str(other)})
+
+        for result in (typed_in_it, named, from_outside):
+            assert result.returncode == 2
+            assert only_line(result) == f"{root}\\udcff: this name isn't UTF-8; rename it, or type another"
+
+
+def test_a_file_whose_name_is_not_utf8_is_named_all_the_same(corpusmill: Corpusmill, root: Path) -> None:
+    folder = root / V1 / "valid"
+    (folder / os.fsdecode(b"stranger\xff")).write_text("")
+
+    result = corpusmill("verify", folder)
+
+    assert result.returncode == 1
+    assert "stranger\\udcff: the manifest doesn't name this file" in result.stdout
+
+
+@pytest.mark.parametrize("cache", ["a file", "below a file", "relative", "no home"])
+def test_verify_goes_on_where_no_progress_can_be_kept(corpusmill: Corpusmill, root: Path, cache: str) -> None:
+    file = root / "file"
+    file.write_text("")
+    variables = {"a file": str(file), "below a file": str(file / "x"), "relative": "caches", "no home": ""}[cache]
+    home = "~" if cache == "no home" else str(file)
+
+    result = corpusmill("verify", root / V1 / "valid", env={"XDG_CACHE_HOME": variables, "HOME": home}, cwd=root)
+
+    assert result.returncode == 0
+    assert "intact: " in result.stdout
+    assert "Traceback" not in result.stderr
+    assert not (root / "caches").exists()
+
+
+def test_a_sample_of_random_damage_ends_clean_or_in_one_line(root: Path, tmp_path: Path) -> None:
+    """`benchmarks/fuzz.py` does the same for as long as one likes."""
+    leave_unfinished_work(root)
+    files = small_files(root)
+
+    for seed in range(12):
+        draw = random.Random(seed)
+        path = draw.choice(files)
+        words = list(commands(root, path, draw))
+        with damaged(path, draw) as how:
+            for word in words:
+                told = typed(word, tmp_path / "cache")
+                assert told.is_clean, (seed, how, path, word, told)
