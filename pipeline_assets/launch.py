@@ -10,25 +10,24 @@ from typing import Any
 import dagster as dg
 import sqlalchemy.exc
 from dagster._core.errors import DagsterAssetCheckFailedError
-from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.nemotron.shards_audit import ROW_JUDGES
 from pipeline_assets.corpus.recipes.nemotron_kinds import NORMALIZED_SHARDS
 from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.lineage import keep_copy
+from pipeline_assets.corpus.spine.lock import Builder, is_dead
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
+from pipeline_assets.instance import View
 from resources.corpus_store import RECIPE_TAG, CorpusStore
 from resources.hub import Hub
 from resources.materialization import APPLIES
 
 _HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
-INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
 
 
 @dataclass(frozen=True)
@@ -52,17 +51,6 @@ class Outcome:
     was_current: bool
     checks: tuple[CheckResult, ...] = ()
     failure: InputError | None = None
-
-
-def instance_home(root: Path) -> Path:
-    """The folder that DAGSTER_HOME names for a data root, and in it the project's configuration with absolute paths."""
-    home = root.absolute() / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    config = INSTANCE_CONFIG.read_text(encoding="utf-8").replace("data/dagster", str(home))
-    target = home / "dagster.yaml"
-    if not target.exists() or target.read_text(encoding="utf-8") != config:
-        durable.write_durably(target, config.encode())
-    return home
 
 
 def run_targets(
@@ -93,9 +81,12 @@ def run_targets(
         f"{recipe.system}_recipe": str(recipe_path.absolute()),
         "wait_for_builder_s": 0,
     }
-    with _instance(root) as instance:
+
+    def prepare(instance: dg.DagsterInstance) -> None:
         _report_dead_runs(instance)
         _add_partitions(recipe, instance)
+
+    with View(root, prepare) as view:
         asked = [
             target
             for target in recipe.targets()
@@ -110,7 +101,7 @@ def run_targets(
                 yield Outcome(target, read_manifest(root / target.folder), was_current=True)
             else:
                 try:
-                    checks = _built(target, recipe, root, instance, config)
+                    checks = _built(target, recipe, root, view, config)
                 except InputError as failure:
                     failed.add(target.role)
                     left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
@@ -127,7 +118,7 @@ def _is_made_from(roles: Collection[str], target: Target) -> bool:
 
 
 def _built(
-    target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstance, config: Mapping[str, Any]
+    target: Target, recipe: Recipe, root: Path, view: View, config: Mapping[str, Any]
 ) -> tuple[CheckResult, ...]:
     """Builds one target; what its checks say.
 
@@ -137,18 +128,11 @@ def _built(
     if not _is_listed(target):
         return _build_apart(target, root, config)
     try:
-        return _materialize(target, instance, recipe.name, config)
+        return view.use(lambda instance: _materialize(target, instance, recipe.name, config))
     except DagsterAssetCheckFailedError as error:
         recipe.check_sealed(root)
         what = f"{target.kind} {target.name} is built and stays, but {error}"
         raise InputError(what, root / target.folder, "look at it: nothing is made of it") from None
-
-
-def _instance(root: Path) -> dg.DagsterInstance:
-    """The data root's instance; what a run prints stays on this terminal instead of going to the UI's log files."""
-    no_capture = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
-    reference = InstanceRef.from_dir(str(instance_home(root)), overrides={"compute_logs": no_capture})
-    return dg.DagsterInstance.from_ref(reference)
 
 
 def _add_partitions(recipe: Recipe, instance: dg.DagsterInstance) -> None:
@@ -195,7 +179,7 @@ def _report_dead_runs(instance: dg.DagsterInstance) -> None:
     tags = {_HOST_TAG: socket.gethostname()}
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags=tags)):
         process = run.tags[_PROCESS_TAG]
-        if not Path("/proc", process).exists():
+        if is_dead(Builder(int(process), socket.gethostname(), None)):
             instance.report_run_failed(run, f"process {process} was killed; the next run goes on from its shards")
 
 
