@@ -11,23 +11,22 @@ from typing import Any
 import dagster as dg
 import sqlalchemy.exc
 from dagster._core.errors import DagsterAssetCheckFailedError
-from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.check_record import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.lineage import keep_copy
+from pipeline_assets.corpus.spine.lock import Builder, is_dead
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import defs
+from pipeline_assets.instance import View
 from resources.corpus_store import RECIPE_TAG, CorpusStore
 from resources.hub import Hub
 
 _HOST_TAG, _PROCESS_TAG = "corpusmill/host", "corpusmill/process"
-INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,6 @@ class Outcome:
     was_current: bool
     checks: tuple[CheckResult, ...] = ()
     failure: InputError | None = None
-
-
-def instance_home(root: Path) -> Path:
-    """The folder that DAGSTER_HOME names for a data root, and in it the project's configuration with absolute paths."""
-    home = root.absolute() / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    config = INSTANCE_CONFIG.read_text(encoding="utf-8").replace("data/dagster", str(home))
-    target = home / "dagster.yaml"
-    if not target.exists() or target.read_text(encoding="utf-8") != config:
-        durable.write_durably(target, config.encode())
-    return home
 
 
 def run_targets(
@@ -89,9 +77,12 @@ def run_targets(
         f"{recipe.system}_recipe": str(recipe_path.absolute()),
         "wait_for_builder_s": 0,
     }
-    with _instance(root) as instance:
+
+    def prepare(instance: dg.DagsterInstance) -> None:
         _report_dead_runs(instance)
         _add_partitions(recipe, instance)
+
+    with View(root, prepare) as view:
         asked = [
             target
             for target in recipe.targets()
@@ -105,7 +96,7 @@ def run_targets(
             was_current, is_settled = target.is_sealed(root), target.is_settled(root)
             try:
                 if not is_settled:
-                    _run(target, recipe, root, instance, config)
+                    _run(target, recipe, root, view, config)
                 target.refuse_failed(root)
             except InputError as failure:
                 failed.add(target.role)
@@ -124,7 +115,7 @@ def _is_made_from(roles: Collection[str], target: Target) -> bool:
     return any(upstream.role in roles or _is_made_from(roles, upstream) for upstream in target.upstream)
 
 
-def _run(target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstance, config: Mapping[str, Any]) -> None:
+def _run(target: Target, recipe: Recipe, root: Path, view: View, config: Mapping[str, Any]) -> None:
     """Builds one target and asks its checks; of one that is there as asked they are asked alone, since a damaged one
     can't even be shown. What they say is kept beside it.
 
@@ -132,20 +123,13 @@ def _run(target: Target, recipe: Recipe, root: Path, instance: dg.DagsterInstanc
         InputError: as its asset raised it.
     """
     if target.is_sealed(root):
-        _ask(target, root, instance)
+        view.use(lambda instance: _ask(target, root, instance))
         return
     if not _is_listed(target):
         _build_apart(target, root, config)
         return
     with contextlib.suppress(DagsterAssetCheckFailedError):
-        _materialize(target, instance, recipe.name, config)
-
-
-def _instance(root: Path) -> dg.DagsterInstance:
-    """The data root's instance; what a run prints stays on this terminal instead of going to the UI's log files."""
-    no_capture = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
-    reference = InstanceRef.from_dir(str(instance_home(root)), overrides={"compute_logs": no_capture})
-    return dg.DagsterInstance.from_ref(reference)
+        view.use(lambda instance: _materialize(target, instance, recipe.name, config))
 
 
 def _add_partitions(recipe: Recipe, instance: dg.DagsterInstance) -> None:
@@ -202,7 +186,7 @@ def _report_dead_runs(instance: dg.DagsterInstance) -> None:
     tags = {_HOST_TAG: socket.gethostname()}
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags=tags)):
         process = run.tags[_PROCESS_TAG]
-        if not Path("/proc", process).exists():
+        if is_dead(Builder(int(process), socket.gethostname(), None)):
             instance.report_run_failed(run, f"process {process} was killed; the next run goes on from its shards")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo import HUB_FOLDER
-from pipeline_assets.launch import instance_home
+from pipeline_assets.instance import instance_home
 
 _POLL_S = 0.2
 

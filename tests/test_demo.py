@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipeline_assets.launch import instance_home
+from pipeline_assets.instance import instance_home
 
 pytestmark = pytest.mark.slow
 Typed = subprocess.CompletedProcess[str]

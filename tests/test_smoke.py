@@ -22,7 +22,7 @@ from one_line import only_line
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
-from pipeline_assets.launch import instance_home
+from pipeline_assets.instance import instance_home
 
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]

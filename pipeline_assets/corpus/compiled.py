@@ -22,7 +22,7 @@ _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, 
 _HASH_BYTES = 32
 
 
-class _CheckedFiles(IndexDataCacheFile):  # type: ignore[misc]
+class _CheckedFiles(IndexDataCacheFile):
     """numba's two files of a function, index and code, each ended by the sha256 of what stands before it.
 
     numba runs what it reads: one flipped bit is a segmentation fault, at each start again. What isn't as it was written

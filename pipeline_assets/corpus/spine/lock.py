@@ -166,7 +166,7 @@ def _flocked(path: Path, target: Path) -> int:
         except BlockingIOError:
             owner = _builder(_read(descriptor))
             os.close(descriptor)
-            if _is_dead(owner) and time.monotonic() < deadline:
+            if is_dead(owner) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
                 continue
             raise _busy(target, owner) from None
@@ -213,7 +213,7 @@ def _no_lock(path: Path) -> Obstacle:
     return Obstacle(what, path, "delete it, then run the same command")
 
 
-def _is_dead(owner: Builder) -> bool:
+def is_dead(owner: Builder) -> bool:
     """Whether it ran on this machine and its process is gone."""
     if owner.pid is None or owner.host != socket.gethostname():
         return False

@@ -1,0 +1,202 @@
+"""The Dagster instance of a data root: a view of what is built, made whole or not at all, that never stops a build.
+
+It is three SQLite databases and a configuration, in `<data root>/dagster`. They are made beside it, under a lock, and
+the folder takes its name when all is there. One that a kill left half-made, of `dagster dev` for instance, has a
+database without a revision and no run: its databases are made anew, within it, since it may be a link to another disk.
+Everything else that is wrong with it (a disk that is full or may not be written to, a damaged or locked database) is
+left as it is: builds go on with an instance in memory, and say that the UI won't show them.
+"""
+
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self, TypeVar
+
+import dagster as dg
+import sqlalchemy.exc
+from dagster._core.instance.ref import InstanceRef
+
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
+from pipeline_assets.corpus.spine.sealing import building_folders, leftover
+
+T = TypeVar("T")
+logger = logging.getLogger("corpusmill")
+
+INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
+_CONFIG = "dagster.yaml"
+_RUNS = "history/runs.db"
+_DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
+_MAKING_S = 120.0
+_LOCKED_S = 5.0
+_POLL_S = 0.05
+# What a run prints stays on its terminal instead of going to the UI's log files.
+_NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+
+
+def instance_home(root: Path) -> Path:
+    """The folder that DAGSTER_HOME names for a data root, whole, with the project's configuration in absolute paths.
+
+    Raises:
+        Obstacle: it can't be made, read or written.
+    """
+    home = root.absolute() / "dagster"
+    if home.is_file():
+        raise Obstacle("a file lies where a folder belongs", home, "move it away")
+    try:
+        if _is_half_made(home) or not _is_configured(home):
+            _make(home)
+        for name in _DATABASES:
+            with _connected(home / name, "rw") as database:
+                database.execute("BEGIN IMMEDIATE")
+    except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+        raise Obstacle(_reason(error), home, "mend that, or move the folder away: another is made") from None
+    return home
+
+
+class View:
+    """The instance that a command tells its runs to: the data root's, or, once that fails, one in memory.
+
+    Args:
+        prepare: what an instance needs before it is used.
+    """
+
+    def __init__(self, root: Path, prepare: Callable[[dg.DagsterInstance], None]) -> None:
+        self._home = root.absolute() / "dagster"
+        self._prepare = prepare
+        self._reason: str | None = None
+        self._instance = self._opened(root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._instance.dispose()
+
+    def use(self, action: Callable[[dg.DagsterInstance], T]) -> T:
+        """What an action comes to; where it fails for the data root's instance, that of the same with one in memory."""
+        try:
+            result = action(self._instance)
+        except InputError:
+            raise
+        except Exception as error:
+            reason = self._reason_of(error)
+            if reason is None or self._reason is not None:
+                raise
+            self._instance.dispose()
+            self._reason = reason
+            self._instance = self._in_memory()
+            result = action(self._instance)
+        if self._reason:
+            fix = "mend that, or move the folder away: another is made"
+            logger.warning("WARNING the UI won't show what is built: %s: %s; %s", self._home, self._reason, fix)
+            self._reason = ""
+        return result
+
+    def _opened(self, root: Path) -> dg.DagsterInstance:
+        try:
+            instance = _instance(instance_home(root))
+            self._prepare(instance)
+        except Exception as error:  # Dagster raises as it likes, and no build depends on it
+            self._reason = self._reason_of(error) or _reason(error)
+            return self._in_memory()
+        return instance
+
+    def _in_memory(self) -> dg.DagsterInstance:
+        instance = dg.DagsterInstance.ephemeral(settings={"telemetry": {"enabled": False}})
+        self._prepare(instance)
+        return instance
+
+    def _reason_of(self, error: BaseException) -> str | None:
+        """What went wrong with the instance; None where an error doesn't come from it."""
+        cause: BaseException | None = error
+        while cause is not None:
+            is_file = isinstance(cause, OSError) and Path(os.fsdecode(cause.filename or "")).is_relative_to(self._home)
+            if is_file or isinstance(cause, sqlite3.Error | sqlalchemy.exc.SQLAlchemyError | Obstacle):
+                return _reason(cause)
+            cause = cause.__cause__ or cause.__context__
+        return None
+
+
+def _reason(error: BaseException) -> str:
+    """One line: of SQLAlchemy's without the statement, of ours without where and fix."""
+    if isinstance(error, InputError):
+        return error.what
+    if isinstance(error, sqlalchemy.exc.DBAPIError):
+        error = error.orig or error
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _instance(home: Path) -> dg.DagsterInstance:
+    return dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides={"compute_logs": _NO_CAPTURE}))
+
+
+def _config(home: Path) -> bytes:
+    return INSTANCE_CONFIG.read_text(encoding="utf-8").replace("data/dagster", str(home)).encode()
+
+
+def _is_configured(home: Path) -> bool:
+    path = home / _CONFIG
+    return path.is_file() and path.read_bytes() == _config(home)
+
+
+def _is_half_made(home: Path) -> bool:
+    """Whether a database is missing, or was never finished, and no run is noted: nothing is lost with it."""
+    return any(_rows(home / name, "alembic_version") == 0 for name in _DATABASES) and _rows(home / _RUNS, "runs") == 0
+
+
+def _rows(path: Path, table: str) -> int:
+    """Rows of a table of a database, at most one; 0 where there is no such table or file."""
+    if not path.exists():
+        return 0
+    with _connected(path, "ro") as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+            return 0
+        return len(database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
+
+
+@contextlib.contextmanager
+def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    uri = f"{path.as_uri()}?mode={mode}"
+    with contextlib.closing(sqlite3.connect(uri, timeout=_LOCKED_S, isolation_level=None, uri=True)) as database:
+        yield database
+
+
+def _make(home: Path) -> None:
+    """Makes the folder, or its configuration where only that is missing; alone: others wait, and find it made."""
+    deadline = time.monotonic() + _MAKING_S
+    while True:
+        try:
+            with locked(home) as lock:
+                for folder in (*building_folders(home), *building_folders(home / home.name)):
+                    durable.remove(folder)
+                if _is_half_made(home):
+                    place = home / home.name if home.is_dir() else home
+                    _make_anew(home, leftover(place, "building", lock.fence))
+                if not _is_configured(home):
+                    durable.write_durably(home / _CONFIG, _config(home))
+                return
+        except BuilderBusy:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _make_anew(home: Path, building: Path) -> None:
+    durable.make_folder(building)
+    durable.write_durably(building / _CONFIG, _config(building))
+    with _instance(building) as instance:
+        instance.get_runs_count()
+    durable.write_durably(building / _CONFIG, _config(home))
+    if not home.is_dir():
+        durable.rename(building, home)
+        return
+    for name in ("history", "schedules"):
+        durable.remove(home / name)
+        durable.rename(building / name, home / name)
+    durable.remove(building)

@@ -1,0 +1,246 @@
+"""The Dagster instance of a data root is whole after any crash, and no build fails because of it."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import sqlalchemy
+from mounts import mounted
+
+from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.instance import INSTANCE_CONFIG, View, instance_home
+
+Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
+SEEDED = random.Random(7).sample(range(1, 120), 6)
+
+
+def make_by_us(root: Path) -> None:
+    instance_home(root)
+
+
+def make_by_dagster(root: Path) -> None:
+    """As `dagster dev` does in the project's folder: no lock, in place."""
+    home = root / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    config = INSTANCE_CONFIG.read_text().replace("data/dagster", str(home))
+    (home / "dagster.yaml").write_text(config)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.get_runs_count()
+
+
+def killed_at_statement(at: int, make: Callable[[Path], None], root: Path) -> bool:
+    """Whether a forked process was killed before its `at`-th SQL statement; else it came to its end."""
+    pid = os.fork()
+    if pid == 0:
+        statements = iter(range(1, at))
+
+        def die(*_: object) -> None:
+            if next(statements, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", die)
+        with contextlib.suppress(BaseException):
+            make(root)
+            os._exit(0)
+        os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+def prepare(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("sources", ["notes"])
+
+
+def noted_sources(root: Path) -> list[str]:
+    """What one process noted in the instance and another reads."""
+    with View(root, prepare) as view:
+        assert view.use(lambda instance: instance.get_runs_count()) == 0
+    with dg.DagsterInstance.from_config(str(instance_home(root))) as instance:
+        return list(instance.get_dynamic_partitions("sources"))
+
+
+@pytest.mark.parametrize("make", [make_by_us, make_by_dagster])
+@pytest.mark.parametrize("at", SEEDED)
+def test_an_instance_whose_making_was_killed_is_made_anew(
+    at: int, make: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert killed_at_statement(at, make, tmp_path)
+
+    assert noted_sources(tmp_path) == ["notes"]
+    assert caplog.messages == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
+
+
+def test_what_else_lies_in_its_folder_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "notes.txt").write_text("mine")
+    (tmp_path / "dagster").symlink_to(tmp_path / "elsewhere")
+
+    assert noted_sources(tmp_path) == ["notes"]
+    names = ["dagster.yaml", "history", "notes.txt", "schedules"]
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == names
+
+
+def test_what_a_whole_instance_holds_is_kept(tmp_path: Path) -> None:
+    make_by_dagster(tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
+        instance.add_dynamic_partitions("sources", ["of dagster dev"])
+
+    assert sorted(noted_sources(tmp_path)) == ["notes", "of dagster dev"]
+
+
+@pytest.mark.slow
+def test_three_first_runs_at_once_build_once_and_the_others_say_who_is_at_work(
+    started: Callable[..., subprocess.Popen[str]], corpusmill: Corpusmill, notes_root: Path
+) -> None:
+    (notes_root / "stage_a").rename(notes_root / "before")
+
+    runs = [started("run", "mixed", "--data", notes_root, "--workers", 0) for _ in range(3)]
+    told = [run.communicate(timeout=240)[1] for run in runs]
+    after = corpusmill("run", "mixed", "--data", notes_root)
+
+    assert 0 in [run.returncode for run in runs], told
+    assert not [words for words in told if "Traceback" in words or "WARNING" in words]
+    refused = [words for run, words in zip(runs, told, strict=True) if run.returncode]
+    assert all(" is building this, for " in words for words in refused)
+    assert after.returncode == 0
+
+
+def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
+    noted_sources(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+
+    home = instance_home(tmp_path / "there")
+
+    assert f"base_dir: {home}\n" in (home / "dagster.yaml").read_text()
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert instance.get_dynamic_partitions("sources") == ["notes"]
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path) -> None:
+    children = []
+    for _ in range(processes):
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                noted_sources(tmp_path)
+                os._exit(0)
+            os._exit(1)
+        children.append(pid)
+
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * processes
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
+
+
+def fill_with_noise(home: Path) -> None:
+    for name in DATABASES:
+        (home / name).write_bytes(random.Random(name).randbytes(40_000))
+
+
+def damage_after_the_first_page(home: Path) -> None:
+    path = home / "history/runs/index.db"
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + bytes(byte ^ 0x5A for byte in data[4096:]))
+
+
+def put_a_file_there(home: Path) -> None:
+    for path in sorted(home.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    home.rmdir()
+    home.write_text("")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (fill_with_noise, "file is not a database"),
+        (damage_after_the_first_page, "database disk image is malformed"),
+        (put_a_file_there, "a file lies where a folder belongs"),
+    ],
+)
+def test_without_its_instance_a_command_goes_on_and_says_so_once(
+    damage: Callable[[Path], None], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(instance_home(tmp_path))
+
+    with View(tmp_path, prepare) as view:
+        for _ in range(2):
+            assert view.use(lambda instance: instance.get_dynamic_partitions("sources")) == ["notes"]
+
+    assert caplog.messages == [
+        f"WARNING the UI won't show what is built: {tmp_path / 'dagster'}: {reason}; "
+        "mend that, or move the folder away: another is made"
+    ]
+
+
+def test_an_instance_that_fails_in_the_middle_is_left_for_one_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with View(tmp_path, prepare) as view:
+        view.use(prepare)
+        fill_with_noise(tmp_path / "dagster")
+
+        assert view.use(lambda instance: instance.get_dynamic_partitions("sources")) == ["notes"]
+
+    assert len(caplog.messages) == 1
+
+
+def test_what_fails_by_itself_is_not_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tries = []
+
+    def fail(instance: dg.DagsterInstance) -> None:
+        tries.append(instance)
+        raise KeyError("a bug")
+
+    with View(tmp_path, prepare) as view, pytest.raises(KeyError):
+        view.use(fail)
+
+    assert len(tries) == 1
+    assert caplog.messages == []
+
+
+@contextlib.contextmanager
+def locked_by_another(home: Path) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(home / DATABASES[0], isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_a_locked_instance_is_told_in_one_line(tmp_path: Path) -> None:
+    home = instance_home(tmp_path)
+
+    with locked_by_another(home), pytest.raises(Obstacle) as refused:
+        instance_home(tmp_path)
+
+    fix = "mend that, or move the folder away: another is made"
+    assert str(refused.value) == f"{home}: database is locked; {fix}"
+
+
+@pytest.mark.parametrize("options", ["ro", "size=64k"])
+def test_a_build_whose_instance_cannot_be_written_is_sealed_and_checked(
+    options: str, corpusmill: Corpusmill, notes_root: Path
+) -> None:
+    filtered = notes_root / "stage_a" / "mixed" / "filtered" / "notes"
+    filtered.rename(notes_root / "before")
+
+    with mounted(notes_root / "dagster", options):
+        result = corpusmill("run", "mixed", "--data", notes_root, "--workers", 0, "--json")
+
+    assert result.returncode == 0, result.stderr
+    built = [row["artifact"] for row in json.loads(result.stdout) if row["was_built"]]
+    assert built == ["stage_a/filtered"]
+    assert "check mixed/notes: ledger_adds_up: passed: notes: 40 in = 39 out + 1 dropped" in result.stderr
+    [warning] = [line for line in result.stderr.splitlines() if "WARNING" in line]
+    assert f"WARNING the UI won't show what is built: {notes_root / 'dagster'}: " in warning
+    assert "Traceback" not in result.stderr
