@@ -32,7 +32,7 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 
-INVENTORY_STAGE = StageVersion("nemotron_inventory", 2)
+INVENTORY_STAGE = StageVersion("nemotron_inventory", 3)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 _STAGE = "inventory"
 _REJECTS = f"{WORK}/rejects"
