@@ -46,8 +46,8 @@ def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettin
     A first system message is the developer's instructions, together with the row's tools; later ones are developer
     messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
     the final channel; what is said before calls, in one message with them, is on the commentary channel, as the calls
-    are. Content that is no text becomes JSON. Every text is kept as it is, blanks included, and so is the text `""`; but
-    a user or an assistant who has no content, absent or null, and no calls said nothing that could be rendered.
+    are. Content that is no text becomes JSON. Every text is kept as it is, blanks included, and so is the text `""`.
+    A user or an assistant without content, absent or null, and without calls said nothing that could be rendered.
 
     Raises:
         RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets have.

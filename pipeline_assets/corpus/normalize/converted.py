@@ -14,7 +14,7 @@ from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.stage import Shard, Work
 from pipeline_assets.corpus.spine.target import Content
 
-NORMALIZE_STAGE = StageVersion("normalize", 1)
+NORMALIZE_STAGE = StageVersion("normalize", 2)
 S = TypeVar("S", bound=Shard)
 _STAGE = "normalize"
 
