@@ -1,5 +1,6 @@
 """Raw rows → normalised rows, a block at a time."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools, declare
 from pipeline_assets.corpus.readers.row_faults import Fault, is_nested_within
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+
+logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ def _encoded(
         except Refusal as refusal:
             if refusal.message is None:
                 raise
-            rejects.append(_reject(origin, drafts[left.pop(refusal.message)].number, refusal))
+            draft = drafts[left.pop(refusal.message)]
+            rejects.append(_reject(origin, draft.number, refusal))
+            logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
     found: list[HarmonyTokens | None] = [None] * len(drafts)
     for place, one in zip(left, tokens, strict=True):
         found[place] = one

@@ -139,13 +139,18 @@ def test_a_row_of_two_megabytes_passes() -> None:
     assert values["quality_length"] == "long"
 
 
-def test_every_text_that_the_tokenizer_fails_on_is_a_reject_and_the_rest_flies() -> None:
-    blank = {"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER]}
+def test_every_text_that_the_tokenizer_fails_on_is_a_reject_that_names_its_row_and_the_rest_flies(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blank = {"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER], "uuid": "blank"}
 
     result = normalised(blank, GOOD, blank, GOOD)
 
     assert [(reject.row, reject.reason) for reject in result.rejects] == [(0, "not_encodable"), (2, "not_encodable")]
     assert result.batch.column("source_row").to_pylist() == [1, 3]
+    assert [message.split(": ")[0] for message in caplog.messages] == [f"data/train.jsonl row {row}" for row in (0, 2)]
+    assert all(message.endswith(": row 'blank' is rejected") for message in caplog.messages)
+    assert "panicked" not in capfd.readouterr().err
 
 
 def nested(depth: int) -> object:
