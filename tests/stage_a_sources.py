@@ -49,7 +49,7 @@ def write_wikipedia(folder: Path) -> None:
         pages = []
         for number in range(file * 15, file * 15 + 15):
             url = f"https://en.wikipedia.org/wiki?curid={number}"
-            body = "" if number % 5 == 4 else f"Page {number} (; ) is it. {sentence(number, 60)}"
+            body = "" if number % 5 == 4 else sentence(number, 60)
             pages.append(f'<doc id="{number}" url="{url}" title="Page {number}">\nPage {number}\n\n{body}\n\n</doc>\n')
         path = folder / "AA" / f"wiki_0{file}"
         path.parent.mkdir(parents=True, exist_ok=True)

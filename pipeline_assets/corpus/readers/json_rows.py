@@ -14,6 +14,7 @@ from pipeline_assets.corpus.readers.row_faults import (
     nesting_fault,
     utf8_fault,
 )
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import ByteRange
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -68,7 +69,8 @@ def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> Inpu
     if b"\0" in line:
         what = f"from byte {place + line.index(0):,} on it holds NUL bytes, as a crash or a full disk leaves them"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove them")
-    what = f"its last line, at byte {place:,}, is cut off ({fault.detail or fault.reason})"
+    last = row_words(piece.file.name, place, piece.file)
+    what = f"its last line, {last}, is cut off ({fault.detail or fault.reason})"
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 
 

@@ -25,6 +25,7 @@ import pydantic
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.corpus.spine.errors import InputError
@@ -159,7 +160,7 @@ def _language(url: str, language: str | None, piece: ByteRange, place: int) -> s
         return match["language"]
     if match is None and "://" not in url and language is not None:
         return language
-    where = f"{piece.file.path} byte {place}"
+    where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
     if match is not None:
         what = f"the url {url} is of another wiki than the recipe's `language`, {language}"
         raise InputError(what, where, "correct `language`, or leave the file out", key="language")

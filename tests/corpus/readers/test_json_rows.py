@@ -94,7 +94,7 @@ def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: S
     with pytest.raises(InputError) as error:
         list(rows(file))
 
-    assert error.value.what.startswith("its last line, at byte 9, is cut off (")
+    assert error.value.what.startswith("its last line, line 2 (byte 9), is cut off (")
     assert error.value.where == str(file.path)
     assert error.value.fix == "fetch or write the file again, or remove that line"
 

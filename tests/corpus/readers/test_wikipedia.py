@@ -231,7 +231,7 @@ def test_a_page_of_an_unknown_or_another_wiki_is_an_error(
     with pytest.raises(InputError) as error:
         page(source, "Body.", url=url, language=language)
 
-    assert str(error.value).split(" byte 0: ")[1].startswith(message)
+    assert str(error.value).split(" line 1 (byte 0): ")[1].startswith(message)
 
 
 @pytest.mark.parametrize(
