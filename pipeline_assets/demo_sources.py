@@ -86,7 +86,7 @@ def write_sources(folder: Path) -> None:
     pages, papers = _wikipedia_texts(), _paper_texts()
     _write_wikipedia(folder / "wikipedia", pages)
     _write_site(folder / SITE)
-    _write_notes(folder / "notes", pages)
+    _write_notes(folder / "notes", [f"{place_name(number)}\n\n{text}" for number, text in enumerate(pages)])
     _write_papers(folder / "papers", papers)
     _write_quiz(folder / "quiz", [_first_sentences(pages[_LEAKED_PAGE]), _first_sentences(papers[_LEAKED_PAPER])])
 
@@ -149,6 +149,9 @@ def _body(draw: Random) -> str:
 def _write_notes(folder: Path, pages: list[str]) -> None:
     """Lines of several licences, two of which are refused; pages again, word by word or with a word changed; a line
     that is cut off, and one without text. And four text files.
+
+    Args:
+        pages: as Documents have them, with their titles.
     """
     texts = ["\n".join(paragraphs(Random(f"note {number}"), 2)) for number in range(_NOTES)]
     texts += [pages[number] for number in _COPIED_PAGES]

@@ -163,7 +163,7 @@ def _sources(commit: str) -> Sequence[dict[str, Any]]:
             "language": "en",
             "dump_date": "2026-11-01",
             "license_tag": None,
-            "filters": {"length": {"min_characters": 200}},
+            "filters": {"wikipedia": {}, "length": {"min_characters": 200}},
             **files,
         },
         {

@@ -139,7 +139,7 @@ def recipe_content(commit: str) -> dict[str, Any]:
         "language": "en",
         "dump_date": "2026-11-01",
         "license_tag": None,
-        "filters": {"length": {"min_characters": 100}},
+        "filters": {"wikipedia": {}, "length": {"min_characters": 100}},
     }
     sites = [
         {

@@ -177,7 +177,11 @@ QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
             1,
             "all 1 items have fewer words than --min-item-words 8 (the longest has 2); lower --min-item-words, or",
         ),
-        (("--evaluation", "quiz=evaluation/bad.jsonl", *QUIZ[2:]), 1, "evaluation/bad.jsonl: row 0 can't be read"),
+        (
+            ("--evaluation", "quiz=evaluation/bad.jsonl", *QUIZ[2:]),
+            1,
+            "evaluation/bad.jsonl: line 1 (byte 0) can't be read",
+        ),
     ],
 )
 def test_wrong_options_and_bad_sets_exit_with_one_line(

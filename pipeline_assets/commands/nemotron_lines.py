@@ -54,6 +54,8 @@ def _of_rows(made: "Artifact") -> Iterator[str]:
     )
     if counts["analysis_given"] != counts["analysis_rendered"]:
         yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
+    if counts["empty_messages"]:
+        yield f"  empty: {_many(counts['empty_messages'], 'message')} before the last of a conversation"
     yield from _rejects(made, "rows that give no text", ledger["rejected"])
 
 

@@ -94,17 +94,32 @@ def _json(fate: "DocumentFate") -> dict[str, Any]:
     return asdict(fate) | {"document": document} | steps
 
 
+def _place(fate: "DocumentFate", root: Path, source: str, file: str, row: int) -> str:
+    """Where in its file a row of a source is, in words; its line where the file is still here."""
+    from pipeline_assets.corpus.readers.row_words import row_words
+    from pipeline_assets.corpus.spine.artifact import open_artifact
+    from pipeline_assets.corpus.spine.errors import InputError
+    from pipeline_assets.corpus.trace.origin import listing_of
+    from pipeline_assets.corpus.trace.source_row import place_told
+
+    try:
+        return place_told(listing_of(root, open_artifact(fate.folder), source).row(file, row))
+    except InputError:  # what it was made from is gone
+        return row_words(file, row, None)
+
+
 def _lines(fate: "DocumentFate", root: Path) -> Iterator[str]:
     document = fate.document
     if document is not None:
         meta = document.meta
         yield f"{fate.folder}/{fate.shard} row {fate.row}"
-        yield f"  from     {meta.get('source_file')} row {meta.get('source_row')}"
+        file, row = str(meta["source_file"]), meta["source_row"]
+        yield f"  from     {file} {_place(fate, root, document.source, file, row)}"
         yield f"  licence  {document.license_tag} ({meta.get('license_evidence', 'recipe')})"
         yield f"  text     {len(document.text):,} characters: {document.text[:_SHOWN_CHARACTERS]}"
     for reject in fate.rejects:
         yield f"{fate.folder}"
-        yield f"  rejected  {reject}"
+        yield f"  rejected  {reject.told(_place(fate, root, fate.folder.name, reject.file, reject.row))}"
     for filtered in fate.filtered:
         yield f"{filtered.folder}"
         yield f"  {filtered.outcome}{f' for {filtered.reason}' if filtered.reason else ''}"

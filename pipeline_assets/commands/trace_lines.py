@@ -42,10 +42,12 @@ def token_lines(found: "Trace") -> list[str]:
 
 def document_lines(found: "DocumentTrace") -> list[str]:
     """A document of a corpus."""
+    from pipeline_assets.corpus.trace.source_row import told
+
     lines = [
         f"document  {found.doc_id}",
         f"shard     {found.corpus / found.shard} row {found.shard_row:,}",
-        f"source    {found.source}",
+        f"source    {told(found.source)}",
         f"          {found.source_digest}",
         *(f"answer    {answer}" for answer in found.answers),
         f"licence   {found.license_tag} ({found.license_evidence})",
@@ -56,11 +58,13 @@ def document_lines(found: "DocumentTrace") -> list[str]:
 
 def conversation_lines(found: "ConversationTrace") -> list[str]:
     """A normalised row."""
+    from pipeline_assets.corpus.trace.source_row import told
+
     lines = [
         f"row       {found.id}",
         f"shard     {found.folder / found.shard} row {found.shard_row:,}",
         f"tokens    {found.tokens:,}, {found.completion_tokens:,} of them completion",
-        f"source    {found.source}",
+        f"source    {told(found.source)}",
         f"          {found.source_digest}",
         f"licence   {found.license or 'not stated'}",
         f"asked     {found.asked}",

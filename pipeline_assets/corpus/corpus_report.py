@@ -32,6 +32,7 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
@@ -42,7 +43,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.target import Content
 
-REPORT_STAGE = StageVersion("report", 5)
+REPORT_STAGE = StageVersion("report", 6)
 REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
@@ -193,7 +194,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
         for reject in _reject_decoder.decode_lines(block):
             examples = found.setdefault(reject.reason, [])
             if len(examples) < _EXAMPLES:
-                examples.append(Example(f"{reject.file} row {reject.row}", reject.detail, ""))
+                examples.append(Example(f"{reject.file} {row_words(reject.file, reject.row, None)}", reject.detail, ""))
         if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
             break
     return found

@@ -95,7 +95,7 @@ def test_the_ledgers_of_a_source_add_up_over_its_steps(built: Built) -> None:
 def test_it_shows_examples_of_what_was_rejected_and_dropped_and_why(report: Artifact) -> None:
     normalized, filtered, *_ = numbers(report)["ledgers"]
 
-    assert normalized["examples"] == {"no_text": [{"doc_id": "rows.jsonl row 121", "measured": "null", "text": ""}]}
+    assert normalized["examples"] == {"no_text": [{"doc_id": "rows.jsonl byte 121", "measured": "null", "text": ""}]}
     assert filtered["examples"] == {
         "few_words": [
             {"doc_id": "l-1", "measured": "few_words 1 < 3", "text": "Short."},

@@ -88,7 +88,7 @@ def test_the_report_counts_what_was_filtered(typed: dict[str, Typed], work: Path
 def test_why_tells_where_from_and_every_measurement(typed: dict[str, Typed]) -> None:
     lines = typed["why"].stdout.splitlines()
 
-    assert lines[1].strip().startswith("from     AA/wiki_00 row ")
+    assert lines[1].strip().startswith("from     AA/wiki_00 line ")
     assert "  licence  cc-by-sa-4.0 (date: 2026-11-01)" in lines
     assert "  kept" in lines
     assert "    few_words 61 > 10" in lines

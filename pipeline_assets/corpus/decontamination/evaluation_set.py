@@ -9,6 +9,7 @@ from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.column_paths import find_column
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -66,13 +67,13 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
     columns = recipe.columns or _TEXT_FILE
     names = [*columns.text, *([columns.id] if columns.id is not None else [])]
     missing, first_row = set(names), dict[str, Any]()
-    for number, row in enumerate(_rows(file, recipe)):
+    for number, (place, row) in enumerate(_rows(file, recipe)):
         if isinstance(row, Fault):
-            what = f"row {number} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
+            what = f"{row_words(file.name, place, file)} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
             raise InputError(what, file.path, "correct the row: no item may be missing")
         first_row = first_row or row
         missing -= {name for name in missing if find_column(row, name) is not None}
-        yield from _items(row, number, file, columns)
+        yield from _items(row, number, place, file, columns)
     for name in names if first_row else []:
         if name in missing:
             what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
@@ -80,7 +81,7 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
             raise UsageError(what, file.path, f"set `{key}` in the recipe to one that is there{rest}", key)
 
 
-def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[dict[str, Any] | Fault]:
+def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     of_readers = None
     if recipe.columns is not None:
         of_readers = LicensedColumns(text=recipe.columns.text[0], id=recipe.columns.id, created_at=None, license=None)
@@ -93,12 +94,13 @@ def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[dict[str, Any]
         text_unit=recipe.text_unit,
     )
     for piece in plan_local([file], local, _WHOLE_FILE):
-        for _, row in piece_rows(piece, local):
-            yield row
+        yield from piece_rows(piece, local)
 
 
-def _items(row: dict[str, Any], number: int, file: SourceFile, columns: EvaluationColumns) -> Iterator[EvaluationItem]:
-    texts = {name: text for name in columns.text if (text := _text(row, name, number, file)) is not None}
+def _items(
+    row: dict[str, Any], number: int, place: int, file: SourceFile, columns: EvaluationColumns
+) -> Iterator[EvaluationItem]:
+    texts = {name: text for name in columns.text if (text := _text(row, name, place, file)) is not None}
     row_id = _value(row, columns.id) if columns.id is not None else None
     item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
     if columns.item == "row" or not texts:
@@ -107,7 +109,7 @@ def _items(row: dict[str, Any], number: int, file: SourceFile, columns: Evaluati
         yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
 
 
-def _text(row: dict[str, Any], name: str, number: int, file: SourceFile) -> str | None:
+def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str | None:
     """
     Raises:
         UsageError: the column holds something else than text.
@@ -116,7 +118,7 @@ def _text(row: dict[str, Any], name: str, number: int, file: SourceFile) -> str 
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:
         if text is not None and not isinstance(text, str):
-            what = f"`{name}` of row {number} holds {type(text).__name__}, not text"
+            what = f"`{name}` of {row_words(file.name, place, file)} holds {type(text).__name__}, not text"
             raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text", "columns.text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
 
-FILTER_STAGE = StageVersion("filter", 1)
+FILTER_STAGE = StageVersion("filter", 2)
 DROPPED_FILE = f"dropped{SUFFIX}"
 
 

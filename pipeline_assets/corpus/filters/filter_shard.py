@@ -73,7 +73,7 @@ def filter_shard(
     Files, in this order: the kept documents; a line for each dropped one: `doc_id`, `reason`, the `value` that was
     measured, the `threshold` it is beyond (null where there is none), `shard` and `row`, in order; rejects.
     Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `dropped/<reason>`, `masked/email`
-    and `masked/ip`, `removed_lines/<reason>`, `removed/citation`, `rejected/<reason>`; what is removed or masked is
+    and `masked/ip`, `removed_lines/<reason>`, `removed/<what>`, `rejected/<reason>`; what is removed or masked is
     counted in kept documents.
 
     Args:
@@ -145,8 +145,9 @@ def _filter_rows(
     counts: Counter[str],
 ) -> None:
     documents = [row.document for row in rows if row.document is not None]
+    reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        Candidate(document.text.encode(), msgspec.json.decode(document.meta) if recipe.rules else {})
+        Candidate(document.text.encode(), msgspec.json.decode(document.meta) if reads_meta else {})
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]

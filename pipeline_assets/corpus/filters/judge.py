@@ -10,6 +10,7 @@ from pipeline_assets.corpus.filters.masking import Masking
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.threshold_filter import ThresholdFilter
 from pipeline_assets.corpus.filters.verdict import Candidate, Measurement, Verdict
+from pipeline_assets.corpus.filters.wikipedia_filter import WikipediaFilter
 
 
 class Filter(Protocol):
@@ -25,7 +26,10 @@ class Filter(Protocol):
 @functools.lru_cache(maxsize=8)
 def filters_of(recipe: FilterRecipe) -> tuple[Filter, ...]:
     """The recipe's filters, in the order in which they are asked; tables are built once."""
-    filters: list[Filter] = [ColumnFilter(recipe.rules), ThresholdFilter(recipe)]
+    filters: list[Filter] = [ColumnFilter(recipe.rules)]
+    if recipe.wikipedia is not None:
+        filters.append(WikipediaFilter(recipe.wikipedia))
+    filters.append(ThresholdFilter(recipe))
     if recipe.c4 is not None:
         filters.append(C4Filter(recipe.c4))
     if recipe.masking is not None:

@@ -3,7 +3,7 @@
 An English ratio of ASCII characters would empty a Japanese source, and so would any count of words that blanks part.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
@@ -144,16 +144,47 @@ class MaskingRecipe(RecipePart):
     public_ips: bool
 
 
+Repair = Literal["keep", "repair", "drop"]
+
+
+class WikipediaFilterRecipe(RecipePart):
+    """What becomes of the markup that wikiextractor leaves in pages: it stays, is taken out, or the page goes.
+
+    Attributes:
+        emptied_brackets: parentheses, and the quotes and title marks of Chinese and Japanese, in which nothing is left
+            but separators, blanks and labels: `（）`, `( ; , )`, `（學名：）`, `《》`. Of `（，或譯）` the separator.
+        tags: `<ref …>`, `<br>`, `<nowiki>` and others that MediaWiki knows; a footnote with its text.
+        templates: `{{…}}`, `__NOTOC__`.
+        tables: lines that are rows of tables or parameters of templates: `! colspan="13" style="…" | Goalkeepers`.
+        choices: of `-{zh-hans:…;zh-tw:…}-`, which Chinese pages have, the first is kept.
+        links: `[[target|words]]`, of which the words are kept, none of categories and files.
+        placeholders: `formula_1`, `codice_1`, where a formula or code was.
+        min_running_lines: lines that read as sentences, in what is left; redirects, disambiguations and lists of links
+            have none. None asks for none.
+    """
+
+    emptied_brackets: Repair = "repair"
+    tags: Repair = "repair"
+    templates: Repair = "repair"
+    tables: Repair = "repair"
+    choices: Repair = "repair"
+    links: Repair = "repair"
+    placeholders: Repair = "repair"
+    min_running_lines: Natural | None = 1
+
+
 class FilterRecipe(RecipePart):
     """The filters of one source, in the order in which they are asked; None leaves one out.
 
-    What a document is dropped for is measured on its text as it came; only `c4` looks at what is left of it.
+    What a document is dropped for is measured on its text as it came, or as `wikipedia` repaired it; only `c4` looks at
+    what it leaves itself.
 
     Attributes:
         rules: comparisons that the columns in a document's meta must pass, `score >= 3`.
     """
 
     rules: Rules = ()
+    wikipedia: WikipediaFilterRecipe | None = None
     length: LengthRecipe | None = None
     characters: CharactersRecipe | None = None
     gopher_quality: GopherQualityRecipe | None = None

@@ -34,6 +34,7 @@ COLUMNS: Final[dict[str, str]] = {
     "quality_is_duplicate": "Whether another row has the same text; null where nobody looked.",
     "quality_length": "`short` (below 128 tokens), `long` (above 16,384) or `normal`.",
     "quality_repetition": "Share of its runs of 16 tokens that occurred in it before, 0 to 1.",
+    "quality_empty_messages": "Messages before the last one that hold nothing but blanks.",
     "stats_char_len": "Characters (code points) of the text.",
     "stats_approx_tokens": "The same as `stats_tokens`.",
     "stats_tokens": "o200k Harmony tokens of the text, control tokens included.",

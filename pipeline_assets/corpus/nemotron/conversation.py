@@ -17,6 +17,7 @@ from pipeline_assets.corpus.nemotron.tool_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools
 
 _SYSTEM_ROLES = ("system", "developer")
+_SPEAKERS = ("user", "assistant")  # a system prompt may be none, and a tool may find nothing
 _READ_KEYS = {
     "system": frozenset({"role", "content"}),
     "developer": frozenset({"role", "content"}),
@@ -45,7 +46,8 @@ def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettin
     A first system message is the developer's instructions, together with the row's tools; later ones are developer
     messages in their place. Reasoning is a message on the analysis channel, before what it led to; an answer is on
     the final channel; what is said before calls, in one message with them, is on the commentary channel, as the calls
-    are. Content that is no text becomes JSON. Every text is kept as it is, blanks included.
+    are. Content that is no text becomes JSON. Every text is kept as it is, blanks included, and so is the text `""`.
+    A user or an assistant without content, absent or null, and without calls said nothing that could be rendered.
 
     Raises:
         RowFault: there are no messages (and, of a proof, no statement), or one has not the form that the datasets have.
@@ -86,6 +88,8 @@ class _Reader:
                 raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
             if unread := sum(is_there(message[key]) for key in message.keys() - read_keys):
                 self._counts["message_fields_unread"] += unread
+            if role in _SPEAKERS and message.get("content") is None and not is_there(message.get("tool_calls")):
+                raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
                 if is_there(message.get("tool_calls")):

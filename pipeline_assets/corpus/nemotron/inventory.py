@@ -33,7 +33,7 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 
-INVENTORY_STAGE = StageVersion("nemotron_inventory", 2)
+INVENTORY_STAGE = StageVersion("nemotron_inventory", 3)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 INVENTORY_FILE: OwnFile[dict[str, Any]] = OwnFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _STAGE = "inventory"

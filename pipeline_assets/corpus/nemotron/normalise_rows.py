@@ -1,5 +1,6 @@
 """Raw rows → normalised rows, a block at a time."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.quality_flags import QualityFlags, conversation_flags
 from pipeline_assets.corpus.harmony.refusal import Refusal
-from pipeline_assets.corpus.nemotron.presence import Row, is_nested_within
+from pipeline_assets.corpus.nemotron.presence import Row
 from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 from pipeline_assets.corpus.nemotron.row_ids import row_id
@@ -19,9 +20,11 @@ from pipeline_assets.corpus.nemotron.row_text import RowText, row_text
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.stats import row_stats
 from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools, declared_tools
-from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.row_faults import Fault, is_nested_within
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+
+logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ def _encoded(
         except Refusal as refusal:
             if refusal.message is None:
                 raise
-            rejects.append(_reject(origin, drafts[left.pop(refusal.message)].number, refusal))
+            draft = drafts[left.pop(refusal.message)]
+            rejects.append(_reject(origin, draft.number, refusal))
+            logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
     found: list[HarmonyTokens | None] = [None] * len(drafts)
     for place, one in zip(left, tokens, strict=True):
         found[place] = one

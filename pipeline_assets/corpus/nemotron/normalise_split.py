@@ -32,6 +32,7 @@ from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrig
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.shard_rows import normalise_shard
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
+from pipeline_assets.corpus.readers.row_words import reject_words
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -39,7 +40,7 @@ from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputF
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import check_rejects, reasons_of
+from pipeline_assets.corpus.spine.rejects import Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.tokens.encode import load_tokenizers
@@ -112,7 +113,7 @@ def _normalise(
     warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver)
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, engine, warm_up))
     counts = total_counts(receipts)
-    _check(building, receipts, counts, rules)
+    _check(building, receipts, counts, rules, reject_words(files))
     outputs = [
         *_publish(building, receipts, origin.split, engine),
         _catalogue(building, receipts, f"{origin.split}__tools_catalog.json"),
@@ -138,14 +139,16 @@ def data_files(shards: Artifact) -> list[str]:
     return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]
 
 
-def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules) -> None:
+def _check(
+    building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules, words: Words
+) -> None:
     rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
     rows = counts.get("rows", 0)
-    check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target)
+    check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target, words)
     if rules.max_rows is not None and not rows:
         raise empty_sample(rules.max_rows, building.target)
     if not counts.get("documents"):
-        reasons, shown = reasons_of(read_rejects(building, receipts))
+        reasons, shown = reasons_of(read_rejects(building, receipts), words)
         what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"
         what = what if rows else "there is no row in its files"
         raise InputError(what, building.target, "look at those rows, or leave the split out")

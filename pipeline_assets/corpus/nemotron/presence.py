@@ -17,23 +17,6 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-# Far below where Python's stack ends, which depends on who calls: a row's fate must not.
-MAX_NESTING = 64
-
-
-def is_nested_within(value: JsonValue, levels: int = MAX_NESTING) -> bool:
-    """Whether there are at most so many objects and lists inside one another."""
-    if not isinstance(value, (dict, list)):
-        return True
-    if levels == 0:
-        return False
-    for one in value.values() if isinstance(value, dict) else value:
-        # Most values are neither: asking before the call saves two calls of three.
-        if isinstance(one, (dict, list)) and not is_nested_within(one, levels - 1):
-            return False
-    return True
-
-
 def is_there(value: JsonValue) -> bool:
     """Whether a column or key has a value; `{}`, 0 and false are values."""
     return value is not None and value != "" and value != []

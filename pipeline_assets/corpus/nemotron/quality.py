@@ -28,6 +28,8 @@ class RowQuality(NamedTuple):
         is_duplicate: null; who finds duplicates sets it.
         length: by its tokens: `short` below 128, `long` above 16,384, else `normal`.
         repetition: `repeated_fraction` of its tokens.
+        empty_messages: messages before the last one that hold nothing but blanks, of whatever role; whether the last
+            one does is told by `completion_nonempty`.
     """
 
     valid_harmony: bool
@@ -36,6 +38,7 @@ class RowQuality(NamedTuple):
     is_duplicate: bool | None
     length: Length
     repetition: float
+    empty_messages: int
 
 
 def has_completion(parsed: ParsedText, flags: QualityFlags, loss: LossMode) -> bool:
@@ -66,6 +69,7 @@ def row_quality(
         None,
         length_of(len(encoded.ids)),
         repeated_fraction(encoded.ids),
+        sum(not message.content.strip() for message in text.parsed.conversation[:-1]),
     )
 
 

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 2)
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 3)
 
 
 class AssistantAllLoss(RecipePart):

@@ -30,6 +30,7 @@ _QUALITY = {
     "is_duplicate": pa.bool_(),
     "length": pa.string(),
     "repetition": pa.float64(),
+    "empty_messages": pa.int32(),
 }
 _STATS = {
     "char_len": pa.int64(),

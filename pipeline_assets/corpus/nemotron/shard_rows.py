@@ -35,7 +35,12 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
 
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
-_SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens", "tool_calls": "stats_tool_calls"}
+_SUMS = {
+    "tokens": "stats_tokens",
+    "completion_tokens": "stats_completion_tokens",
+    "tool_calls": "stats_tool_calls",
+    "empty_messages": "quality_empty_messages",
+}
 _REJECTED = "rejected_"
 
 
@@ -60,7 +65,7 @@ def normalise_shard(
 ) -> Receipt:
     """Files: the rows, `SCHEMA`, ids not numbered; their ids as `doc_ids` has them; rejects; tools, a line
     `[id, canonical JSON]` each, by id. Counts: `rows` read, `documents`, `rejected/<reason>`, `tokens`,
-    `completion_tokens`, `tool_calls`, `spot_checked`, and what `NormalisedRows` counts besides.
+    `completion_tokens`, `tool_calls`, `empty_messages`, `spot_checked`, and what `NormalisedRows` counts besides.
 
     Args:
         window: has no part in this: rows aren't known before they are read.

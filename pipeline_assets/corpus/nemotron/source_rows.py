@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.split_files import format_of
-from pipeline_assets.corpus.readers.json_rows import read_row
+from pipeline_assets.corpus.readers.json_rows import NOT_FROM_A_CUT, read_row
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
@@ -112,7 +112,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
     """Every row that begins in the piece, or why there is none in its line; blank lines are no rows.
 
     Reasons: `cut_off` (the last line of a file has no newline and can't be read), `not_json`, `wrong_type` (no object),
-    `invalid_utf8`, `lone_surrogate`.
+    `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
 
     Args:
         limit: how many rows are read; None for all.
@@ -131,7 +131,7 @@ def _line_rows(placed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[
         if isinstance(row, Fault):
             if is_blank(line):
                 continue
-            if not line.endswith(b"\n") and row.reason != "wrong_type":
+            if not line.endswith(b"\n") and row.reason not in NOT_FROM_A_CUT:
                 row = Fault("cut_off", f"{row.detail}, after {_shown(line)}")
         yield place, row
 

@@ -10,8 +10,9 @@ import msgspec
 from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
-from pipeline_assets.corpus.nemotron.presence import Row, is_nested_within, is_there, text_of
+from pipeline_assets.corpus.nemotron.presence import Row, is_there, text_of
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
+from pipeline_assets.corpus.readers.row_faults import is_nested_within
 
 _decode = msgspec.json.Decoder().decode
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from pipeline_assets.corpus.document import DeriveId
 from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts
 from pipeline_assets.corpus.document_shards.publish import gather_rejects, publish, read_rejects
+from pipeline_assets.corpus.readers.row_words import reject_words
+from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -14,7 +16,7 @@ from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.stage import Shard, Work
 from pipeline_assets.corpus.spine.target import Content
 
-NORMALIZE_STAGE = StageVersion("normalize", 1)
+NORMALIZE_STAGE = StageVersion("normalize", 2)
 S = TypeVar("S", bound=Shard)
 _STAGE = "normalize"
 
@@ -38,6 +40,7 @@ class Converted:
         decisions: what reading settled.
         expected_rejects: reasons that say nothing of the data's quality.
         uncounted: counts of what never reached a shard.
+        files: of which people are told the lines of rejects.
     """
 
     shards: Mapping[str, Receipt]
@@ -45,6 +48,7 @@ class Converted:
     decisions: Mapping[str, Any]
     expected_rejects: frozenset[str] = frozenset()
     uncounted: Mapping[str, int] = field(default_factory=dict)
+    files: Sequence[SourceFile] = ()
 
 
 def convert_shards(
@@ -70,7 +74,8 @@ def finish(building: Building, converted: Converted, max_reject_fraction: str, s
         if name.startswith(prefix) and name.removeprefix(prefix) not in converted.expected_rejects
     )
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
-    check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target)
+    words = reject_words(converted.files)
+    check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, words)
     published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, building.target, "look at the rejects, or correct the source in the recipe")

@@ -14,6 +14,7 @@ from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outco
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe, Piece, plan_local, read_piece
 from pipeline_assets.corpus.readers.local_rows import NO_SUCH_COLUMN, local_doc_id
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
@@ -66,12 +67,14 @@ def convert_local(
     named = convert_shards(building, work, shards, settings)
     counts = total_counts(named.values())
     if recipe.columns is not None and not counts.get("documents"):
-        _refuse_missing_text(building, list(named.values()), recipe.columns.text)
+        _refuse_missing_text(building, list(named.values()), recipe.columns.text, files)
     missing = columns_without_values(recipe.columns, counts) if recipe.columns else []
-    return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {})
+    return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {}, files=files)
 
 
-def _refuse_missing_text(building: Building, receipts: Sequence[Receipt], column: str) -> None:
+def _refuse_missing_text(
+    building: Building, receipts: Sequence[Receipt], column: str, files: Sequence[SourceFile]
+) -> None:
     """
     Raises:
         UsageError: of rows without a single document, one has no such column (names those it has).
@@ -80,7 +83,8 @@ def _refuse_missing_text(building: Building, receipts: Sequence[Receipt], column
     first = next(without, None)
     if first is not None:
         there = first.detail.removeprefix(NO_SUCH_COLUMN)
-        what = f"no row has a text in a column `{column}`; row {first.row} of {first.file} has {there}"
+        place = row_words(first.file, first.row, next((file for file in files if file.name == first.file), None))
+        what = f"no row has a text in a column `{column}`; {place} of {first.file} has {there}"
         fix = "set `columns.text` in the recipe to the column that holds the text"
         raise UsageError(what, building.target, fix, key="columns.text")
 
@@ -111,7 +115,7 @@ def convert_wikipedia(
     )
     named = convert_shards(building, work, shards, settings)
     page_ledger(total_counts(named.values())).check(building.target)
-    return Converted(named, no_derived_id, {}, expected_rejects=frozenset({TITLE_ONLY}))
+    return Converted(named, no_derived_id, {}, expected_rejects=frozenset({TITLE_ONLY}), files=files)
 
 
 def page_ledger(counts: Mapping[str, int]) -> PageLedger:

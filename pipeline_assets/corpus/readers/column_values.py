@@ -1,15 +1,22 @@
-"""Arrow columns → Python values that JSON can hold; those that are no UTF-8 as faults of their rows."""
+"""Arrow columns → Python values that JSON can hold; those that are no UTF-8, or too deep, as faults of their rows."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.readers.row_faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.row_faults import (
+    MAX_NESTING,
+    Fault,
+    is_nested_within,
+    nesting_fault,
+    utf8_fault,
+)
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """The column as Python values; one that is, or holds, text that is no UTF-8 as its `Fault`.
+    """The column as Python values; one that is, or holds, text that is no UTF-8 as its `Fault`, and so one that is
+    nested deeper than `MAX_NESTING`.
 
     Nanoseconds are times of the standard library where those can hold them, else text.
     """
@@ -17,6 +24,8 @@ def column_values(column: pa.Array) -> list[Any]:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
         values = [_value(scalar) for scalar in column]
+    if str(column.type).count("<") > MAX_NESTING:
+        values = [value if is_nested_within(value) else nesting_fault() for value in values]
     return [_without_pandas(value) for value in values] if "[ns" in str(column.type) else values
 
 

@@ -6,10 +6,20 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.readers.row_faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.row_faults import (
+    MAX_NESTING,
+    NESTED_TOO_DEEP,
+    Fault,
+    is_nested_within,
+    nesting_fault,
+    utf8_fault,
+)
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import ByteRange
 from pipeline_assets.corpus.spine.errors import InputError
 
+# Faults of a last line that say nothing of whether the file was cut off there.
+NOT_FROM_A_CUT = frozenset({"wrong_type", NESTED_TOO_DEEP})
 _decode = msgspec.json.Decoder().decode
 
 
@@ -31,23 +41,27 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
                 continue
             if is_first:
                 _refuse_document(piece, line.lstrip())
-            if not line.endswith(b"\n") and row.reason != "wrong_type":
+            if not line.endswith(b"\n") and row.reason not in NOT_FROM_A_CUT:
                 raise _broken_off(piece, place, line, row)
         is_first = False
         yield place, row
 
 
 def read_row(line: bytes) -> dict[str, Any] | Fault:
-    """The object in a line, or why there is none: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`."""
+    """The object in a line, or why there is none: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`,
+    `nested_too_deep` (see `MAX_NESTING`; the row itself is no level).
+    """
     try:
         row = _decode(line)
     except UnicodeDecodeError as error:
         return utf8_fault(error)
     except RecursionError:
-        return Fault("not_json", "nested too deep")
+        return nesting_fault()
     except msgspec.DecodeError as error:
         return _has_lone_surrogate(line) or Fault("not_json", str(error))
-    return row if isinstance(row, dict) else Fault("wrong_type", f"the line is {type(row).__name__}")
+    if not isinstance(row, dict):
+        return Fault("wrong_type", f"the line is {type(row).__name__}")
+    return row if is_nested_within(row, 1 + MAX_NESTING) else nesting_fault()
 
 
 def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:
@@ -55,7 +69,8 @@ def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> Inpu
     if b"\0" in line:
         what = f"from byte {place + line.index(0):,} on it holds NUL bytes, as a crash or a full disk leaves them"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove them")
-    what = f"its last line, at byte {place:,}, is cut off ({fault.detail or fault.reason})"
+    last = row_words(piece.file.name, place, piece.file)
+    what = f"its last line, {last}, is cut off ({fault.detail or fault.reason})"
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 
 

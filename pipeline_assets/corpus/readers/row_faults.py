@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+NESTED_TOO_DEEP = "nested_too_deep"
+# Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
+# calls: a row's fate must not.
+MAX_NESTING = 64
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -9,6 +14,24 @@ class Fault:
 
     reason: str
     detail: str = ""
+
+
+def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
+    """Whether there are at most so many objects and lists inside one another; a map of Arrow is a list of tuples."""
+    if not isinstance(value, (dict, list, tuple)):
+        return True
+    if levels == 0:
+        return False
+    for one in value.values() if isinstance(value, dict) else value:
+        # Most values are neither: asking before the call saves two calls of three.
+        if isinstance(one, (dict, list, tuple)) and not is_nested_within(one, levels - 1):
+            return False
+    return True
+
+
+def nesting_fault() -> Fault:
+    """Why a row with a value of more than `MAX_NESTING` levels can't be used."""
+    return Fault(NESTED_TOO_DEEP, f"more than {MAX_NESTING} objects and lists inside one another")
 
 
 def text_fault(text: object, doc_id: object) -> Fault | None:

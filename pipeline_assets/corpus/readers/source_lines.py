@@ -5,6 +5,7 @@ from its start, stays when the file is compressed, and leads back to it: `tail -
 """
 
 import io
+import os
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -17,6 +18,7 @@ from pipeline_assets.corpus.spine.reads import hashed
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES = "it is no file of lines: convert it, or leave it out"
 _BLOCK_BYTES = 1 << 20
+_MOST_COUNTED_BYTES = 1 << 32
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -71,6 +73,26 @@ def lines_of(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[
                 return
             yield place, line
             place += len(line)
+
+
+def line_number(file: SourceFile, place: int) -> int | None:
+    """Number of the line at a place, from 1: all before it is read. None where that is more than 4 GiB, or the file has
+    holes, as one of which only a sample was fetched.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    lines, at = 1, 0
+    with open_source(file) as opened:
+        status = os.fstat(opened.fileno())
+        if place > _MOST_COUNTED_BYTES or status.st_blocks * 512 < status.st_size:
+            return None
+        for block in _blocks(opened, file):
+            lines += block.count(b"\n", 0, max(place - at, 0))
+            at += len(block)
+            if at >= place:
+                break
+    return lines
 
 
 def line_before(file: SourceFile, place: int) -> bytes:

@@ -2,8 +2,9 @@
 
 What becomes of a page:
 
-- text: without the title line and the blank line below it, and without newlines at both ends (up to 14 are left where
-  wikiextractor removed sections); in `title` of `meta` the title stays.
+- text: the title, a blank line, and the page without newlines at both ends (up to 14 are left where wikiextractor
+  removed sections), whether or not the file repeats the title above it; with `title: none` the page alone. `title` of
+  `meta` has the title too.
 - text that is what `html.escape` writes (`AT&amp;T`, and nowhere a bare `&`, `<` or `>`) is unescaped once, which loses
   nothing; other text, and all markup that wikiextractor left (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`), stays
   as it came. Titles are escaped as in the dump, and unescaped.
@@ -18,12 +19,13 @@ import datetime
 import html
 import re
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.corpus.spine.errors import InputError
@@ -49,6 +51,7 @@ class WikipediaRecipe(RecipePart):
         language: of pages whose url has no host (`?curid=12`), as in the name of the wiki; others must agree with it.
             None where every url names its wiki.
         dump_date: YYYY-MM-DD, in the dump's name; the files don't say it.
+        title: whether a Document begins with it, as a thread does.
     """
 
     files: Texts
@@ -57,6 +60,7 @@ class WikipediaRecipe(RecipePart):
     language: str | None
     dump_date: str | None
     license_tag: str | None
+    title: Literal["first_line", "none"] = "first_line"
 
     @pydantic.model_validator(mode="after")
     def _has_one_licence(self) -> Self:
@@ -105,12 +109,14 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
 def _document(
     page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, place: int
 ) -> Document | Fault:
-    text = _body(page)
-    if not text.strip():
+    body = _body(page)
+    if not body.strip():
         return Fault("title_only", page.title)
+    title = _unescaped_title(page.title)
+    first = " ".join(title.split()) if recipe.title == "first_line" else ""
     language = _language(page.url, recipe.language, piece, place)
     return Document(
-        text=_unescaped(text),
+        text="\n\n".join(filter(None, (first, _unescaped(body)))),
         source=recipe.source,
         domain=recipe.domain,
         doc_id=f"wikipedia:{language}:{page.id}",
@@ -118,7 +124,7 @@ def _document(
         created_at=None,
         meta=page.others
         | {
-            "title": _unescaped_title(page.title),
+            "title": title,
             "url": page.url,
             "revid": page.revid,
             "language": language,
@@ -154,7 +160,7 @@ def _language(url: str, language: str | None, piece: ByteRange, place: int) -> s
         return match["language"]
     if match is None and "://" not in url and language is not None:
         return language
-    where = f"{piece.file.path} byte {place}"
+    where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
     if match is not None:
         what = f"the url {url} is of another wiki than the recipe's `language`, {language}"
         raise InputError(what, where, "correct `language`, or leave the file out", key="language")

@@ -29,6 +29,7 @@ import msgspec
 
 from pipeline_assets.corpus.readers.json_rows import json_rows
 from pipeline_assets.corpus.readers.row_faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.row_words import row_words
 from pipeline_assets.corpus.readers.source_files import ByteRange
 from pipeline_assets.corpus.readers.source_lines import MAX_LINE_BYTES, line_blocks, lines_of
 from pipeline_assets.corpus.spine.errors import InputError
@@ -164,7 +165,8 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
     has_end_inside = _END in content and _END_LINE.search(content) is not None
     if not is_closed and (is_last or not has_end_inside):
         what = "this page isn't closed, the file is cut off" if is_last else "this page isn't closed before the next"
-        raise InputError(what, f"{piece.file.path} byte {place}", "extract again, or leave the file out")
+        where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
+        raise InputError(what, where, "extract again, or leave the file out")
     if has_end_inside:
         return Fault("unclear_end", "a line `</doc>` inside the page")
     if header[0].endswith(b"\r\n"):  # an extraction on Windows

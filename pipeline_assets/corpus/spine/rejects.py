@@ -1,7 +1,7 @@
 """Rows that can't be used: kept aside with file, row and reason, and too many of them stop the build."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
@@ -30,10 +30,20 @@ class Reject:
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.file} row {self.row}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
+        return self.told(f"row {self.row}")
+
+    def told(self, place: str) -> str:
+        """The reject as people are told of it, its place in words."""
+        return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
-def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Reject], where: object) -> None:
+Words = Callable[[Reject], str]
+"""How people are told of a reject."""
+
+
+def check_rejects(
+    rejects: int, rows: int, max_fraction: str, first: Iterable[Reject], where: object, words: Words = str
+) -> None:
     """
     Args:
         rows: all rows of the input, planned or read.
@@ -43,7 +53,7 @@ def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Re
         InputError: more rejects than the limit.
     """
     if rejects > Fraction(max_fraction) * rows:
-        counted, shown = reasons_of(first)
+        counted, shown = reasons_of(first, words)
         what = (
             f"{rejects:,} of {rows:,} rows are rejected ({counted}), above max_reject_fraction {max_fraction} "
             f"(the first: {shown})"
@@ -53,12 +63,12 @@ def check_rejects(rejects: int, rows: int, max_fraction: str, first: Iterable[Re
         )
 
 
-def reasons_of(rejects: Iterable[Reject]) -> tuple[str, str]:
+def reasons_of(rejects: Iterable[Reject], words: Words = str) -> tuple[str, str]:
     """Their reasons with how often each is there, the most frequent first; and the first five of them."""
     reasons: Counter[str] = Counter()
     shown: list[str] = []
     for reject in rejects:
         reasons[reject.reason] += 1
         if len(shown) < _SHOWN:
-            shown.append(str(reject))
+            shown.append(words(reject))
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)

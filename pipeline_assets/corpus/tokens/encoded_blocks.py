@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ OTHER_SPLIT = "dropped/other_split"
 _BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = 2**64 // 1000
 _decoder = msgspec.json.Decoder(DocumentText)
+logger = logging.getLogger("corpusmill")
 
 
 class OracleDisagrees(Exception):
@@ -118,6 +120,7 @@ class ShardEncoding:
                 self.counts[OTHER_SPLIT] = self.counts.get(OTHER_SPLIT, 0) + 1
             elif not self._tokenizer.can_encode(document.text):
                 detail = "a million blanks in a row overflow the tokenizer"
+                logger.warning("%s row %d: document %r is rejected: %s", self._shard.path, row, document.doc_id, detail)
                 self.rejects.append(Reject(self._shard.path, row, BLANKS, detail))
             else:
                 batch.add(document.doc_id, document.license_tag, document.text, row)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.tokens.panics import panics
 from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
@@ -166,13 +167,7 @@ class Encoder:
         """False for the texts on which tiktoken panics: so many blanks in a row that its regex engine overflows."""
         if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
             return True
-        try:
-            self.oracle.encode_ordinary(text)
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":
-                raise
-            return False
-        return True
+        return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _fast_encoder(self, text_bytes: int) -> "gigatoken.Tokenizer":
         """The fast tokenizer; a fresh one when the cache of the last has grown too large."""

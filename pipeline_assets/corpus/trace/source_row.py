@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.readers.row_words import file_at, row_words
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -66,6 +67,19 @@ class FileRow:
 
 
 AnyRow = SourceRow | FileRow
+
+
+def place_told(row: AnyRow) -> str:
+    """Where in its file a row is, in words; the number of its line where the file is here."""
+    if isinstance(row, SourceRow):
+        return row_words(row.path, row.row, None)
+    return row_words(row.path.name, row.row, file_at(row.path))
+
+
+def told(row: AnyRow) -> str:
+    """A row as it can be asked for, and of lines where it is."""
+    place = place_told(row)
+    return str(row) if place.startswith("row ") else f"{row}, {place}"
 
 
 def parse_row(text: str) -> AnyRow:

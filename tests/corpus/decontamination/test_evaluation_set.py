@@ -124,7 +124,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
 
 def test_a_column_that_holds_no_text_is_named_with_its_row(tmp_path: Path) -> None:
     assert refusal(rows_set(tmp_path, "quiz", [{"id": "a", "text": "x"}, {"id": "b", "text": 7}])) == (
-        f"UsageError: {tmp_path}/quiz.jsonl: `text` of row 1 holds int, not text; "
+        f"UsageError: {tmp_path}/quiz.jsonl: `text` of line 2 (byte 22) holds int, not text; "
         "set `columns.text` in the recipe to columns of text"
     )
 
@@ -133,7 +133,7 @@ def test_a_row_that_cannot_be_read_stops_the_build_since_no_item_may_be_missing(
     (tmp_path / "quiz.jsonl").write_bytes(b'{"id": "a", "text": "x"}\n[1]\n')
 
     assert refusal(evaluation_set(tmp_path, "quiz", "quiz.jsonl")) == (
-        f"InputError: {tmp_path}/quiz.jsonl: row 1 can't be read (wrong_type: the line is list); "
+        f"InputError: {tmp_path}/quiz.jsonl: line 2 (byte 25) can't be read (wrong_type: the line is list); "
         "correct the row: no item may be missing"
     )
 

@@ -137,8 +137,30 @@ def test_control_characters_are_kept() -> None:
     assert "inside \boxed{}" in text_of({"role": "user", "content": "inside \boxed{}"}, ANSWER)
 
 
-def test_content_that_is_null_is_empty() -> None:
-    assert text_of(QUESTION, {"role": "assistant", "content": None}).endswith("final<|message|><|return|>")
+@pytest.mark.parametrize("nothing", [{}, {"content": None}, {"content": None, "reasoning_content": "Count."}])
+def test_an_answer_without_content_and_calls_is_malformed(nothing: dict[str, object]) -> None:
+    last = {"messages": [QUESTION, {"role": "assistant", **nothing}]}
+    midway = {"messages": [*last["messages"], QUESTION, ANSWER]}
+
+    rejects = normalised(last, midway).rejects
+
+    assert [reject.reason for reject in rejects] == ["malformed_message"] * 2
+    assert [reject.detail for reject in rejects] == ["message 1, of the assistant, has no content"] * 2
+
+
+def test_a_question_without_content_is_malformed() -> None:
+    assert reason_of({"messages": [{"role": "user", "content": None}, ANSWER]}) == "malformed_message"
+
+
+@pytest.mark.parametrize("nothing", [{}, {"content": None}])
+def test_calls_need_no_content(nothing: dict[str, object]) -> None:
+    call = {"role": "assistant", "tool_calls": called({})["tool_calls"], **nothing}
+
+    assert text_of(QUESTION, call) == USER + CALL + "{}<|call|>"
+
+
+def test_an_answer_whose_content_is_an_empty_text_is_kept() -> None:
+    assert text_of(QUESTION, {**ANSWER, "content": ""}).endswith("final<|message|><|return|>")
 
 
 def test_keys_that_have_no_place_in_harmony_are_counted() -> None:

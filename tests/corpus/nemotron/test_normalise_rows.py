@@ -19,10 +19,9 @@ from pipeline_assets.corpus.harmony.control_tokens import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
-from pipeline_assets.corpus.nemotron.presence import MAX_NESTING
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, unparsed_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.row_faults import MAX_NESTING, Fault
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "nemotron_rows.json").read_text())
 GOLDEN_SETTINGS = replace(SETTINGS, system=GPT_OSS_SYSTEM)
@@ -140,13 +139,18 @@ def test_a_row_of_two_megabytes_passes() -> None:
     assert values["quality_length"] == "long"
 
 
-def test_every_text_that_the_tokenizer_fails_on_is_a_reject_and_the_rest_flies() -> None:
-    blank = {"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER]}
+def test_every_text_that_the_tokenizer_fails_on_is_a_reject_that_names_its_row_and_the_rest_flies(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blank = {"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER], "uuid": "blank"}
 
     result = normalised(blank, GOOD, blank, GOOD)
 
     assert [(reject.row, reject.reason) for reject in result.rejects] == [(0, "not_encodable"), (2, "not_encodable")]
     assert result.batch.column("source_row").to_pylist() == [1, 3]
+    assert [message.split(": ")[0] for message in caplog.messages] == [f"data/train.jsonl row {row}" for row in (0, 2)]
+    assert all(message.endswith(": row 'blank' is rejected") for message in caplog.messages)
+    assert "panicked" not in capfd.readouterr().err
 
 
 def nested(depth: int) -> object:

@@ -191,7 +191,10 @@ def test_too_many_rejects_stop_it_and_show_the_first(tmp_path: Path) -> None:
     ("rows", "what"),
     [
         ([], "there is no row in its files"),
-        ([{}, {}], r"none of 2 rows gives a conversation: 2 no_messages \(the first: data/0.jsonl row 0: no_messages"),
+        (
+            [{}, {}],
+            r"none of 2 rows gives a conversation: 2 no_messages \(the first: data/0.jsonl line 1 \(byte 0\): no_mess",
+        ),
     ],
 )
 def test_a_split_without_a_row_is_refused(tmp_path: Path, rows: list[Row], what: str) -> None:

@@ -6,19 +6,38 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, reason_of, row_of
+from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, normalised, reason_of, row_of
 
 from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.quality import length_of
 from pipeline_assets.corpus.nemotron.repetition import GRAM_TOKENS, repeated_fraction
 
 
-@pytest.mark.parametrize("content", ["", "  \n", None])
+@pytest.mark.parametrize("content", ["", "  \n", []])
 def test_an_empty_answer_is_kept_and_says_so_or_is_dropped(content: object) -> None:
     row = {"messages": [QUESTION, {"role": "assistant", "content": content, "reasoning_content": "Count."}]}
 
     assert row_of(row)["quality_completion_nonempty"] is False
     assert reason_of(row, replace(SETTINGS, drop_empty_completion=True)) == "empty_completion"
+
+
+def test_empty_messages_in_mid_conversation_are_counted() -> None:
+    empty, blank = {"role": "assistant", "content": ""}, {"role": "user", "content": " \n"}
+    found_nothing = {"role": "tool", "content": None}
+    silent = {"messages": [QUESTION, empty, blank, called({}), found_nothing, empty]}
+    spoken = {"messages": [QUESTION, called({}), {"role": "tool", "content": "4"}, empty]}
+
+    rows = normalised(silent, spoken).batch.to_pylist()
+
+    assert [row["quality_empty_messages"] for row in rows] == [3, 0]
+    assert [row["quality_completion_nonempty"] for row in rows] == [False, False]
+
+
+def test_empty_messages_of_rows_that_came_as_text_are_counted_too() -> None:
+    text = "<|start|>user<|message|><|end|><|start|>assistant<|channel|>final<|message|>4<|return|>"
+
+    assert row_of({"text": text})["quality_empty_messages"] == 1
+    assert row_of({"text": "no Harmony"})["quality_empty_messages"] == 0
 
 
 def test_a_conversation_that_ends_with_the_user_has_no_completion() -> None:

@@ -144,6 +144,12 @@ def test_a_last_line_that_is_cut_is_a_reject_and_a_whole_one_without_newline_is_
     assert columns(read([whole])) == [{"a": 0}, {"a": 1}]
 
 
+def test_a_line_that_is_nested_too_deep_is_called_that_also_as_the_last_one(tmp_path: Path) -> None:
+    deep = file_of(tmp_path, "deep.jsonl", b'{"a":' + b"[" * 5000 + b'\n{"a":' + b"[" * 5000)
+
+    assert [row.reason for row in read([deep]) if isinstance(row, Reject)] == ["nested_too_deep"] * 2
+
+
 def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
     assert read([file_of(tmp_path, "a.jsonl", b"")]) == []
 

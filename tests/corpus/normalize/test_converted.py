@@ -26,7 +26,7 @@ def test_too_many_rejects_stop_the_build_and_show_the_first_five(normalized: Nor
     with pytest.raises(InputError) as error:
         normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY, max_reject_fraction="0.05")
 
-    shown = "; ".join(f"a.jsonl row {27 * number}: no_text (null)" for number in range(5))
+    shown = "; ".join(f"a.jsonl line {number + 1} (byte {27 * number}): no_text (null)" for number in range(5))
     assert (
         error.value.what
         == f"7 of 100 rows are rejected (7 no_text), above max_reject_fraction 0.05 (the first: {shown})"

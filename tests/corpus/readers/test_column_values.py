@@ -48,3 +48,22 @@ def test_text_that_is_no_utf8_is_a_fault_of_its_row() -> None:
     assert values == ["a", faults[1], faults[2], None]
     assert faulty_rows([["x"] * 4, values]) == faults
     assert faulty_rows([["x"] * 4]) == {}
+
+
+def structs(depth: int, value: pa.Array) -> pa.Array:
+    for _ in range(depth):
+        value = pa.StructArray.from_arrays([value], ["x"])
+    return value
+
+
+@pytest.mark.parametrize(("depth", "is_fault"), [(64, False), (65, True), (90, True)])
+def test_a_value_that_is_nested_too_deep_is_a_fault_as_in_json(depth: int, is_fault: bool) -> None:
+    [value] = column_values(structs(depth, pa.array([1])))
+
+    assert (value == Fault("nested_too_deep", "more than 64 objects and lists inside one another")) is is_fault
+
+
+def test_a_deep_type_whose_value_ends_before_is_no_fault() -> None:
+    ended = pa.StructArray.from_arrays([structs(90, pa.array([1]))], ["x"], mask=pa.array([True]))
+
+    assert column_values(ended) == [None]

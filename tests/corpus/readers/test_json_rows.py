@@ -12,6 +12,7 @@ from pipeline_assets.corpus.readers.source_lines import lines
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
+DEEP = "more than 64 objects and lists inside one another"
 
 
 def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
@@ -36,7 +37,10 @@ def test_a_line_becomes_its_object() -> None:
         (b'{"text": "a"}{}', "not_json", "JSON is malformed: trailing characters (byte 14)"),
         (b'{"score": NaN}', "not_json", "JSON is malformed: invalid character (byte 10)"),
         (b"{'text': 'a'}", "not_json", "JSON is malformed: object keys must be strings (byte 1)"),
-        (b'{"x":' * 5000 + b"1" + b"}" * 5000, "not_json", "nested too deep"),
+        (b'{"x":' * 66 + b"1" + b"}" * 66, "nested_too_deep", DEEP),
+        (b'{"x":' * 5000 + b"1" + b"}" * 5000, "nested_too_deep", DEEP),
+        (b'{"x":' + b"[" * 100_000, "nested_too_deep", DEEP),
+        (b"[" * 100_000 + b"]" * 100_000, "nested_too_deep", DEEP),
         (b"[1, 2]", "wrong_type", "the line is list"),
         (b'"text"', "wrong_type", "the line is str"),
         (b"null", "wrong_type", "the line is NoneType"),
@@ -48,6 +52,12 @@ def test_a_line_becomes_its_object() -> None:
 )
 def test_a_line_that_is_no_object_says_why(line: bytes, reason: str, detail: str) -> None:
     assert read_row(line) == read_row(line + b"\n") == Fault(reason, detail)
+
+
+def test_a_value_may_hold_64_objects_and_lists_inside_one_another_and_brackets_in_texts_are_none() -> None:
+    line = b'{"x": ' + b'{"y":' * 32 + b"[" * 32 + b'"' + b"[" * 1000 + b'"' + b"]" * 32 + b"}" * 32 + b"}"
+
+    assert isinstance(read_row(line), dict)
 
 
 def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: Source) -> None:
@@ -69,6 +79,10 @@ def test_a_last_line_without_newline_that_is_no_object_is_a_bad_row_and_no_cut_f
     assert list(rows(source(b'{"a": 1}\n[1]'))) == [(0, {"a": 1}), (9, Fault("wrong_type", "the line is list"))]
 
 
+def test_a_last_line_that_is_nested_too_deep_is_a_bad_row_and_no_cut_file(source: Source) -> None:
+    assert list(rows(source(b'{"a": 1}\n{"a":' + b"[" * 5000))) == [(0, {"a": 1}), (9, Fault("nested_too_deep", DEEP))]
+
+
 def test_an_empty_file_has_no_rows(source: Source) -> None:
     assert list(rows(source(b""))) == list(rows(source(b"\n\n"))) == []
 
@@ -80,7 +94,7 @@ def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: S
     with pytest.raises(InputError) as error:
         list(rows(file))
 
-    assert error.value.what.startswith("its last line, at byte 9, is cut off (")
+    assert error.value.what.startswith("its last line, line 2 (byte 9), is cut off (")
     assert error.value.where == str(file.path)
     assert error.value.fix == "fetch or write the file again, or remove that line"
 

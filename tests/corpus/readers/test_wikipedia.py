@@ -20,7 +20,13 @@ EN = "https://en.wikipedia.org/wiki?curid=12"
 
 
 def recipe(**changes: str | None) -> WikipediaRecipe:
-    values = {"source": "wikipedia", "domain": "encyclopedia", "language": None, "dump_date": "2021-01-20"}
+    values = {
+        "source": "wikipedia",
+        "domain": "encyclopedia",
+        "language": None,
+        "dump_date": "2021-01-20",
+        "title": "none",
+    }
     return WikipediaRecipe.model_validate({"files": ["**/*"], "license_tag": None} | values | changes)
 
 
@@ -147,6 +153,20 @@ def test_the_title_above_the_text_and_newlines_at_both_ends_go(source: Source, t
     assert article(source, text).text == expected
 
 
+def test_a_document_begins_with_its_title_unless_the_recipe_says_otherwise(source: Source) -> None:
+    file = source(
+        f'<doc id="1" url="{EN}" title="A&amp;B">\nA&amp;B\n\nBody.\n\n</doc>\n'
+        f'<doc id="2" url="{EN}" title="Untold">\nBody alone.\n</doc>\n'
+    )
+
+    by_default = [row.text for row in read(file, title="first_line") if isinstance(row, Document)]
+    as_it_came = [row.text for row in read(file, title="none") if isinstance(row, Document)]
+
+    assert by_default == ["A&B\n\nBody.", "Untold\n\nBody alone."]
+    assert as_it_came == ["Body.", "Body alone."]
+    assert WikipediaRecipe.model_fields["title"].default == "first_line"
+
+
 @pytest.mark.parametrize("text", ["", "\n \n", "Title", "Title\n\n\n\n", "Title\n\n \n"])
 def test_a_page_of_nothing_but_its_title_is_rejected(source: Source, text: str) -> None:
     assert page(source, text) == Reject("file", 0, "title_only", "Title")
@@ -211,7 +231,7 @@ def test_a_page_of_an_unknown_or_another_wiki_is_an_error(
     with pytest.raises(InputError) as error:
         page(source, "Body.", url=url, language=language)
 
-    assert str(error.value).split(" byte 0: ")[1].startswith(message)
+    assert str(error.value).split(" line 1 (byte 0): ")[1].startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -177,9 +177,12 @@ def test_a_json_file_cut_off_at_any_byte_is_refused_or_whole(source: Source) -> 
         ),
         (
             doc(1) + '<doc id="2" url="u" title="T">\nT\n\ncut',
-            f"byte {len(doc(1))}: this page isn't closed, the file is cut",
+            f"line {doc(1).count(chr(10)) + 1} (byte {len(doc(1))}): this page isn't closed, the file is cut",
         ),
-        ('<doc id="1" url="u" title="T">\nT\n\ncut\n' + doc(2), "byte 0: this page isn't closed before the next; "),
+        (
+            '<doc id="1" url="u" title="T">\nT\n\ncut\n' + doc(2),
+            "line 1 (byte 0): this page isn't closed before the next; ",
+        ),
     ],
     ids=["empty", "blank", "array", "dump", "text", "other json", "other doc", "indented", "cut", "joined"],
 )

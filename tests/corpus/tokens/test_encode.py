@@ -137,10 +137,17 @@ def test_a_document_on_which_tiktoken_panics_is_rejected_with_its_row(
     encoded: Callable[..., Receipt],
     ids_of: Callable[[Receipt], list[int]],
     rejects: Callable[[Receipt], list[object]],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     documents = shard(("page-0", "Hello world"), ("page-1", " " * 999_999), ("page-2", "Hello world"))
 
     receipt = encoded(documents)
+
+    assert caplog.messages == [
+        f"{PATH} row 1: document 'page-1' is rejected: a million blanks in a row overflow the tokenizer"
+    ]
+    assert "panicked" not in capfd.readouterr().err
 
     assert ids_of(receipt) == [*HELLO, END, *HELLO, END]
     assert rejects(receipt) == [

@@ -1,6 +1,7 @@
 """o200k Harmony: the ids are tiktoken's on every input, whatever drives."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -124,8 +125,13 @@ def test_999_998_blanks_in_a_row_can_be_encoded(
 
 
 @pytest.mark.parametrize("text", [" " * 999_999, "from" + " " * 1_200_000 + "to", " \t" * 500_000, "\u3000" * 999_999])
-def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(encoder: Encoder, text: str) -> None:
+def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(
+    encoder: Encoder, text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert not encoder.can_encode(text)
+    os.write(2, b"after it\n")
+
+    assert capfd.readouterr().err == "after it\n"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@
     inline                 becomes
     ---------------------  -------------------------------------------------------------------------------------
     code                   its characters, spaces too, between backticks
-    a; img                 its text, without the address; nothing
+    a; img                 its text, without the address; its `alt`, unless the editor put that there
     sup                    `^` and its text, if that is a number or a letter right behind a word; else its text
     br, a line break       a line break
     any other; comments    its text; nothing
@@ -38,6 +38,7 @@ _TAG = re.compile(
     r"""<(?:!--.*?--|(/?[a-zA-Z][a-zA-Z0-9]*)(?![a-zA-Z0-9])((?:"[^"]*"|'[^']*'|[^"'<>])*)|[!?/][^<>]*)>""", re.DOTALL
 )
 _ATTRIBUTE = re.compile(r"""\b(class|start)\s*=\s*["']?([\w +#-]+)""", re.IGNORECASE)
+_ALT = re.compile(r"""(?<![\w-])alt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""", re.IGNORECASE)
 
 
 def body_texts(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[str]:
@@ -82,7 +83,11 @@ def _tidied(text: str) -> str:
     for match in _TAG.finditer(text):
         parts.append(_plain(text[end : match.start()]))
         name, attributes = match.groups()
-        if name:
+        if name and name.lower() == "img":
+            alt = _ALT.search(attributes)
+            words = html.unescape(alt[1] or alt[2] or alt[3] or "") if alt else ""
+            parts.append(f'<img alt="{html.escape(words)}">')
+        elif name:
             kept = _ATTRIBUTE.search(attributes)
             parts.append(f'<{name} {kept[1].lower()}="{kept[2]}">' if kept else f"<{name}>")
         end = match.end()

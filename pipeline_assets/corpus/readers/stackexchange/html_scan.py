@@ -32,6 +32,7 @@ from pipeline_assets.corpus.readers.stackexchange.text_layout import (
     character,
     end_code,
     end_pre,
+    end_word,
     put,
     start_page,
 )
@@ -87,6 +88,10 @@ def _render_body(source: Bytes, eights: Eights, at: int, stop: int, out: Bytes, 
     while at < stop:
         if page.out + ROOM_BYTES > len(out):
             return FULL
+        if at == page.alt_stop:
+            at, page.alt_stop = page.after_alt, -1
+            end_word(page)
+            continue
         point, following = int(source[at]), 0
         if point == _AMPERSAND:
             at, point = _escape(source, at + 1, out, page)
@@ -173,4 +178,6 @@ def _escape(source: Bytes, at: int, out: Bytes, page: Page) -> tuple[int, int]:
         close_tag(name, page)
     else:
         end = open_tag(source, name, end_of_name, end, out, page)
+        if end == NOT_CLEAR:
+            return at, NOT_CLEAR
     return end, _NOTHING

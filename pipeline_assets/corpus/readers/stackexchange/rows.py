@@ -25,10 +25,15 @@ MOST_ROW_BYTES = 16 << 20
 _MOST_MARGIN_BYTES = 1 << 16  # before the first row and after the last
 _ROWS = 8192
 _SHOWN_BYTES = 60
+_COMMENTS = rb"(?:<!--(?:(?!--).)*-->\s*)*"
+# A declaration that names a DTD elsewhere, or none, declares nothing here: it is passed over, and nothing is fetched.
+_DECLARATION = rb"""<!DOCTYPE\s(?:[^\[\]<>"']|"[^"]*"|'[^']*')*"""
 _PROLOG = re.compile(
-    rb"\s*(?:<\?xml\s[^<>]*?\?>\s*)?(?:<!--(?:(?!--).)*-->\s*)*(?:<posts\s*(?P<empty>/)?>|(?P<doctype><!DOCTYPE))",
+    rb"\s*(?:<\?xml\s[^<>]*?\?>\s*)?%b(?:%b>\s*%b)?(?:<posts\s*(?P<empty>/)?>|(?P<dtd>%b\[))"
+    % (_COMMENTS, _DECLARATION, _COMMENTS, _DECLARATION),
     re.DOTALL,
 )
+_WITHOUT_DTD = """perl -i.dtd -pe 'BEGIN{$/="]>"} if($.==1){s/<!DOCTYPE.*//s; $/="\\n"}' FILE"""
 _ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']*)""")
 _EPILOG = re.compile(rb"(?:</posts\s*>)?\s*\Z")
 _UTF8_BOM, _UTF16_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
@@ -102,8 +107,10 @@ class PostsXml:
         match = _PROLOG.match(data, bom)
         if match is None:
             return data
-        if match["doctype"]:
-            raise InputError("it has a DTD, which no dump has", self._where, "fetch the dump itself")
+        if match["dtd"]:
+            raise InputError(
+                "it has a DTD of its own, which no dump has", self._where, f"take it out of the file: {_WITHOUT_DTD}"
+            )
         encoding = _ENCODING.search(match[0])
         if encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
             what = f"its encoding is {encoding[1].decode('ascii', 'replace')}"

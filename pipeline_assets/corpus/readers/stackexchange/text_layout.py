@@ -38,6 +38,8 @@ PAGE = np.dtype(
         ("lists", np.int64),  # open lists
         ("ticks", np.int64),  # backticks around the code at hand
         ("line_end", np.int64),  # of PRE: whether one is written if more follows
+        ("alt_stop", np.int64),  # where the words for the image at hand end in the source; -1 outside
+        ("after_alt", np.int64),  # where its tag ends
         ("numbers", np.int64, (DEEPEST + 1,)),  # of the next item, by list
         ("outer_lists", np.int64, (DEEPEST + 1,)),  # lists that were open when a quote began, by its depth
     ]
@@ -54,6 +56,7 @@ def start_page(page: Page) -> None:
     page.is_open = page.gap = page.owes_space = page.is_tight = page.was_tight = page.heading = 0
     page.depth = page.lowest = page.last_depth = page.lists = 0
     page.item = NO_ITEM
+    page.alt_stop = -1
     page.outer_lists[0] = 0
 
 
@@ -95,6 +98,13 @@ def end_block(page: Page) -> None:
     """What follows is another block, if there is any."""
     page.is_open = 0
     page.gap = NO_GAP
+
+
+@inner
+def end_word(page: Page) -> None:
+    """What follows in the block is another word, if there is any."""
+    if page.is_open:
+        page.gap = max(page.gap, SPACE)
 
 
 @inner

@@ -36,10 +36,12 @@ class BodyReader(HTMLParser):
         self.is_item = False
         self.verbatim: str | None = None  # text of <code> or <pre>
         self.closes_at = self.language = ""
+        self.images = ""  # text of code in which there is nothing else
 
     def handle_data(self, data: str) -> None:
         if self.verbatim is not None:
             self.verbatim += data.replace("\r", "")
+            self.images += data.replace("\r", "")
         else:
             self.line += [(character, False) for character in data]
 
@@ -87,12 +89,14 @@ class BodyReader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list) -> None:
         values = {name: value or "" for name, value in attrs}
         lists = self.containers[-1].lists
+        alt = values.get("alt") if tag == "img" else None
+        words = "" if alt in (None, "", "enter image description here", "alt text") else f" {alt} "
         if tag == "br":
             self.handle_data("\n")
         elif self.verbatim is not None:
-            return
+            self.images += words
         elif tag == "code":
-            self.verbatim, self.closes_at = "", tag
+            self.verbatim, self.images, self.closes_at = "", "", tag
         elif tag == "pre":
             self.end_block()
             self.verbatim, self.closes_at = "", tag
@@ -130,6 +134,8 @@ class BodyReader(HTMLParser):
                 self.line.pop()
             if self.line:
                 self.line += [(" ", True), ("|", True), (" ", False)]
+        elif words:
+            self.handle_data(words)
         else:
             self.line.append((TAG, tag == "sup"))
 
@@ -166,7 +172,7 @@ class BodyReader(HTMLParser):
         if self.closes_at == "code":
             around = ("`` ", " ``") if "`" in code else ("`", "`")
             if not code.strip(" \n\t"):
-                self.handle_data(code)
+                self.handle_data(self.images)
             else:
                 self.line += [(character, True) for character in around[0] + code + around[1]]
         else:

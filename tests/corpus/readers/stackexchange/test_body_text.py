@@ -90,7 +90,7 @@ def test_code_in_a_line_keeps_its_spaces_between_backticks(html: str, text: str)
     [
         ("<p>a <strong>b</strong> <em>c</em> <kbd>d</kbd></p>", "a b c d"),
         ('<p>See <a href="http://x.org/?a=1&amp;b=2" rel="nofollow" title="a > b">this</a>.</p>', "See this."),
-        ('<p>a <img src="x.png" alt="a picture">b</p>', "a b"),
+        ('<p>a <img src="x.png">b</p>', "a b"),
         ("<p>one<br>two<br />\nthree</p>", "one\ntwo\nthree"),
         ("<p>one \n two</p>", "one\ntwo"),
         ("<p>  a \t&nbsp; b\xa0</p>", "a b"),
@@ -102,6 +102,24 @@ def test_code_in_a_line_keeps_its_spaces_between_backticks(html: str, text: str)
     ],
 )  # fmt: skip
 def test_inside_a_line_only_what_has_a_meaning_in_plain_text_stays(html: str, text: str) -> None:
+    assert rendered(html) == text
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ('<p>a<img src="x.png" alt="a picture"><b>b</b></p>', "a a picture b"),
+        ('<p><a href="#"><img alt="Fish &amp;amp; chips, 5&gt;4"/></a></p><p>b</p>', "Fish &amp; chips, 5>4\n\nb"),
+        ('<p><img alt="&lt;b&gt;"> and <img alt="&amp;lt;">', "<b> and &lt;"),
+        ('<p><img src="alt=" data-alt="no" title=" alt=" alt="yes"></p>', "yes"),
+        ("<p><IMG src='x' ALT='it  is\none'> and <img alt=two></p>", "it is\none and two"),
+        ('<p>a<img alt="enter image description here">b<img alt="alt text">c<img alt="">d</p>', "abcd"),
+        ('<p><code>x<img alt="no"></code></p><pre>y<img alt="no"></pre>', "`x`\n\n```\ny\n```"),
+        ('<ul><li><img alt="first"></li><li>b<img alt=" "></li></ul>', "- first\n- b"),
+        ('<p>a<img alt="never closed', 'a<img alt="never closed'),
+    ],
+)
+def test_the_words_for_an_image_are_text_unless_the_editor_put_them_there(html: str, text: str) -> None:
     assert rendered(html) == text
 
 
@@ -145,7 +163,20 @@ _words = st.text(st.sampled_from(list("ab1 .\n\t`*^$é漢🐻&<>\"'\xa0-)(")), m
     lambda text: text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 )
 _inline = st.recursive(
-    _words | st.sampled_from(["<br>", "<br />", '<img src="a>b">', "&nbsp;", "&hellip;", "&#39;", "&#x1F43B;"]),
+    _words
+    | st.sampled_from(
+        [
+            "<br>",
+            "<br />",
+            '<img src="a>b">',
+            '<img alt="a &amp; *b">',
+            "<img alt='\"'/>",
+            "&nbsp;",
+            "&hellip;",
+            "&#39;",
+            "&#x1F43B;",
+        ]
+    ),
     lambda inner: st.builds(
         "<{0}>{1}</{0}>".format,
         st.sampled_from(["em", "strong", "code", "sup", "sub", "a", "kbd"]),

@@ -1,6 +1,8 @@
 """Posts.xml in all its forms: what XML lets it be is read, and what it must not be is refused by its byte."""
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -45,6 +47,35 @@ def test_a_byte_order_mark_and_a_declaration_may_be_there_or_not(read_documents:
 
     assert document.text == "Title 1\n\nBody 1"
     assert document.meta["source_row"] == 0
+
+
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        b"<!DOCTYPE posts>",
+        b'<!DOCTYPE posts SYSTEM "posts.dtd">\n',
+        b"<!-- a --> <!DOCTYPE posts PUBLIC '-//x [>]//EN' \"http://x.org/>.dtd\" > <!-- b -->",
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 30, 1 << 20])
+def test_a_doctype_without_a_dtd_of_its_own_is_passed_over(doctype: bytes, block_bytes: int) -> None:
+    body = b"<posts>" + question(1) + END
+
+    assert rows_of(DECLARATION + doctype + body, block_bytes) == rows_of(DECLARATION + body, 1 << 20)
+
+
+def test_a_dtd_is_refused_and_the_command_that_is_named_takes_it_out(read: Read, tmp_path: Path) -> None:
+    dtd = b'<!DOCTYPE posts [\n  <!ELEMENT posts (row*)>\n  <!ENTITY a "b]">\n]>'
+    file = tmp_path / "Posts.xml"
+    file.write_bytes(DECLARATION + dtd + b"<posts>" + question(1) + question(2, Body="x]>\ny") + END)
+
+    with pytest.raises(InputError) as refused:
+        read(file)
+    subprocess.run(refused.value.fix.partition(": ")[2].replace("FILE", str(file)), shell=True, check=True)
+
+    assert "it has a DTD of its own, which no dump has" in str(refused.value)
+    assert [document.text for document in read(file)] == ["Title 1\n\nBody 1", "Title 2\n\nx]>\ny"]
+    assert file.with_name("Posts.xml.dtd").read_bytes().startswith(DECLARATION + dtd)
 
 
 @pytest.mark.parametrize("posts", [HEAD + END, BOM + b"<posts/>", DECLARATION + b"<posts />\n", b"<posts> </posts >\n"])

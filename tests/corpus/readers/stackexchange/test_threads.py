@@ -119,7 +119,10 @@ def test_rules_drop_threads_and_answers_and_say_so(read: Read, rules: ThreadRule
         (HEAD + question(1), "it is cut off: after byte 185 comes no whole row"),
         (HEAD + question(1)[:-20], "it is cut off: after byte 52 comes no whole row"),
         (HEAD + question(1) + b"<row Id='2'" + END, "byte 196 is where a row is broken"),
-        (b'<?xml version="1.0"?><!DOCTYPE p [<!ENTITY a "b">]><posts></posts>', "it has a DTD, which no dump has"),
+        (
+            b'<?xml version="1.0"?><!DOCTYPE p [<!ENTITY a "b">]><posts></posts>',
+            "it has a DTD of its own, which no dump has",
+        ),
         (b"", "byte 0 is not the head of a Posts.xml"),
         (b"not a dump at all", "byte 0 is not the head of a Posts.xml"),
     ],

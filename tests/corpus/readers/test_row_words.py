@@ -1,0 +1,52 @@
+"""A row is told to people by its line and its byte; what has no lines, or can't be counted, by what is known."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from pipeline_assets.corpus.readers.row_words import file_at, reject_words, row_words
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
+
+Source = Callable[..., SourceFile]
+TEXT = b"\xef\xbb\xbf{}\r\n\n" + b"x" * 3_000_000 + b"\nlast"
+
+
+@pytest.mark.parametrize(("place", "line"), [(3, 1), (7, 2), (8, 3), (len(TEXT) - 4, 4)])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_lines_are_counted_from_1_and_of_compressed_files_in_their_text(
+    source: Source, place: int, line: int, is_compressed: bool
+) -> None:
+    file = source(zstandard.compress(TEXT) if is_compressed else TEXT, "notes.jsonl")
+
+    assert row_words("notes.jsonl", place, file) == f"line {line:,} (byte {place:,})"
+
+
+def test_what_has_no_lines_is_told_by_its_number_and_what_is_not_here_by_its_byte(source: Source) -> None:
+    assert row_words("a/part.parquet", 1234, None) == "row 1,234"
+    assert row_words("Posts.xml", 12, None) == row_words("site.7z", 12, None) == "row 12"
+    assert row_words("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
+
+
+def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp_path: Path) -> None:
+    changed = source(b"one\ntwo\n", "a.jsonl")
+    changed.path.write_bytes(b"one\n")
+    with open(tmp_path / "sample.jsonl", "wb") as sparse:
+        sparse.truncate(1 << 24)
+
+    assert row_words("a.jsonl", 4, changed) == "byte 4"
+    assert row_words("sample.jsonl", 1 << 23, file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
+    assert file_at(tmp_path / "gone.jsonl") is None
+
+
+def test_the_rejects_that_stop_a_build_are_told_by_line(source: Source) -> None:
+    file = source(b'{"text": "a"}\nbad\n', "deep/notes.jsonl")
+    rejects = [Reject("deep/notes.jsonl", 14, "not_json", "malformed")]
+
+    with pytest.raises(InputError) as refused:
+        check_rejects(1, 2, "0.1", rejects, "here", reject_words([file]))
+
+    assert "(the first: deep/notes.jsonl line 2 (byte 14): not_json (malformed))" in str(refused.value)
