@@ -21,7 +21,7 @@ def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corp
 
     assert result.returncode == 0, result.stderr
     assert (
-        "named_columns_have_values: WARNING: n: no document has a value for `licens`: is it misspelt?" in result.stderr
+        "named_columns_have_values: WARNING: no document has a value for `licens`: is it misspelt?" in result.stderr
     )
 
 
