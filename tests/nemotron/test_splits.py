@@ -155,7 +155,7 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
     )
 
     assert ran.returncode == 0, ran.stderr
-    assert "RQA: ledger_adds_up: passed: nemotron-science-v1/RQA: 3 in = 3 out" in ran.stderr
+    assert "RQA: ledger_adds_up: passed: 3 in = 3 out" in ran.stderr
     assert ran.stdout.count("built ") == 8
     assert [outcome.verdict for outcome in again.outcomes] == ["identical"] * 5
 
