@@ -114,7 +114,9 @@ def _exchange_a_value(path: Path, data: bytes, draw: random.Random) -> None:
         value = json.loads(data)
     except ValueError:
         return _write_another(path, data, draw)
-    place, key = draw.choice(list(_places(value)) or [([value], 0)])
+    places = list(_places(value, ())) or [((), [value], 0)]
+    kind = draw.choice(sorted({names for names, _, _ in places}))
+    place, key = draw.choice([(place, key) for names, place, key in places if names == kind])
     if draw.random() < 0.2 and isinstance(place, dict):
         del place[key]
     else:
@@ -149,12 +151,13 @@ _DAMAGES: Sequence[_Damage] = (
 )
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container and key of a JSON value."""
+def _places(value: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Every container and key of a JSON value, with the names on the way: places in one list have one."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
-        yield value, key
-        yield from _places(value[key])
+        names = (*above, key if isinstance(key, str) else "")
+        yield names, value, key
+        yield from _places(value[key], names)
 
 
 def _encoded(text: str) -> bytes:

@@ -72,14 +72,6 @@ def test_status_says_what_is_odd_of_one_artifact_and_lists_all_others(
     assert refused.stderr.count("\n") == 1
 
 
-def test_an_artifact_that_names_no_builder_is_current_and_is_left_so_by_a_build(root: Path, tmp_path: Path) -> None:
-    resealed(provenance={})(root / V1 / "valid" / "manifest.json")
-
-    shown = typed(["status", "--data", str(root)], tmp_path)
-
-    assert (shown.status, shown.failure) == (0, None)
-
-
 @pytest.mark.parametrize("name", ["valid.building.²", "valid.old.٣", "valid.building.9"])
 def test_whatever_lies_beside_an_artifact_status_lists_them_all(root: Path, tmp_path: Path, name: str) -> None:
     (root / V1 / name).mkdir()
