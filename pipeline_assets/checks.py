@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 
+from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.target import Target
 from resources.corpus_store import CorpusStore
@@ -51,7 +52,7 @@ def checks_of(
                 asset_key=asset.key,
                 passed=not failed and len(verdicts) == len(said),
                 severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-                description="; ".join(words)
+                description=plain("; ".join(words))
                 or ("not asked: its files aren't as sealed" if said else "nothing is built"),
                 metadata={
                     name if key is None else f"{key}_{name}": value

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.recipes.systems import recipe_of
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, read_yaml
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, read_yaml
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def pin_recipe(path: Path, dataset: str, commit: str) -> str:
 
 
 def _text(path: Path) -> str:
-    return path.read_bytes().decode()  # line ends as they are
+    return RECIPE_FILE.bytes_of(path).decode()  # line ends as they are
 
 
 def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
