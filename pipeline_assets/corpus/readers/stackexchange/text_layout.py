@@ -38,6 +38,7 @@ PAGE = np.dtype(
         ("lists", np.int64),  # open lists
         ("ticks", np.int64),  # backticks around the code at hand
         ("line_end", np.int64),  # of PRE: whether one is written if more follows
+        ("blank_until", np.int64),  # where in the source the code ends that was last found to have no text
         ("numbers", np.int64, (DEEPEST + 1,)),  # of the next item, by list
         ("outer_lists", np.int64, (DEEPEST + 1,)),  # lists that were open when a quote began, by its depth
     ]
@@ -52,7 +53,7 @@ def start_page(page: Page) -> None:
     page.start = page.out
     page.mode = FLOW
     page.is_open = page.gap = page.owes_space = page.is_tight = page.was_tight = page.heading = 0
-    page.depth = page.lowest = page.last_depth = page.lists = 0
+    page.depth = page.lowest = page.last_depth = page.lists = page.blank_until = 0
     page.item = NO_ITEM
     page.outer_lists[0] = 0
 
