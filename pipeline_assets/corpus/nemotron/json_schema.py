@@ -30,7 +30,7 @@ _STATES_A_STEP = 10  # of an expression that is read
 _MAX_REPETITIONS = 1000  # RE2 has no more
 _ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})|\\.", re.DOTALL)
 _EXPRESSION_TOKEN = re.compile(
-    r"\\[pP]\{\^?\w+\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?P<more>,(?P<high>\d*))?\}|.", re.DOTALL
+    r"\\[pP]\{\^?\w+\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|\{(?P<low>\d+)(?P<more>,(?P<high>\d*))?\}|.", re.DOTALL
 )
 _STATES_OF_A_PROPERTY = 500  # `\p{L}` is as many ranges of bytes
 _PYTHON_NAMES = {
