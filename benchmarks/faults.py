@@ -57,7 +57,7 @@ def cell_of(struck: Reading, later: Reading, wanted: Reading) -> Cell:
 def without_names(error: InputError) -> str:
     line = re.sub(r"[0-9a-f]{64}|\d+-\d+/\d+", "…", f"{error.what}; {error.fix}")
     line = re.sub(r"HTTP 4\d\d", "HTTP 4xx", line)
-    return re.sub(r"\b\d+ bytes|expected \d+|char \d+", "… bytes", line)
+    return re.sub(r"\b[\d,]+ bytes|expected \d+|char \d+", "… bytes", line)
 
 
 def table(cells: dict[FaultCase, Cell], wanted: dict[str, Reading], letters: dict[str, str]) -> str:

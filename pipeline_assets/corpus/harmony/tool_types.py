@@ -48,7 +48,7 @@ def _object_type(schema: _Schema, indent: str) -> str:
     description = _text(schema, "description")
     above = "" if description is None else f"{indent}// {description}\n"
     properties = schema.get("properties")
-    required = _list(schema, "required") or []
+    required = {name for name in _list(schema, "required") or [] if isinstance(name, str)}
     lines = [
         line
         for name, one in (properties if isinstance(properties, dict) else {}).items()

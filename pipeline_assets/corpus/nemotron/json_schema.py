@@ -11,8 +11,10 @@ references back), a keyword whose own value is malformed, a type that nobody def
 in such schemas, mean what they say.
 """
 
+import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import pyarrow as pa
@@ -21,9 +23,16 @@ import pyarrow.compute as pc
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 
 _MAX_DEPTH = 100
-_MAX_STEPS = 100_000  # references to itself can make a schema endless, and variants of them exponential
+# References to itself can make a schema endless, and variants of them exponential. A step takes a microsecond or three.
+MAX_STEPS = 200_000
 _CHARACTERS_A_STEP = 1000
+_STATES_A_STEP = 10  # of an expression that is read
+_MAX_REPETITIONS = 1000  # RE2 has no more
 _ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})|\\.", re.DOTALL)
+_EXPRESSION_TOKEN = re.compile(
+    r"\\[pP]\{\^?\w+\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|\{(?P<low>\d+)(?P<more>,(?P<high>\d*))?\}|.", re.DOTALL
+)
+_STATES_OF_A_PROPERTY = 500  # `\p{L}` is as many ranges of bytes
 _PYTHON_NAMES = {
     "str": "string",
     "int": "integer",
@@ -36,23 +45,33 @@ _PYTHON_NAMES = {
 }
 
 
-def fits(value: JsonValue, schema: JsonValue) -> bool:
+class Budget:
+    """How much work may still be spent: on all the values of a row together, since a row can have many."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        """
+        Raises:
+            _TooComplex: there isn't as much left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise _TooComplex
+
+
+def fits(value: JsonValue, schema: JsonValue, budget: Budget | None = None) -> bool:
     """Whether the value fits; anything fits what is no schema. What is too deep or takes too long to tell doesn't."""
     try:
-        return _fits(value, schema, _Schema(schema), 0)
+        return _fits(value, schema, _Schema(schema, budget or Budget()), 0)
     except (_TooComplex, RecursionError):
         return False
 
 
 def is_equal(one: JsonValue, other: JsonValue) -> bool:
     """Equal as JSON: 1 is 1.0 but not true, and the order of keys is nothing."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(is_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(is_equal(value, other[key]) for key, value in one.items())
-    return one == other
+    return _canonical(one, Budget()) == _canonical(other, Budget())
 
 
 class _TooComplex(Exception):
@@ -62,27 +81,49 @@ class _TooComplex(Exception):
 class _Schema:
     """The whole schema, which references lead into, and how much work is left to spend on it."""
 
-    def __init__(self, root: JsonValue) -> None:
+    def __init__(self, root: JsonValue, budget: Budget) -> None:
         self.root = root
-        self._steps = _MAX_STEPS
+        self.budget = budget
+        self.spend = budget.spend
+        self._listed: dict[int, frozenset[str]] = {}
 
-    def spend(self, steps: int) -> None:
-        self._steps -= steps
-        if self._steps < 0:
-            raise _TooComplex
+    def listed(self, values: list[JsonValue]) -> frozenset[str]:
+        """The values of an `enum` of the schema, canonical."""
+        if id(values) not in self._listed:
+            self._listed[id(values)] = frozenset(_canonical(value, self.budget) for value in values)
+        return self._listed[id(values)]
+
+
+def _canonical(value: JsonValue, budget: Budget) -> str:
+    """Text that is the same for values that are equal as JSON. Not a key of numbers: many can be made with one hash."""
+    match value:
+        case bool() | None:
+            budget.spend(1)
+            return json.dumps(value)
+        case str():
+            budget.spend(1 + len(value) // _CHARACTERS_A_STEP)
+            return json.dumps(value)
+        case list():
+            budget.spend(1)
+            return f"[{','.join([_canonical(one, budget) for one in value])}]"
+        case dict():
+            budget.spend(1 + len(value))
+            return f"{{{','.join([f'{json.dumps(key)}:{_canonical(value[key], budget)}' for key in sorted(value)])}}}"
+    budget.spend(1)
+    return value.hex() if isinstance(value, float) and not value.is_integer() else f"{int(value):x}"
 
 
 def _fits(value: JsonValue, schema: JsonValue, root: _Schema, depth: int) -> bool:
+    root.spend(1)
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, dict):
         return True
-    root.spend(1)
     if depth > _MAX_DEPTH:
         raise _TooComplex
     if value is None and schema.get("nullable") is True:
         return True
-    if not _is_of_type(value, schema.get("type")) or not _is_listed(value, schema):
+    if not _is_of_type(value, schema.get("type"), root) or not _is_listed(value, schema, root):
         return False
     if not _fits_combinations(value, schema, root, depth + 1):
         return False
@@ -98,10 +139,11 @@ def _fits(value: JsonValue, schema: JsonValue, root: _Schema, depth: int) -> boo
     return True
 
 
-def _is_of_type(value: JsonValue, types: JsonValue) -> bool:
+def _is_of_type(value: JsonValue, types: JsonValue, root: _Schema) -> bool:
     names = [types] if isinstance(types, str) else types
     if not isinstance(names, list) or not names:
         return True
+    root.spend(len(names) - 1)
     return any(_is_named(value, name) for name in names)
 
 
@@ -125,16 +167,18 @@ def _is_named(value: JsonValue, name: JsonValue) -> bool:
     return True
 
 
-def _is_listed(value: JsonValue, schema: Mapping[str, JsonValue]) -> bool:
+def _is_listed(value: JsonValue, schema: Mapping[str, JsonValue], root: _Schema) -> bool:
     allowed = schema.get("enum")
-    if isinstance(allowed, list) and not any(is_equal(value, one) for one in allowed):
+    if isinstance(allowed, list) and _canonical(value, root.budget) not in root.listed(allowed):
         return False
-    return "const" not in schema or is_equal(value, schema["const"])
+    if "const" not in schema:
+        return True
+    return _canonical(value, root.budget) == _canonical(schema["const"], root.budget)
 
 
 def _fits_combinations(value: JsonValue, schema: Mapping[str, JsonValue], root: _Schema, depth: int) -> bool:
     reference = schema.get("$ref")
-    if isinstance(reference, str) and not _fits(value, _referred(reference, root.root), root, depth):
+    if isinstance(reference, str) and not _fits(value, _referred(reference, root), root, depth):
         return False
     if not all(_fits(value, part, root, depth) for part in _variants(schema, "allOf")):
         return False
@@ -151,11 +195,12 @@ def _variants(schema: Mapping[str, JsonValue], keyword: str) -> list[JsonValue]:
     return variants if isinstance(variants, list) else []
 
 
-def _referred(reference: str, root: JsonValue) -> JsonValue:
+def _referred(reference: str, root: _Schema) -> JsonValue:
     """What `#/$defs/…` stands for; anything fits a reference to elsewhere or to nothing."""
+    root.spend(len(reference) // _STATES_A_STEP)
     if not reference.startswith("#"):
         return True
-    found = root
+    found = root.root
     for part in reference[1:].split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(found, dict) or key not in found:
@@ -166,36 +211,39 @@ def _referred(reference: str, root: JsonValue) -> JsonValue:
 
 def _fits_object(value: Mapping[str, JsonValue], schema: Mapping[str, JsonValue], root: _Schema, depth: int) -> bool:
     required = schema.get("required")
-    if isinstance(required, list) and not all(name in value for name in required if isinstance(name, str)):
-        return False
+    if isinstance(required, list):
+        root.spend(len(required))
+        if not all(name in value for name in required if isinstance(name, str)):
+            return False
     if not _is_within(len(value), _number(schema, "minProperties"), _number(schema, "maxProperties")):
         return False
     others = schema.get("additionalProperties", True)
-    for name, one in value.items():
-        its_own = list(_property_schemas(name, schema, root))
-        if not all(_fits(one, part, root, depth) for part in its_own or [others]):
+    is_named: set[str] = set()
+    for name, part in _property_schemas(list(value), schema, root):
+        is_named.add(name)
+        if not _fits(value[name], part, root, depth):
             return False
-    return True
+    return all(_fits(one, others, root, depth) for name, one in value.items() if name not in is_named)
 
 
-def _property_schemas(name: str, schema: Mapping[str, JsonValue], root: _Schema) -> Iterator[JsonValue]:
-    """What the schema says of a property by its name; anything, where an expression for names can't be read."""
+def _property_schemas(
+    names: Sequence[str], schema: Mapping[str, JsonValue], root: _Schema
+) -> Iterator[tuple[str, JsonValue]]:
+    """(name, what the schema says of a property by it); anything, where an expression for names can't be read."""
     properties, patterns = schema.get("properties"), schema.get("patternProperties")
-    if isinstance(properties, dict) and name in properties:
-        yield properties[name]
-    for pattern, part in patterns.items() if isinstance(patterns, dict) else ():
-        is_matched = _matches(name, pattern, root)
-        if is_matched is not False:
-            yield True if is_matched is None else part
+    if isinstance(properties, dict):
+        yield from ((name, properties[name]) for name in names if name in properties)
+    for pattern, part in patterns.items() if isinstance(patterns, dict) and names else ():
+        for name, is_matched in zip(names, _matches(names, pattern, root), strict=True):
+            if is_matched is not False:
+                yield name, True if is_matched is None else part
 
 
 def _fits_array(value: list[JsonValue], schema: Mapping[str, JsonValue], root: _Schema, depth: int) -> bool:
     if not _is_within(len(value), _number(schema, "minItems"), _number(schema, "maxItems")):
         return False
-    if schema.get("uniqueItems") is True:
-        root.spend(len(value) ** 2)
-        if any(is_equal(one, other) for place, one in enumerate(value) for other in value[:place]):
-            return False
+    if schema.get("uniqueItems") is True and len({_canonical(one, root.budget) for one in value}) < len(value):
+        return False
     items = schema.get("items")
     first = items if isinstance(items, list) else schema.get("prefixItems")
     heads = first if isinstance(first, list) else []
@@ -207,17 +255,46 @@ def _fits_text(value: str, schema: Mapping[str, JsonValue], root: _Schema) -> bo
     if not _is_within(len(value), _number(schema, "minLength"), _number(schema, "maxLength")):
         return False
     pattern = schema.get("pattern")
-    return not isinstance(pattern, str) or _matches(value, pattern, root) is not False
+    return not isinstance(pattern, str) or _matches([value], pattern, root)[0] is not False
 
 
-def _matches(text: str, pattern: str, root: _Schema) -> bool | None:
-    """Whether the expression is found in the text; None where RE2 can't tell."""
-    root.spend(len(text) // _CHARACTERS_A_STEP)
+def _matches(texts: Sequence[str], pattern: str, root: _Schema) -> Sequence[bool | None]:
+    """Whether the expression is found in each text; None where RE2 can't tell.
+
+    RE2 takes a step for each character and state at worst, and that is what is spent.
+    """
+    root.spend(len(texts) + len(pattern) // _STATES_A_STEP)
+    states = _states(pattern)
+    root.spend(states // _STATES_A_STEP + sum(map(len, texts)) * states // _CHARACTERS_A_STEP)
     expression = _ESCAPED.sub(lambda found: f"\\x{{{found[1]}}}" if found[1] else found[0], pattern)
     try:
-        return bool(pc.match_substring_regex(pa.scalar(text), expression).as_py())
-    except (pa.ArrowInvalid, UnicodeEncodeError):
-        return None
+        found: list[bool | None] = pc.match_substring_regex(pa.array(texts, pa.string()), expression).to_pylist()
+        return found
+    except pa.ArrowInvalid:
+        return [None] * len(texts)
+    except UnicodeEncodeError:  # half of a character, in one of them or in the expression
+        return [None] if len(texts) == 1 else [_matches([text], pattern, root)[0] for text in texts]
+
+
+def _states(pattern: str) -> int:
+    """Of the automaton that an expression becomes, about: its tokens, times the repetitions that they stand in."""
+    outer: list[int] = []
+    states = last = 0
+    for token in _EXPRESSION_TOKEN.finditer(pattern):
+        text = token[0]
+        if text == "(":
+            outer.append(states)
+            states = 0
+        elif text == ")" and outer:
+            last, states = states, states + outer.pop()
+        elif token["low"]:
+            times = min(_MAX_REPETITIONS, int((token["high"] or token["low"])[:4]))
+            states += last * max(times - 1, 0)
+            last *= max(times, 1)
+        else:
+            last = _STATES_OF_A_PROPERTY if text[:2] in ("\\p", "\\P") else len(text)
+            states += last
+    return states + sum(outer)
 
 
 def _fits_number(value: float, schema: Mapping[str, JsonValue]) -> bool:
@@ -230,6 +307,8 @@ def _fits_number(value: float, schema: Mapping[str, JsonValue]) -> bool:
     if (above is not None and value <= above) or (below is not None and value >= below):
         return False
     step = _number(schema, "multipleOf")
+    if step and not (math.isfinite(value) and math.isfinite(step)):
+        return False
     # By their decimal digits: 0.3 is a multiple of 0.1, as whoever wrote it meant.
     return not step or (Fraction(str(value)) / Fraction(str(step))).denominator == 1
 

@@ -15,6 +15,7 @@ from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 from pipeline_assets.corpus.readers.row_faults import is_nested_within
 
 _decode = msgspec.json.Decoder().decode
+_MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field
 
 
 class MatchedBy(StrEnum):
@@ -109,8 +110,11 @@ class OpenCalls:
         return ("name", name) if isinstance(name, str) and name else None
 
     def _unclaimed(self) -> int | None:
-        """Whose turn it is where a reply names no call: not one's that a later reply names, if there is another."""
-        for position in range(bisect_left(self._waiting, self._last), len(self._waiting)) if self._claims else ():
+        """Whose turn it is where a reply names no call: not one's that a later reply names, if there is another among
+        the next `_MOST_CLAIMED`. Without that bound a row of a megabyte would take minutes.
+        """
+        start = bisect_left(self._waiting, self._last)
+        for position in range(start, min(len(self._waiting), start + _MOST_CLAIMED)) if self._claims else ():
             place = self._waiting[position]
             call_id, name = self._calls[place]
             of_name = self._by_name[name]

@@ -1,5 +1,7 @@
 """Which call a tool replies to: by id, else by name, else by order."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,28 @@ def test_where_every_call_is_named_later_the_first_one_is_answered() -> None:
         ("functions.a", MatchedBy.ORDER),
         ("functions.a", MatchedBy.ID),
     ]
+
+
+def steps(claimed: int) -> int:
+    """Functions called while so many calls wait for replies that name them, and as many others reply first."""
+    opened, steps = OpenCalls(), 0
+    opened.call(calls(*"a" * 2 * claimed))
+    opened.expect([*[{}] * claimed, *({"tool_call_id": f"call_{number}"} for number in range(claimed))])
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        replies(opened, *[(None, None)] * claimed)
+    finally:
+        sys.setprofile(None)
+    return steps
+
+
+def test_replies_that_name_no_call_take_steps_that_grow_as_they_do() -> None:
+    assert steps(4_000) < 4.5 * steps(1_000)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), st.data())

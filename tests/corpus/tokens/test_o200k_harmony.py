@@ -124,6 +124,11 @@ def test_999_998_blanks_in_a_row_can_be_encoded(
     assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
 
 
+def test_runs_of_blanks_that_are_just_short_enough_are_each_looked_at_once(encoder: Encoder) -> None:
+    """From each of their blanks on, it would be half a million million steps."""
+    assert encoder.can_encode((" " * 999_998 + "x") * 2)
+
+
 @pytest.mark.parametrize("text", [" " * 999_999, "from" + " " * 1_200_000 + "to", " \t" * 500_000, "\u3000" * 999_999])
 def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(
     encoder: Encoder, text: str, capfd: pytest.CaptureFixture[str]

@@ -34,9 +34,10 @@ from pipeline_assets.corpus.readers.stackexchange.markup_bytes import PADDING_BY
 from pipeline_assets.corpus.readers.stackexchange.text_layout import ROOM_BYTES
 
 _CLOSING = bytes([QUOTE, *bytes(PADDING_BYTES)])
-_TAG = re.compile(
-    r"""<(?:!--.*?--|(/?[a-zA-Z][a-zA-Z0-9]*)(?![a-zA-Z0-9])((?:"[^"]*"|'[^']*'|[^"'<>])*)|[!?/][^<>]*)>""", re.DOTALL
-)
+_TAG = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*)(?![a-zA-Z0-9])((?:"[^"]*"|'[^']*'|[^"'<>])*)|[!?/][^<>]*)>""")
+_OPENING = re.compile("<[a-zA-Z/!?]")
+_COMMENT, _COMMENT_END = "<!--", "-->"
+_HUGE_NUMBER = re.compile(r"&#[0-9]{4301,};?")  # more digits than Python reads
 _ATTRIBUTE = re.compile(r"""\b(class|start)\s*=\s*["']?([\w +#-]+)""", re.IGNORECASE)
 _ALT = re.compile(r"""(?<![\w-])alt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""", re.IGNORECASE)
 
@@ -79,21 +80,29 @@ def body_text(body: str, is_tidy: bool = True) -> str:
 
 def _tidied(text: str) -> str:
     """The same HTML, with every `<` opening a tag that the next `>` closes, and no entity but the common ones."""
-    parts, end = [], 0
-    for match in _TAG.finditer(text):
-        parts.append(_plain(text[end : match.start()]))
-        name, attributes = match.groups()
-        if name and name.lower() == "img":
-            alt = _ALT.search(attributes)
-            words = html.unescape(alt[1] or alt[2] or alt[3] or "") if alt else ""
-            parts.append(f'<img alt="{html.escape(words)}">')
-        elif name:
-            kept = _ATTRIBUTE.search(attributes)
-            parts.append(f'<{name} {kept[1].lower()}="{kept[2]}">' if kept else f"<{name}>")
-        end = match.end()
+    parts, end, searched = [], 0, 0
+    last_comment_end = text.rfind(_COMMENT_END)
+    while opening := _OPENING.search(text, searched):
+        start = opening.start()
+        is_comment = text.startswith(_COMMENT, start) and last_comment_end >= start + len(_COMMENT)
+        if is_comment:
+            parts.append(_plain(text[end:start]))
+            end = text.index(_COMMENT_END, start + len(_COMMENT)) + len(_COMMENT_END)
+        elif match := _TAG.match(text, start):
+            parts.append(_plain(text[end:start]))
+            name, attributes = match.groups()
+            if name and name.lower() == "img":
+                alt = _ALT.search(attributes)
+                words = html.unescape(alt[1] or alt[2] or alt[3] or "") if alt else ""
+                parts.append(f'<img alt="{html.escape(words)}">')
+            elif name:
+                kept = _ATTRIBUTE.search(attributes)
+                parts.append(f'<{name} {kept[1].lower()}="{kept[2]}">' if kept else f"<{name}>")
+            end = match.end()
+        searched = max(end, start + 1)
     parts.append(_plain(text[end:]))
     return "".join(parts)
 
 
 def _plain(text: str) -> str:
-    return html.escape(html.unescape(text), quote=False)
+    return html.escape(html.unescape(_HUGE_NUMBER.sub("\ufffd", text)), quote=False)

@@ -158,7 +158,7 @@ def _escape(source: Bytes, at: int, out: Bytes, page: Page) -> tuple[int, int]:
         return reference(source, at)
     at += 3
     if is_at(source, at, _COMMENT):
-        end = find(source, at + 3, _COMMENT_END)
+        end = find(source, at + 3, len(source), _COMMENT_END)
         return end + 6, _NOTHING if source[end] != QUOTE else NOT_CLEAR
     is_closing = source[at] == _SLASH
     first = at + 1 if is_closing else at

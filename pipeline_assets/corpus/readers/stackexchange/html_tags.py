@@ -135,7 +135,7 @@ def _is_alt(source: Bytes, at: int) -> bool:
 @inner
 def _first_number(source: Bytes, at: int, end: int) -> int:
     """Of an ordered list: 1 unless it says otherwise."""
-    at = find(source, at, _START) + len(_START)
+    at = find(source, at, end, _START) + len(_START)
     number, first = 0, at
     while at < end and at - first < 9 and is_digit(source[at]):
         number = 10 * number + source[at] - 48
@@ -155,9 +155,13 @@ def _is_power(source: Bytes, at: int) -> bool:
 
 @inner
 def _open_code(source: Bytes, at: int, out: Bytes, page: Page) -> None:
-    """Code inside a line, if there is any."""
-    has_text, backticks, _ = _look_ahead(source, at, _CODE_END)
-    if has_text:
+    """Code inside a line, if there is any; of what was looked through and has none, no tag asks again."""
+    if at < page.blank_until:
+        return
+    has_text, backticks, stop = _look_ahead(source, at, _CODE_END)
+    if not has_text:
+        page.blank_until = stop
+    else:
         start_code(out, page, 2 if backticks else 1)
 
 
@@ -169,7 +173,7 @@ def _open_pre(source: Bytes, end_of_name: int, end: int, out: Bytes, page: Page)
     if not has_text:
         return stop
     start_pre(out, page, max(3, backticks + 1))
-    at = find(source, end_of_name, _LANG) + len(_LANG)
+    at = find(source, end_of_name, end, _LANG) + len(_LANG)
     stop = min(end, at + _LONGEST_LANGUAGE)
     while at < stop and (is_word(source[at]) or source[at] in (_HASH, _PLUS, _MINUS, _UNDERSCORE)):
         put(out, page, source[at])

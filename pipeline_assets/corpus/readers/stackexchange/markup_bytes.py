@@ -51,9 +51,9 @@ def is_at(source: Bytes, at: int, word: tuple[int, ...]) -> bool:
 
 
 @inner
-def find(source: Bytes, at: int, word: tuple[int, ...]) -> int:
-    """Where a word comes next; the end of the body if it doesn't."""
-    while source[at] != QUOTE and not is_at(source, at, word):
+def find(source: Bytes, at: int, stop: int, word: tuple[int, ...]) -> int:
+    """Where a word comes next; `stop`, or the end of the body, if it doesn't come before that."""
+    while at < stop and source[at] != QUOTE and not is_at(source, at, word):
         at += 1
     return at
 

@@ -40,6 +40,7 @@ PAGE = np.dtype(
         ("line_end", np.int64),  # of PRE: whether one is written if more follows
         ("alt_stop", np.int64),  # where the words for the image at hand end in the source; -1 outside
         ("after_alt", np.int64),  # where its tag ends
+        ("blank_until", np.int64),  # where in the source the code ends that was last found to have no text
         ("numbers", np.int64, (DEEPEST + 1,)),  # of the next item, by list
         ("outer_lists", np.int64, (DEEPEST + 1,)),  # lists that were open when a quote began, by its depth
     ]
@@ -54,7 +55,7 @@ def start_page(page: Page) -> None:
     page.start = page.out
     page.mode = FLOW
     page.is_open = page.gap = page.owes_space = page.is_tight = page.was_tight = page.heading = 0
-    page.depth = page.lowest = page.last_depth = page.lists = 0
+    page.depth = page.lowest = page.last_depth = page.lists = page.blank_until = 0
     page.item = NO_ITEM
     page.alt_stop = -1
     page.outer_lists[0] = 0
