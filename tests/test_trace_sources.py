@@ -95,9 +95,10 @@ def test_of_a_local_source_the_place_leads_into_the_file(corpusmill: Corpusmill,
     lines = corpusmill("trace", corpus, "--doc-id", "note-30").stdout.splitlines()
 
     assert lines[2].startswith(f"source    {path}#")
+    assert lines[4] == "          line 11 (byte 2,118)"
     place = int(lines[2].rpartition("#")[2])
     assert json.loads(path.read_bytes()[place:].splitlines()[0])["key"] == "note-30"
-    assert lines[4] == "licence   mit (row: license)"
+    assert lines[5] == "licence   mit (row: license)"
 
 
 def test_of_a_thread_the_rows_of_its_answers_are_told_too(corpusmill: Corpusmill, stage_a_root: Path) -> None:

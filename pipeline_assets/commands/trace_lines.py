@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.trace.conversation_to_source import ConversationTrace
     from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
     from pipeline_assets.corpus.trace.packed_to_source import DrawnDocument, SegmentTrace
+    from pipeline_assets.corpus.trace.source_row import AnyRow
     from pipeline_assets.corpus.trace.source_to_corpora import CorpusFate, FilterFate
     from pipeline_assets.corpus.trace.source_to_tokens import RowFate, SplitFate
     from pipeline_assets.corpus.trace.token_to_source import Trace
@@ -42,13 +43,12 @@ def token_lines(found: "Trace") -> list[str]:
 
 def document_lines(found: "DocumentTrace") -> list[str]:
     """A document of a corpus."""
-    from pipeline_assets.corpus.trace.source_row import told
-
     lines = [
         f"document  {found.doc_id}",
         f"shard     {found.corpus / found.shard} row {found.shard_row:,}",
-        f"source    {told(found.source)}",
+        f"source    {found.source}",
         f"          {found.source_digest}",
+        *_line_of(found.source),
         *(f"answer    {answer}" for answer in found.answers),
         f"licence   {found.license_tag} ({found.license_evidence})",
         f"text      {found.beginning}",
@@ -58,18 +58,25 @@ def document_lines(found: "DocumentTrace") -> list[str]:
 
 def conversation_lines(found: "ConversationTrace") -> list[str]:
     """A normalised row."""
-    from pipeline_assets.corpus.trace.source_row import told
-
     lines = [
         f"row       {found.id}",
         f"shard     {found.folder / found.shard} row {found.shard_row:,}",
         f"tokens    {found.tokens:,}, {found.completion_tokens:,} of them completion",
-        f"source    {told(found.source)}",
+        f"source    {found.source}",
         f"          {found.source_digest}",
+        *_line_of(found.source),
         f"licence   {found.license or 'not stated'}",
         f"asked     {found.asked}",
     ]
     return [line.translate(IN_ONE_LINE) for line in lines]
+
+
+def _line_of(row: "AnyRow") -> list[str]:
+    """Of a file of lines, on which a row is."""
+    from pipeline_assets.corpus.trace.source_row import place_told
+
+    place = place_told(row)
+    return [] if place.startswith("row ") else [f"          {place}"]
 
 
 def segment_lines(found: "SegmentTrace") -> list[str]:

@@ -91,7 +91,7 @@ def test_why_tells_where_from_and_every_measurement(typed: dict[str, Typed]) -> 
     assert lines[1].strip().startswith("from     AA/wiki_00 line ")
     assert "  licence  cc-by-sa-4.0 (date: 2026-11-01)" in lines
     assert "  kept" in lines
-    assert "    few_words 61 > 10" in lines
+    assert "    few_words 63 > 10" in lines
 
 
 def test_the_same_command_again_builds_nothing(

@@ -29,7 +29,7 @@ def test_a_text_column_that_no_row_has_names_those_there_are(wrong: Wrong, work:
     assert status == 2
     assert line == (
         f"{work}/bad/stage_a/normalized/n: no row has a text in a column `text`; "
-        "row 0 of 0.jsonl has body, key, license; set --text-column to the column that holds the text"
+        "line 1 (byte 0) of 0.jsonl has body, key, license; set --text-column to the column that holds the text"
     )
 
 

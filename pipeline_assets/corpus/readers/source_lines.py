@@ -84,9 +84,9 @@ def line_number(file: SourceFile, place: int) -> int | None:
     """
     lines, at = 1, 0
     with open_source(file) as opened:
-        status = os.fstat(opened.fileno())
-        if place > _MOST_COUNTED_BYTES or status.st_blocks * 512 < status.st_size:
+        if place > _MOST_COUNTED_BYTES or opened.seek(0, os.SEEK_HOLE) < min(place, file.bytes):
             return None
+        opened.seek(0)
         for block in _blocks(opened, file):
             lines += block.count(b"\n", 0, max(place - at, 0))
             at += len(block)

@@ -76,12 +76,6 @@ def place_told(row: AnyRow) -> str:
     return row_words(row.path.name, row.row, file_at(row.path))
 
 
-def told(row: AnyRow) -> str:
-    """A row as it can be asked for, and of lines where it is."""
-    place = place_told(row)
-    return str(row) if place.startswith("row ") else f"{row}, {place}"
-
-
 def parse_row(text: str) -> AnyRow:
     """A row as people write it: of a hub file, or `path#row`, the path as from where they are.
 

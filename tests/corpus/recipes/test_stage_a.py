@@ -47,7 +47,7 @@ def without_kind(content: dict[str, Any]) -> None:
             of("wikipedia_en", text_unit="file"),  # a key of another kind
             "unknown key `sources.1.wikipedia.text_unit`",
             "remove it; known here: domain, dump_date, files, filters, kind, language, license_tag, "
-            "max_reject_fraction, path, source",
+            "max_reject_fraction, path, source, title",
         ),
         (of("notes", kind="locl"), "`sources.4.kind` is 'locl'", "did you mean local?"),
         (
