@@ -1,6 +1,7 @@
-"""Peak memory doesn't grow with the corpus: builds of one size and of four times that, in processes of their own."""
+"""Peak memory doesn't grow with the corpus: builds of one size and of several times that, in processes of their own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.planning.outcome import outcomes
+from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from resources.loopback_hub import LoopbackHub
 
@@ -69,6 +71,31 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
     for outcomes_of_scale in planned.values():
         assert len(outcomes_of_scale) >= 3  # the snapshot and both splits
         assert all(plan.low <= real <= plan.high for plan, real in outcomes_of_scale), planned
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", [1, 2])
+def test_normalising_holds_no_more_memory_for_sixteen_times_the_documents(tmp_path: Path, copies: int) -> None:
+    peaks = {}
+
+    for documents in (100_000, 1_600_000):
+        source, data = tmp_path / f"{documents}.jsonl", tmp_path / f"data{documents}"
+        with open(source, "w") as file:
+            file.writelines(f'{{"text":"document {number // copies}"}}\n' for number in range(documents))
+        typed = ["stage-a", "normalize", "--input", source, "--out-dir", data, "--domain", "numbers"]
+        typed += ["--source", "numbers", "--license", "cc0-1.0"]
+        subprocess.run(
+            [sys.executable, "-c", "from pipeline_assets.cli import main; main()", *typed],
+            cwd=PROJECT,
+            env={**os.environ, "CORPUSMILL_WORKERS": "1"},
+            capture_output=True,
+            check=True,
+        )
+        manifest = read_manifest(data / "stage_a" / "normalized" / "numbers")
+        assert manifest is not None and manifest.identity.counts["documents"] == documents
+        peaks[documents] = manifest.provenance["peak_memory_bytes"]
+
+    assert peaks[1_600_000] <= 1.10 * peaks[100_000], peaks
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.decontamination.summary import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
+from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
@@ -141,11 +141,10 @@ def _refuse_shared_ids(
     Raises:
         InputError: an id is in two sources; inside one there are none, normalising saw to it.
     """
-    repeats = doc_ids.repeated_ids([building.path(receipt.files[0].path) for receipt in receipts])
-    if not repeats:
+    repeat = first_repeat([building.path(receipt.files[0].path) for receipt in receipts])
+    if repeat is None:
         return
-    shard, rows = min(repeats.items())
-    row = min(rows)
+    shard, row, count = repeat
     steps, path = places[shard]
     doc_id = next(document.doc_id for number, document in _documents(steps.corpus, path) if number == row)
     first = next(
@@ -153,7 +152,6 @@ def _refuse_shared_ids(
         for other, other_path in places
         if any(document.doc_id == doc_id for _, document in _documents(other.corpus, other_path))
     )
-    count = sum(map(len, repeats.values()))
     more = f", and {count - 1:,} more ids are in two sources" if count > 1 else ""
     what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
     fix = "leave one of the sources out, or take another column for `columns.id`"

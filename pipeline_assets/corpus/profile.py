@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.line_blocks import count_lines
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import WHOLE, Window
@@ -95,18 +95,16 @@ def profile_shard(shard: ProfileShard, window: Window, folder: BuildFolder, toke
         InputError: a line that is no Document.
     """
     groups: dict[Group, Counts] = {}
-    ids: list[str] = []
-    rows = 0
-    for block in read_line_blocks(shard.file, _BLOCK_BYTES):
-        documents = _rows(block, rows, shard.file, window)
-        ids += [document.doc_id for document in documents]
-        for group, texts in _by_group(documents).items():
-            groups[group] = groups.get(group, EMPTY) + _count(texts, _encoder(tokenizer_sha256))
-        rows += count_lines(block)
-    name = f"{IDS}/{shard.name}"
-    size, sha256 = doc_ids.write_ids(folder.path(name), ids)
-    file = OutputFile(name, len(ids), size, sha256, sha256)
-    return Receipt([file], {"rows": rows, "documents": len(ids)}, {"groups": to_json(groups)})
+    name, rows = f"{IDS}/{shard.name}", 0
+    with IdsWriter(folder.path(name)) as ids:
+        for block in read_line_blocks(shard.file, _BLOCK_BYTES):
+            documents = _rows(block, rows, shard.file, window)
+            ids.add(document.doc_id for document in documents)
+            for group, texts in _by_group(documents).items():
+                groups[group] = groups.get(group, EMPTY) + _count(texts, _encoder(tokenizer_sha256))
+            rows += count_lines(block)
+    file = ids.output(name)
+    return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(groups)})
 
 
 def merged(profiles: Iterable[Profile]) -> dict[Group, Counts]:

@@ -1,5 +1,7 @@
-"""Repeated ids of a corpus: found by a sorted merge, as a dictionary of everything would find them."""
+"""Repeated ids of a corpus: found by a merge of sorted runs, as a dictionary of everything would find them."""
 
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -7,13 +9,32 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.spine.building import BuildFolder
+from pipeline_assets.corpus.spine.errors import Obstacle
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def written(folder: Path, shards: list[list[str]]) -> list[Path]:
     paths = [folder / f"{number:05d}" for number in range(len(shards))]
     for path, ids in zip(paths, shards, strict=True):
-        doc_ids.write_ids(path, ids)
+        doc_ids.write_ids(path, path.name, ids)
     return paths
+
+
+def repeats_of(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
+    """Shard → row → which document of its id it is, of those whose id came before."""
+    files = doc_ids.write_repeats(written(folder, shards), BuildFolder(folder))
+    times = [doc_ids.read_repeats(path, len(ids)).tolist() for path, ids in zip(files, shards, strict=True)]
+    assert [path is not None for path in files] == [any(of_shard) for of_shard in times]
+    return {
+        shard: {row: nth for row, nth in enumerate(of_shard) if nth}
+        for shard, of_shard in enumerate(times)
+        if any(of_shard)
+    }
 
 
 def slow_repeats(shards: list[list[str]]) -> dict[int, dict[int, int]]:
@@ -29,50 +50,91 @@ def slow_repeats(shards: list[list[str]]) -> dict[int, dict[int, int]]:
 
 
 def test_the_first_of_an_id_in_shard_and_row_order_is_no_repeat(tmp_path: Path) -> None:
-    paths = written(tmp_path, [["a", "b", "a"], ["c"], ["b", "a", "d"]])
-
-    repeats = doc_ids.repeated_ids(paths)
+    repeats = repeats_of(tmp_path, [["a", "b", "a"], ["c"], ["b", "a", "d"]])
 
     assert repeats == {0: {2: 2}, 2: {0: 2, 1: 3}}
 
 
-def test_the_rows_of_a_shard_come_in_row_order_and_a_shard_without_repeats_has_none(tmp_path: Path) -> None:
-    repeats = doc_ids.repeated_ids(written(tmp_path, [["z", "y", "x", "x", "y", "z"]]))
+def test_the_first_repeat_is_that_of_the_first_shard_and_row(tmp_path: Path) -> None:
+    paths = written(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
 
-    assert list(doc_ids.rows_of(repeats, 0)) == [3, 4, 5]
-    assert doc_ids.rows_of(repeats, 1) == {}
+    assert doc_ids.first_repeat(paths) == (1, 1, 4)
+    assert doc_ids.first_repeat(paths[:1]) is None
 
 
 def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tmp_path: Path) -> None:
-    assert doc_ids.repeated_ids(written(tmp_path, [[], ["a"], []])) == {}
-    assert doc_ids.repeated_ids(written(tmp_path, [[]])) == {}
-    assert doc_ids.repeated_ids([]) == {}
+    assert repeats_of(tmp_path, [[], ["a"], []]) == {}
+    assert repeats_of(tmp_path, [[]]) == {}
+    assert list(doc_ids.repeated_ids([])) == []
 
 
 def test_an_id_takes_24_bytes_and_the_file_has_the_sha256_that_is_told(tmp_path: Path) -> None:
-    size, sha256 = doc_ids.write_ids(tmp_path / "ids", ["a", "b"])
+    file = doc_ids.write_ids(tmp_path / "ids", "ids", ["a", "b"])
 
     # sha256("a") is ca978112…, sha256("b") is 3e23e816…: b comes first, each half little-endian, then its row.
-    assert size == 48
+    assert (file.path, file.rows, file.bytes) == ("ids", 2, 48)
     assert (tmp_path / "ids").read_bytes().hex(" ", 8) == (
         "4a59390016e8233e 34b1e164654f8933 0100000000000000 cabd1bca128197ca 4ddc239ab331c2fa 0000000000000000"
     )
-    assert sha256 == "39063c12ca1e765cf832cf9389348ab87b7e0b913166e6fe691ce82604f96e2c"
+    assert file.sha256 == "39063c12ca1e765cf832cf9389348ab87b7e0b913166e6fe691ce82604f96e2c"
 
 
 def test_ids_that_differ_only_in_unicode_form_are_two(tmp_path: Path) -> None:
-    assert doc_ids.repeated_ids(written(tmp_path, [["é", "e\u0301"]])) == {}
+    assert repeats_of(tmp_path, [["é", "e\u0301"]]) == {}
 
 
-@pytest.mark.parametrize("part_ids", [1, 3, 1000])
-@given(shards=st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), min_size=1, max_size=5))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_repeats_are_those_that_a_dictionary_finds_however_many_parts_the_merge_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_ids: int, shards: list[list[str]]
+def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doc_ids, "_BLOCK_IDS", 1)
+    monkeypatch.setattr(doc_ids, "_LEAST_IDS", 1)
+    paths = written(tmp_path, [["a", "b", "c", "d"]])
+    blocks = doc_ids._merged(paths)
+    next(blocks)
+
+    paths[0].write_bytes(b"")
+
+    with pytest.raises(Obstacle, match="the file ends before its 4 ids; run the command again"):
+        list(blocks)
+
+
+@given(
+    shards=st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), min_size=1, max_size=5),
+    run_ids=st.integers(1, 13),
+    block_ids=st.integers(1, 40),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: list[list[str]], run_ids: int, block_ids: int
 ) -> None:
-    monkeypatch.setattr(doc_ids, "_PART_IDS", part_ids)
-    paths = written(tmp_path, shards)
+    for name, size in (("RUN_IDS", run_ids), ("_BLOCK_IDS", block_ids), ("_LEAST_IDS", 1)):
+        monkeypatch.setattr(doc_ids, name, size)
 
-    repeats = doc_ids.repeated_ids(paths)
+    repeats = repeats_of(tmp_path, shards)
 
     assert repeats == slow_repeats(shards)
+    found = doc_ids.first_repeat(written(tmp_path, shards))
+    first = min(((shard, min(rows)) for shard, rows in repeats.items()), default=None)
+    assert found == (None if first is None else (*first, sum(map(len, repeats.values()))))
+
+
+@pytest.mark.parametrize("distinct", [1, 1000, 10**9])
+def test_merging_holds_no_more_memory_for_eight_times_the_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distinct: int
+) -> None:
+    for name, size in (("RUN_IDS", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_LEAST_IDS", 1 << 3)):
+        monkeypatch.setattr(doc_ids, name, size)
+    peaks = []
+
+    for ids in (1 << 12, 1 << 15):  # 8 and 64 runs
+        folder = tmp_path / f"{ids}"
+        folder.mkdir()
+        tracemalloc.start()
+        half = ids // 2
+        shards = (f"{number * 7919 % distinct}" for number in range(half)), (f"{number}" for number in range(half))
+        paths = [folder / f"{number}" for number in range(2)]
+        for path, of_shard in zip(paths, shards, strict=True):
+            doc_ids.write_ids(path, path.name, of_shard)
+        doc_ids.write_repeats(paths, BuildFolder(folder))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    assert peaks[1] < 1.5 * peaks[0], peaks

@@ -139,8 +139,7 @@ def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe
 
 def _written(sketch: _Sketch, shard: CorpusShard, folder: BuildFolder, number: int) -> list[OutputFile]:
     doc_ids_name, doc_ids = f"{ID_HASHES}/{shard.name}.{number:05d}", sketch.doc_ids
-    size, sha256 = write_ids(folder.path(doc_ids_name), doc_ids)
-    files = [OutputFile(doc_ids_name, len(doc_ids), size, sha256, sha256)]
+    files = [write_ids(folder.path(doc_ids_name), doc_ids_name, doc_ids)]
     for area, table in sketch.runs().items():
         name = f"{area}/{shard.name}.{number:05d}.parquet"
         files.append(write_run(folder.path(name), name, table))

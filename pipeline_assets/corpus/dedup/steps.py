@@ -27,7 +27,7 @@ from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, SetsFile
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
 from pipeline_assets.corpus.dedup.verify import PairRange
-from pipeline_assets.corpus.doc_ids import repeated_ids
+from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
@@ -93,12 +93,11 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
     Raises:
         InputError: two documents have one id (says where).
     """
-    repeats = repeated_ids(runs_of(dedup.building, sketched, ID_HASHES))
-    if not repeats:
+    repeat = first_repeat(runs_of(dedup.building, sketched, ID_HASHES))
+    if repeat is None:
         return
     runs = runs_of(dedup.building, sketched, IDS)
-    run, rows = min(repeats.items())
-    doc_id = read_columns(runs[run])["doc_id"][min(rows)]
+    doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
     found = [orders[is_it] for orders, is_it in (_with_id(run, doc_id) for run in runs)]
     first, second, *_ = np.sort(document_numbers(np.concatenate(found))).tolist()
     what = f"{doc_id} is the id of {_place(dedup, first)} and of {_place(dedup, second)}"

@@ -1,6 +1,7 @@
 """The stage that publishes a converted shard: as it is, or without the documents whose id came before."""
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards.shard_writer import REJECTS
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
@@ -28,12 +29,12 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """A converted shard: where it lies, its receipt, and which rows repeat an id: row → 2 for the second of its id."""
+    """A converted shard: where it lies, its receipt, and what says which rows repeat an id; None where none does."""
 
     name: str
     file: Path
     converted: Receipt
-    repeats: Mapping[int, int]
+    repeats: Path | None
 
     @property
     def rows(self) -> int:
@@ -49,12 +50,13 @@ def publish(
         converted: receipts of `ShardWriter` by shard, in manifest order.
     """
     receipts = list(converted.values())
-    repeats = doc_ids.repeated_ids([building.path(receipt.files[1].path) for receipt in receipts])
+    ids = [building.path(receipt.files[1].path) for receipt in receipts]
+    repeats = doc_ids.write_repeats(ids, building)
     shards = [
-        ConvertedShard(name, building.path(receipt.files[0].path), receipt, doc_ids.rows_of(repeats, number))
-        for number, (name, receipt) in enumerate(converted.items())
+        ConvertedShard(name, building.path(receipt.files[0].path), receipt, of_shard)
+        for (name, receipt), of_shard in zip(converted.items(), repeats, strict=True)
     ]
-    rewritten = [shard for shard in shards if shard.repeats]
+    rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=zstd_level)
     again = run_stage("publish", work, rewritten, building, engine) if rewritten else ()
     receipts_again = {shard.name: receipt for shard, receipt in zip(rewritten, again, strict=True)}
@@ -108,37 +110,43 @@ def publish_shard(
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = dict(shard.converted.counts)
-    rejects: list[Reject] = []
+    rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
+    rejected: Counter[str] = Counter()
+    times = doc_ids.read_repeats(shard.repeats, shard.rows)
     first_row = 0
-    with JsonlZstWriter(folder.path(name), zstd_level) as writer:
+    with (
+        JsonlZstWriter(folder.path(name), zstd_level) as writer,
+        JsonlZstWriter(folder.path(rejects_name), zstd_level) as rejects,
+    ):
         for block in read_line_blocks(shard.file):
             lines = block.splitlines(keepends=True)
             kept = []
             for row, line in window.of(lines, first_row):
-                verdict = _publish_line(line, row, shard, window, derive_id)
+                verdict = _publish_line(line, row, int(times[row]), shard, window, derive_id)
                 if isinstance(verdict, Reject):
-                    rejects.append(verdict)
+                    rejects.write_lines(msgspec.json.encode(verdict.to_json()) + b"\n", 1)
+                    rejected[verdict.reason] += 1
                     counts["bytes"] -= len(_decoder.decode(line).text.encode("utf-8")) if row not in window.fatal else 0
                 else:
                     kept.append(verdict)
             first_row += len(lines)
             writer.write_lines(b"".join(kept), len(kept))
-    counts["documents"] -= len(rejects)
-    for reject in rejects:
-        counts[f"rejected/{reject.reason}"] = counts.get(f"rejected/{reject.reason}", 0) + 1
-    rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
-    rows = [reject.to_json() for reject in rejects]
-    return Receipt([writer.output(name), write_rows(folder.path(rejects_name), rejects_name, rows, zstd_level)], counts)
+    counts["documents"] -= rejected.total()
+    for reason, rows in rejected.items():
+        counts[f"rejected/{reason}"] = counts.get(f"rejected/{reason}", 0) + rows
+    return Receipt([writer.output(name), rejects.output(rejects_name)], counts)
 
 
-def _publish_line(line: bytes, row: int, shard: ConvertedShard, window: Window, derive_id: DeriveId) -> bytes | Reject:
-    """The line as it is published, or why it isn't."""
+def _publish_line(
+    line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
+) -> bytes | Reject:
+    """The line as it is published, or why it isn't; it is the nth of its id, or 0, the first."""
     if row in window.fatal:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
-    if row not in shard.repeats:
+    if not nth:
         return line
     document = _decoder.decode(line)
     if document.doc_id == derive_id(document.text):
-        numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{shard.repeats[row]}")
+        numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{nth}")
         return _encoder.encode(numbered) + b"\n"
     return Reject(document.meta["source_file"], document.meta["source_row"], DUPLICATE_ID, document.doc_id)

@@ -1,15 +1,16 @@
 """A Document shard as a source's rows become one: its documents, their ids, its rejects and its counts."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 
@@ -20,7 +21,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class ShardWriter:
-    """Writes one shard; `receipt` is there once the block has ended without error.
+    """Writes one shard; `receipt` is there once the block has ended without error. Nothing is held back but a zstd
+    block of each file, and the ids of one sorted run.
 
     Attributes:
         counts: `documents` and `bytes` of text written, `rejected/<reason>`, `nul_documents`,
@@ -29,20 +31,21 @@ class ShardWriter:
 
     def __init__(self, folder: BuildFolder, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
-        self._folder, self._name, self._zstd_level = folder, name, zstd_level
-        self._rejects: list[Reject] = []
-        self._doc_ids: list[str] = []
-        self._file = f"{CONVERTED}/{name}{SUFFIX}"
-        self._writer = JsonlZstWriter(folder.path(self._file), zstd_level)
+        self._names = f"{CONVERTED}/{name}{SUFFIX}", f"{IDS}/{name}", f"{REJECTS}/{name}{SUFFIX}"
+        documents, ids, rejects = map(folder.path, self._names)
+        self._documents, self._ids = JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
+        self._rejects = JsonlZstWriter(rejects, zstd_level)
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._writer.__enter__()
+        for writer in (self._rejects, self._ids, self._documents):
+            self._open.enter_context(writer)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._writer.__exit__(kind, error, traceback)
+        self._open.__exit__(kind, error, traceback)
 
     def count(self, name: str, more: int = 1) -> None:
         """Nothing isn't counted."""
@@ -51,7 +54,7 @@ class ShardWriter:
 
     def reject(self, reject: Reject) -> None:
         """Keeps a row aside."""
-        self._rejects.append(reject)
+        self._rejects.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
         self.count(f"rejected/{reject.reason}")
 
     def without_nul(self, text: str) -> str:
@@ -68,17 +71,14 @@ class ShardWriter:
         """The next documents, in order."""
         if not documents:
             return
-        self._doc_ids += [document.doc_id for document in documents]
+        self._ids.add(document.doc_id for document in documents)
         texts = (document.text for document in documents)
         self.count("documents", len(documents))
         self.count("bytes", sum(len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts))
-        self._writer.write_lines(_encoder.encode_lines(documents), len(documents))
+        self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
         """Files, in this order: the documents, their ids as `doc_ids` reads them, the rejects."""
-        ids_name, rejects_name = f"{IDS}/{self._name}", f"{REJECTS}/{self._name}{SUFFIX}"
-        size, sha256 = doc_ids.write_ids(self._folder.path(ids_name), self._doc_ids)
-        ids = OutputFile(ids_name, len(self._doc_ids), size, sha256, sha256)
-        rows = [reject.to_json() for reject in self._rejects]
-        rejects = write_rows(self._folder.path(rejects_name), rejects_name, rows, self._zstd_level)
-        return Receipt([self._writer.output(self._file), ids, rejects], self.counts)
+        documents, ids, rejects = self._names
+        files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
+        return Receipt(files, self.counts)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -53,13 +54,13 @@ _tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 @dataclass(frozen=True)
 class _Finished:
-    """A normalised shard, its place among the final files, and which of its rows repeat an id (see `doc_ids`)."""
+    """A normalised shard, its place among the final files, and what says which rows repeat an id; None if none do."""
 
     name: str
     file: Path
     output: OutputFile
     final: str
-    repeats: Mapping[int, int]
+    repeats: Path | None
 
     @property
     def rows(self) -> int:
@@ -153,18 +154,18 @@ def _check(building: Building, receipts: Sequence[Receipt], counts: Mapping[str,
 
 def _publish(building: Building, receipts: Sequence[Receipt], split: str, engine: EngineSettings) -> list[OutputFile]:
     """The rows under their final names. Only shards in which an id is repeated are written again."""
-    repeats = doc_ids.repeated_ids([building.path(receipt.files[1].path) for receipt in receipts])
+    repeats = doc_ids.write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
     finished = [
         _Finished(
             f"{number:05d}",
             building.path(receipt.files[0].path),
             receipt.files[0],
             f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet",
-            doc_ids.rows_of(repeats, number),
+            of_shard,
         )
-        for number, receipt in enumerate(receipts)
+        for number, (receipt, of_shard) in enumerate(zip(receipts, repeats, strict=True))
     ]
-    again = [shard for shard in finished if shard.repeats]
+    again = [shard for shard in finished if shard.repeats is not None]
     rewritten = run_stage("number_ids", number_ids, again, building, engine) if again else ()
     outputs = {shard.name: receipt.files[0] for shard, receipt in zip(again, rewritten, strict=True)}
     return [outputs.get(shard.name) or _linked(shard, building) for shard in finished]
@@ -178,13 +179,15 @@ def _linked(shard: _Finished, folder: BuildFolder) -> OutputFile:
 def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt:
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
     first = 0
+    times = doc_ids.read_repeats(shard.repeats, shard.rows)
     with (
         pq.ParquetFile(shard.file) as file,
         ParquetOutput(folder.path(shard.final), SCHEMA, file.metadata.num_rows) as output,
     ):
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
-            own = {row - first: times for row, times in shard.repeats.items() if first <= row < first + table.num_rows}
+            of_group = times[first : first + table.num_rows]
+            own = {int(row): int(of_group[row]) for row in np.flatnonzero(of_group)}
             ids = strings(numbered(table["id"].to_pylist(), own))
             output.write(table.set_column(0, SCHEMA.field("id"), ids))
             first += table.num_rows

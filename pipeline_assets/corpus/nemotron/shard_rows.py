@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards.shard_writer import IDS, REJECTS
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
@@ -24,7 +24,7 @@ from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
 from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.collector import no_cycles
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -71,29 +71,31 @@ def normalise_shard(
     """
     encoder = kept_encoder(tokenizer_sha256, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
-    ids: list[str] = []
     rejects: list[Reject] = []
     tools: dict[str, str] = {}
     stem = f"{driver}/{shard.name}"
     rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS}/{stem}"
     rejects_name, tools_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/tools/{stem}{SUFFIX}"
-    with no_cycles(), ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output:
+    with (
+        no_cycles(),
+        ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
+        IdsWriter(folder.path(ids_name)) as ids,
+    ):
         for block in _blocks(shard):
             found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder)
             counts["spot_checked"] += _spot_check(found, settings, encoder)
             counts.update(_counts(found))
-            ids += found.batch.column("id").to_pylist()
+            ids.add(found.batch.column("id").to_pylist())
             rejects += found.rejects
             tools |= found.tools
             if found.batch.num_rows:
                 output.write(pa.Table.from_batches([found.batch], SCHEMA))
             gc.collect(0)
-    size, sha256 = doc_ids.write_ids(folder.path(ids_name), ids)
     with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
     files = [
         output.output(rows_name),
-        OutputFile(ids_name, len(ids), size, sha256, sha256),
+        ids.output(ids_name),
         write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level),
         writer.output(tools_name),
     ]

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.spine.rejects import Reject
 
-_BATCH_CHARACTERS = 1 << 20
+_BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 _EVIDENCE = "license_evidence"
 
 
@@ -46,7 +46,7 @@ def write_outcomes(
             continue
         batch.append(document)
         characters += len(document.text)
-        if characters > _BATCH_CHARACTERS:
+        if characters > _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
             writer.write(batch)
             batch, characters = [], 0
     writer.write(batch)

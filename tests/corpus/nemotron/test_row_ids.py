@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows_made import ANSWER, QUESTION
 
-from pipeline_assets.corpus.doc_ids import repeated_ids, rows_of, write_ids
+from pipeline_assets.corpus.doc_ids import read_repeats, write_ids, write_repeats
 from pipeline_assets.corpus.nemotron.row_ids import numbered, row_id
+from pipeline_assets.corpus.spine.building import BuildFolder
 
 ROW = {"problem": "2 + 2?", "messages": [QUESTION, ANSWER]}
 
@@ -59,9 +60,16 @@ def shard_ids(folder: Path, ids: list[str], cuts: list[int]) -> list[str]:
     shards = [ids[start:stop] for start, stop in itertools.pairwise(bounds)]
     paths = [folder / f"{number}.ids" for number in range(len(shards))]
     for path, shard in zip(paths, shards, strict=True):
-        write_ids(path, shard)
-    repeats = repeated_ids(paths)
-    return [one for number, shard in enumerate(shards) for one in numbered(shard, rows_of(repeats, number))]
+        write_ids(path, path.name, shard)
+    all_times = [
+        read_repeats(file, len(shard))
+        for file, shard in zip(write_repeats(paths, BuildFolder(folder)), shards, strict=True)
+    ]
+    return [
+        one
+        for shard, times in zip(shards, all_times, strict=True)
+        for one in numbered(shard, {row: int(nth) for row, nth in enumerate(times) if nth})
+    ]
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a#2", "c#", "#3"]), max_size=12), st.data())
