@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,8 +202,8 @@ class _Run:
             high, low, number, _ = bound
             start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
             stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
-            side: Literal["left", "right"] = "right" if self.number < number else "left"
-            count = int(start + np.searchsorted(self.ids["low"][start:stop], np.uint64(low), side))
+            of_equal = self.ids["low"][start:stop]
+            count = int(start + np.searchsorted(of_equal, np.uint64(low), "right" if self.number < number else "left"))
         taken, self.ids = self.ids[:count], self.ids[count:]
         return taken
 
