@@ -116,7 +116,7 @@ def _open_image(source: Bytes, at: int, end: int, page: Page) -> int:
             at += len(_QUOTED)
             if is_at(source, at, _QUOTED) or is_at(source, at, _NO_ALT_1) or is_at(source, at, _NO_ALT_2):
                 return end
-            page.alt_stop = find(source, at, _QUOTED)
+            page.alt_stop = find(source, at, end, _QUOTED)
             page.after_alt = end
             end_word(page)
             return at
