@@ -183,7 +183,7 @@ def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
             text = pq.read_table(out / "sources/papers" / Path(row["path"]).name)["body"][number]["text"].as_py()
         case "wikipedia_en":
             page = bz2.decompress((out / "sources/wikipedia/AA" / Path(row["path"]).name).read_bytes())[number:]
-            text = page.decode().split("\n\n", 1)[1]
+            text = page.decode().split("\n", 1)[1]
         case "notes":
             line = (out / "sources/notes/notes.jsonl").read_bytes()[number:].split(b"\n", 1)[0]
             text = json.loads(line)["text"]
