@@ -181,8 +181,8 @@ class Manifest:
                 recipe=parts.recipe,
                 inputs=parts.inputs,
                 tokenizer=parts.tokenizer,
-                decisions=parts.decisions,
-                counts=parts.counts,
+                decisions=_Told.of(parts.decisions, where),
+                counts=_Told.of(parts.counts, where),
                 files=parts.files,
             ),
             storage=written.storage,
@@ -219,6 +219,21 @@ def lies_inside(name: str) -> bool:
 
 def _written(value: Json) -> bytes:
     return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+class _Told(dict[str, Any]):
+    """What a manifest tells in a part that each kind fills by itself: what isn't there is no fault of its reader's."""
+
+    where: Path
+
+    @classmethod
+    def of(cls, part: Json, where: Path) -> "_Told":
+        told = cls((key, cls.of(value, where) if isinstance(value, dict) else value) for key, value in part.items())
+        told.where = where
+        return told
+
+    def __missing__(self, key: str) -> Any:
+        raise InputError(f"the manifest says nothing of `{key}`, which its kind does", self.where, MANIFEST_FILE.fix)
 
 
 class _WrittenIdentity(msgspec.Struct, forbid_unknown_fields=True):
@@ -293,6 +308,14 @@ class _Provenance(msgspec.Struct):
     started_at_utc: str | msgspec.UnsetType = msgspec.UNSET
     seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
     seconds_of: dict[str, _Seconds] | msgspec.UnsetType = msgspec.UNSET
+    adopted_shards: _Count | msgspec.UnsetType = msgspec.UNSET
+    bytes_fetched: _Count | msgspec.UnsetType = msgspec.UNSET
+    encode_work_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+    peak_disk_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+    peak_memory_bytes: _Count | msgspec.UnsetType | None = msgspec.UNSET
+    source_text_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+    text_bytes_encoded: _Count | msgspec.UnsetType = msgspec.UNSET
+    tokens_encoded: _Count | msgspec.UnsetType = msgspec.UNSET
     run_settings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     libraries: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 

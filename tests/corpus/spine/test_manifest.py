@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -227,6 +228,19 @@ def test_bytes_that_are_no_manifest_are_refused_and_what_they_are_is_said(data: 
     error = refusal(data)
 
     assert (error.what, error.fix) == (f"this is no manifest: {complaint}", "rebuild the artifact")
+
+
+def test_what_a_kind_tells_and_its_manifest_does_not_is_refused_when_it_is_asked_for() -> None:
+    read = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
+
+    with pytest.raises(InputError) as refused:
+        _ = read.identity.counts["dropped"]["no_text"]
+
+    assert str(refused.value) == (
+        "artifact/manifest.json: the manifest says nothing of `no_text`, which its kind does; rebuild the artifact"
+    )
+    assert "no_text" not in read.identity.counts["dropped"]
+    assert pickle.loads(pickle.dumps(read)) == read
 
 
 def test_bytes_that_are_no_text_are_no_manifest() -> None:
