@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Self
 
+import msgspec
 import pydantic
 
 from pipeline_assets.corpus.sampling.per_source import PerSource
@@ -10,6 +11,17 @@ from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.manifest import Manifest
 
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
+
+
+class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
+    """What a manifest counts of a source."""
+
+    rows_in: int
+    exact_duplicate: int
+    near_duplicate: int
+
+
+_BySource = dict[str, _Removals]
 
 
 class RemovalCaps(PerSource):
@@ -29,11 +41,15 @@ class RemovalCaps(PerSource):
 
     def judge(self, deduplicated: Manifest) -> Verdict:
         """Of no source more documents went than its cap allows."""
+        try:
+            by_source = msgspec.convert(deduplicated.identity.counts.get("by_source"), _BySource)
+        except msgspec.ValidationError as error:
+            return Verdict(False, f"the manifest counts no documents by source: {error}")
         passed, words = [], []
-        for source, counts in deduplicated.identity.counts["by_source"].items():
-            gone, cap = counts["exact_duplicate"] + counts["near_duplicate"], self.cap(source)
-            passed.append(gone <= cap * counts["in"])
+        for source, counts in by_source.items():
+            gone, cap = counts.exact_duplicate + counts.near_duplicate, self.cap(source)
+            passed.append(gone <= cap * counts.rows_in)
             sign = "at most " if passed[-1] else "MORE THAN "
-            share = gone / max(counts["in"], 1)
-            words.append(f"{source}: {gone:,} of {counts['in']:,} ({share:.1%}, {sign}{float(cap):.1%})")
+            share = gone / max(counts.rows_in, 1)
+            words.append(f"{source}: {gone:,} of {counts.rows_in:,} ({share:.1%}, {sign}{float(cap):.1%})")
         return Verdict(all(passed), "; ".join(words) + ("" if all(passed) else f": {_ADVICE}"))
