@@ -314,4 +314,4 @@ class TestBadInput:
 
         assert result.returncode == 1
         assert only_line(result).startswith(f"{shard}: sha256 is ")
-        assert only_line(result).endswith("the shard was edited: delete the folder and build it again")
+        assert only_line(result).endswith(f"build it again: corpusmill rebuild {shard.parents[1]} --put-back")

@@ -58,6 +58,7 @@ class TestDiff:
         assert found["identical"] is False
         assert found["recipe"] == ["valid_fraction: 0.1 → 0.2"]
         assert [change["name"] for change in found["upstream"]] == [
+            "healing/healing_text_manifest",
             "healing/megatron_split/train",
             "healing/megatron_split/valid",
         ]

@@ -240,7 +240,7 @@ def test_a_build_whose_instance_cannot_be_written_is_sealed_and_checked(
     assert result.returncode == 0, result.stderr
     built = [row["artifact"] for row in json.loads(result.stdout) if row["was_built"]]
     assert built == ["stage_a/filtered"]
-    assert "check mixed/notes: ledger_adds_up: passed: notes: 40 in = 39 out + 1 dropped" in result.stderr
+    assert "check mixed/notes: ledger_adds_up: passed: 40 in = 39 out + 1 dropped" in result.stderr
     [warning] = [line for line in result.stderr.splitlines() if "WARNING" in line]
     assert f"WARNING the UI won't show what is built: {notes_root / 'dagster'}: " in warning
     assert "Traceback" not in result.stderr

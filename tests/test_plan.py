@@ -90,7 +90,8 @@ class TestBeforeABuild:
         assert result.returncode == 1
         assert [line.split(":")[0] for line in warnings] == ["WARNING train", "WARNING valid"]
         assert warnings[0].endswith(
-            "of 899,100,000 tokens: short; the dataset has no more: lower `megatron.token_budget`"
+            "of 899,100,000 tokens: short; raise `snapshot.amount.text_bytes` from 1,920,000 to 7,000,000,000, "
+            "or lower `megatron.token_budget`"
         )
 
 

@@ -233,7 +233,7 @@ def test_killed_among_the_documents_the_same_command_goes_on(
 ) -> None:
     words = (demo_root / SET, "--upstream", "--sample", "100%", "--workers", "1")
 
-    stopped(signal.SIGKILL, 1 + 16 + 13 + 2, cache, *words)
+    stopped(signal.SIGKILL, 1 + 16 + 13 + 12 + 2, cache, *words)
     result = corpusmill("verify", *words, env={"XDG_CACHE_HOME": str(cache)})
 
     assert result.returncode == 0

@@ -150,7 +150,6 @@ def _lines(found: "Verification") -> Iterator[str]:
     if found.sources is not None and found.sources.listed:
         yield _sources_line(found, found.sources)
     yield from (_proven_line(proven) for proven in found.proofs)
-    yield from _content_lines(found)
     yield from _left_out_lines(found)
     yield from _before_lines(found)
     yield from _mending_lines(found)
@@ -211,13 +210,14 @@ def _hashed_words(claims: Sequence["Claim"], found: "Verification") -> str:
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
-def _content_lines(found: "Verification") -> Iterator[str]:
+def _content_words(found: "Verification") -> str:
     """Which of the two was done with files that are stored in another form than their content."""
     if found.contents:
         right = sum(reading.complaint is None for reading in found.contents)
-        yield f"contents: {right:,} of {len(found.contents):,} compressed files say what the digest names"
-    elif found.unread_contents:
-        yield f"contents: what {found.unread_contents:,} compressed files say was not worked out; --content does"
+        return f"; {right:,} of {len(found.contents):,} compressed ones say what the digest names"
+    if found.unread_contents:
+        return f"; what {found.unread_contents:,} compressed ones say was not worked out (--content)"
+    return ""
 
 
 def _proven_line(proven: "Proven") -> str:
@@ -259,11 +259,12 @@ def _summary(found: "Verification") -> str:
     files, size = len(found.claims) + found.out_of_place, found.bytes_held
     word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
     missing = len(found.chain.missing)
-    upstream = f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
+    rest = _content_words(found)
+    rest += f"; {missing:,} upstream artifacts are missing, and what they were made from" if missing else ""
     if found.scope.sample is None or not found.unread:
-        return f"{word}: {as_sealed:,} of {files:,} files, {size:,} bytes as sealed{upstream}"
+        return f"{word}: {as_sealed:,} of {files:,} files, {size:,} bytes as sealed{rest}"
     held = f"{as_sealed:,} of {files:,} files, {size:,} bytes as sealed; of all others, names and sizes only"
-    return f"{word} of a sample ({found.percent_read:.1f} % of bytes): {held}{upstream}"
+    return f"{word} of a sample ({found.percent_read:.1f} % of bytes): {held}{rest}"
 
 
 def _left_out_lines(found: "Verification") -> Iterator[str]:

@@ -66,6 +66,8 @@ def compiled(function: F) -> F:
     old code under the new file's stamp. So the cache lies in a folder named after every source file beside the
     function's: what a compiled function calls or reads must stand in one of those.
     """
+    if vars(config)["DISABLE_JIT"]:
+        return function
     settings = vars(config)  # numba reads its cache folder once for each function, here
     common = settings["CACHE_DIR"]
     settings["CACHE_DIR"] = _cache_folder(Path(function.__code__.co_filename).parent)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import Obstacle
@@ -136,6 +137,7 @@ def write_repeats(paths: Sequence[Path], folder: BuildFolder) -> list[Path | Non
         shards, firsts = np.unique(block["shard"], return_index=True)
         for shard, repeats in zip(shards.tolist(), np.split(block, firsts[1:]), strict=True):
             path = folder.path(f"{_REPEATS}/{shard:05d}")
+            durable.step("append", path)
             with open(path, "wb" if written[shard] is None else "ab") as file:
                 file.write(repeats.tobytes())
             written[shard] = path

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.text_selection import TextRecipe, select_shards
 
 
@@ -75,10 +76,11 @@ def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(co
     shard.chmod(0o644)
     Path(shard).write_bytes(content)
 
-    with pytest.raises(InputError) as error:
+    with logged() as reads, pytest.raises(InputError) as error:
         select_shards(corpus, text("shards/*"))
+        reads.finish()
 
     sealed = corpus.manifest.storage[1].sha256
     assert error.value.what.startswith("sha256 is ") and error.value.what.endswith(f", sealed with {sealed}")
     assert error.value.where == str(shard)
-    assert error.value.fix == "the shard was edited: delete the folder and build it again"
+    assert error.value.fix == f"build it again: corpusmill rebuild {corpus.folder} --put-back"

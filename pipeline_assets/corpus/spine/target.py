@@ -117,8 +117,8 @@ class Target:
         for target in self.upstream:
             try:
                 upstream = read_manifest(root / target.folder)
-            except InputError:
-                return f"{target.name} is damaged"
+            except InputError as damaged:
+                return f"{target.name} is damaged ({damaged.where})"
             sealed_with = [entry["digest"] for entry in identity.inputs if entry["name"] == target.role]
             if upstream is None or sealed_with != [upstream.digest]:
                 return f"{target.name} changed since"

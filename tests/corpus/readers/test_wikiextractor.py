@@ -102,7 +102,8 @@ def read(folder: Path) -> tuple[list[Document], list[Reject], PageLedger]:
 def test_every_article_of_the_dump_comes_back(extract: Extract, options: tuple[str, ...]) -> None:
     documents, rejects, ledger = read(extract(*options))
 
-    assert {document.meta["title"]: document.text for document in documents} == EXPECTED
+    expected = {title: f"{title}\n\n{text}" for title, text in EXPECTED.items()}
+    assert {document.meta["title"]: document.text for document in documents} == expected
     assert [document.doc_id for document in documents] == ["wikipedia:en:1", "wikipedia:en:2", "wikipedia:en:4"]
     assert [(reject.reason, reject.detail) for reject in rejects] == [("title_only", "Only a template")]
     assert ledger == PageLedger(pages=4, articles=3, rejects=1) and ledger.adds_up

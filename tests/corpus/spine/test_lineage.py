@@ -38,7 +38,7 @@ def test_an_artifact_is_found_by_its_digest_wherever_it_lies(words: Artifact, tm
 
 @pytest.mark.parametrize("ending", ["old.1", "building.1"])
 def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp_path: Path, ending: str) -> None:
-    words.folder.rename(words.folder.with_name(f"words.{ending}"))
+    words.folder.rename(words.folder.with_name(f".words.{ending}"))
 
     assert sealed_manifests(tmp_path) == ({}, [])
     with pytest.raises(InputError) as refused:

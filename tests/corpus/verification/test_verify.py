@@ -214,6 +214,7 @@ def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> 
     assert report["verdict"] == "damaged"
     assert report["scope"] == {
         "upstream": True,
+        "content": True,
         "data": str(chain_root),
         "sample": "60%",
         "seed": "0",
