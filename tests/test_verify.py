@@ -136,7 +136,7 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     assert lines[0].endswith(f", which is not below corpora, selections, megatron, stage_a, nemotron of {chain}")
     assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
     assert lines[-2].startswith("INCOMPLETE: 8 of 8 files, ")
-    assert lines[-2].endswith(" bytes as sealed; 1 upstream artifacts are missing, and what they were made from")
+    assert lines[-2].endswith("; 1 upstream artifacts are missing, and what they were made from")
 
 
 def test_what_is_not_in_the_cache_is_said_and_is_no_damage(corpusmill: Corpusmill, chain: Path) -> None:
