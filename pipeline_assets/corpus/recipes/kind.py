@@ -116,9 +116,9 @@ def _said(judge: Callable[..., Verdict]) -> tuple[str, str]:
 
 
 def _files_match(artifact: Artifact, target: Target, root: Path) -> Verdict:
-    from pipeline_assets.corpus.recipes.systems import labels_of  # which imports every kind
+    from pipeline_assets.corpus.recipes import systems  # which imports every kind
 
-    return files_match_manifest(artifact, labels_of)
+    return systems.files_match_manifest(artifact)
 
 
 FILES = Check(*_said(files_match_manifest), _files_match)
