@@ -24,7 +24,7 @@ bench: $(BIN)/.dev
 	for name in encode build snapshot readers filters dedup decontamination packing stackexchange verify growth faults crashes flips; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # pip comes last into a new .venv. A Python that can't make one is named before anything is there.
-$(BIN)/pip: $(wildcard .venv/.half)
+$(BIN)/pip: $(if $(wildcard .venv/.half),anew)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d, corpusmill needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo "$(PYTHON) can't make a .venv: install its venv package (apt: python3-venv), or make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv
@@ -38,4 +38,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-slow bench
+.PHONY: demo ui test test-slow bench anew

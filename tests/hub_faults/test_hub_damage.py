@@ -67,7 +67,7 @@ def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_aga
 
     size = (hub.folder / "datasets" / DATASET / FILE).stat().st_size
     assert str(damaged.error) == (
-        f"maker/pages@{commit}: the cached listing has {FILE} with sha256:{'0' * 64} of {size} bytes, "
+        f"{listing}: the cached listing of maker/pages@{commit} has {FILE} with sha256:{'0' * 64} of {size} bytes, "
         "the hub's has not; run again: the listing is asked for anew"
     )
     assert healed.result == undisturbed["row group GET"].result

@@ -193,8 +193,8 @@ class HubFiles:
         kept = self.listing_path(dataset, commit)
         if file in (_kept_listing(kept) or ()) and file not in self._list(dataset, commit):
             kept.unlink()
-            what = f"the cached listing has {file.path} with {file.digest} of {file.size} bytes, the hub's has not"
-            raise Obstacle(what, f"{dataset}@{commit}", "run again: the listing is asked for anew")
+            what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
+            raise Obstacle(f"{what}, the hub's has not", kept, "run again: the listing is asked for anew")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
         """One try: asks where the bytes are, checks that they are the listed file's, appends what is missing."""

@@ -80,5 +80,5 @@ def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_
     spoilt = COUNT.state(tmp_path)
     build_words(tmp_path, "english")
 
-    assert spoilt == ("stale", "words is damaged")
+    assert spoilt == ("stale", f"words is damaged ({folder / 'manifest.json'})")
     assert COUNT.state(tmp_path) == ("current", made.manifest.digest)
