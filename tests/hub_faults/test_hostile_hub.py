@@ -296,7 +296,7 @@ def test_a_wait_of_years_is_one_of_ten_minutes(
 
     proxied_files.resolve(DATASET)
 
-    assert waits[0] == 600
+    assert max(waits) == 600  # others sleep too, for less
 
 
 class AskedHub(LoopbackHub):
