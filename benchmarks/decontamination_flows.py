@@ -54,9 +54,9 @@ def items(folder: Path) -> list[str]:
 def corpusmill(folder: Path, workers: int) -> Found:
     """The real stage: listing of the items and corpus → documents that stay, and evidence, sealed."""
     from pipeline_assets.corpus.decontamination.evidence import read_contaminated
-    from pipeline_assets.corpus.recipes.kind import RunSettings
+    from pipeline_assets.corpus.recipes.drive import build
+    from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-    from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -71,9 +71,9 @@ def corpusmill(folder: Path, workers: int) -> Found:
     documents = Target("made/documents", "documents", place, stage, {}, partition="documents", is_given=True)
     [listed] = section.evaluation_targets("benchmark", built / "evaluation")
     target = section.decontaminated_target("clean", built / "clean", ["documents"], [documents], [listed])
-    settings = RunSettings(EngineSettings(workers))
-    KINDS[listed.kind].build(listed, folder, False, settings)
-    clean = KINDS[target.kind].build(target, folder, False, settings)
+    run = Run(folder, EngineSettings(workers))
+    build(listed, run)
+    clean = build(target, run).artifact
     read = open_artifact(folder / place).manifest.identity.counts["documents"]
     return Found(read, [line.doc_id for line in read_contaminated(clean)])
 

@@ -1,16 +1,28 @@
-"""The Dagster code location: every asset, check, job and resource."""
+"""The Dagster code location: the assets, checks and jobs of every recipe that is there, made anew when it is loaded."""
+
+import logging
+from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets import healing, nemotron, schedules, stage_a
-from resources.corpus_store import CorpusStore
+from pipeline_assets.assets import assets_of, job_of
+from pipeline_assets.corpus.recipes.systems import recipe_of_folders, recipes_of
 from resources.hub import Hub
+from resources.store import Store, data_root
 
-defs = dg.Definitions(
-    assets=[*healing.ASSETS, *stage_a.ASSETS, *nemotron.ASSETS],
-    asset_checks=[*healing.CHECKS, *stage_a.CHECKS, *nemotron.CHECKS],
-    jobs=[schedules.HEALING_JOB, schedules.STAGE_A_JOB, schedules.NEMOTRON_JOB],
-    sensors=[schedules.stage_a_sources],
-    resources={"store": CorpusStore(), "hub": Hub()},
-    executor=dg.in_process_executor,
-)
+
+def definitions_of(root: Path) -> dg.Definitions:
+    """What the UI offers for a data root: its recipes', and those of the project. One that is wrong is left out."""
+    recipes, wrong = recipes_of(root)
+    for error in wrong:
+        logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
+    recipe_of = recipe_of_folders(recipes, root)
+    return dg.Definitions(
+        assets=[asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)],
+        jobs=[job_of(recipe, root, recipe_of) for recipe in recipes],
+        resources={"store": Store(), "hub": Hub()},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = definitions_of(data_root())

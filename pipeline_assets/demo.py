@@ -11,12 +11,11 @@ import yaml
 from pipeline_assets.corpus.preview import preview_split
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
+from pipeline_assets.corpus.recipes.systems import PROJECT_RECIPES, files_match_manifest
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.demo_corpus import write_fineweb_edu
@@ -64,7 +63,7 @@ def write_recipe(root: Path, project_recipe: Path, commit: str) -> Path:
     return path
 
 
-def run_demo(root: Path, workers: int, recipes: Path, systems: Collection[System] = SYSTEMS) -> None:
+def run_demo(root: Path, workers: int, systems: Collection[System] = SYSTEMS) -> None:
     """The healing set and stage A of the demo corpora below `root`, built as a user's would be, shown, and built again.
 
     Raises:
@@ -82,7 +81,7 @@ def run_demo(root: Path, workers: int, recipes: Path, systems: Collection[System
         for dataset, commit in commits.items():
             typer.echo(f"hub on loopback: {dataset} at {commit}")
         if "healing" in systems:
-            _build_healing(root, workers, write_recipe(root, recipes / f"{RECIPE_NAME}.yaml", commits[DATASET]))
+            _build_healing(root, workers, write_recipe(root, PROJECT_RECIPES / f"{RECIPE_NAME}.yaml", commits[DATASET]))
         if "stage_a" in systems:
             _build_stage_a(root, write_stage_a_recipe(root, commits[HELP_DATASET]))
     typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {root})")
@@ -92,7 +91,7 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
     from pipeline_assets.launch import run_targets
 
     recipe = HealingRecipe.read(path)
-    has_built = _show(run_targets(recipe, path, root, None, {"workers": workers, "replace": True}))
+    has_built = _show(run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)))
     dataset = open_artifact(root / recipe.megatron_dataset().folder)
     tokens = dataset.manifest.identity.counts["tokens"]
     typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
@@ -106,7 +105,7 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
 
 def _build_stage_a(root: Path, path: Path) -> None:
     recipe = StageARecipe.read(path)
-    has_built = _show(build_stage_a(recipe, path, root, _STAGE_A_WORKERS))
+    has_built = _show(build_stage_a(recipe, root, _STAGE_A_WORKERS))
     packed = recipe.packed()
     assert packed is not None
     typer.echo("\n" + "\n".join(step_lines(recipe, root)))
@@ -130,10 +129,7 @@ def _show(outcomes: Iterator["Outcome"]) -> bool:
 
 def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = True) -> None:
     """The promise, kept: everything again from manifests, pinned hub files and the sources here."""
-    from resources.hub import Hub
-
-    settings = RunSettings(EngineSettings(workers), Hub().files(root))
-    done = rebuild(folder, root, settings, with_upstream)
+    done = rebuild(folder, Run.of(root, os.environ, workers=workers), with_upstream)
     if not done.is_identical:
         raise InputError(
             "the rebuild is not what was sealed", folder, "type the command `corpusmill rebuild` to see why"

@@ -1,5 +1,6 @@
 """Stage A of the demo: a recipe over five small sources that asks for every step, and its build through the assets."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -40,11 +42,11 @@ def write_stage_a_recipe(root: Path, commit: str) -> Path:
     return path
 
 
-def build_stage_a(recipe: StageARecipe, path: Path, root: Path, workers: int) -> Iterator["Outcome"]:
+def build_stage_a(recipe: StageARecipe, root: Path, workers: int) -> Iterator["Outcome"]:
     """Every artifact of the recipe, upstream first; those that are there as asked are not built."""
     from pipeline_assets.launch import run_targets
 
-    return run_targets(recipe, path, root, None, {"workers": workers, "replace": True})
+    return run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True))
 
 
 def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:

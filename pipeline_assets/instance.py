@@ -4,17 +4,14 @@ It is three SQLite databases and a configuration, in `<data root>/dagster`. They
 the folder takes its name when all is there. One that a kill left half-made, of `dagster dev` for instance, has a
 database without a revision and no run: its databases are made anew, within it, since it may be a link to another disk.
 Everything else that is wrong with it (a disk that is full or may not be written to, a damaged or locked database) is
-left as it is: builds go on with an instance in memory, and say that the UI won't show them.
+left as it is: builds go on, and say that the UI won't show them.
 """
 
 import contextlib
-import logging
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self, TypeVar
 
 import dagster as dg
 import sqlalchemy.exc
@@ -24,9 +21,6 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.sealing import building_folders, leftover
-
-T = TypeVar("T")
-logger = logging.getLogger("corpusmill")
 
 INSTANCE_CONFIG = Path(__file__).parents[1] / "dagster.yaml"
 _CONFIG = "dagster.yaml"
@@ -59,68 +53,19 @@ def instance_home(root: Path) -> Path:
     return home
 
 
-class View:
-    """The instance that a command tells its runs to: the data root's, or, once that fails, one in memory.
+def open_instance(root: Path) -> dg.DagsterInstance:
+    """The data root's instance, made where there is none. Errors as `instance_home`, and any of Dagster's."""
+    return _instance(instance_home(root))
 
-    Args:
-        prepare: what an instance needs before it is used.
-    """
 
-    def __init__(self, root: Path, prepare: Callable[[dg.DagsterInstance], None]) -> None:
-        self._home = root.absolute() / "dagster"
-        self._prepare = prepare
-        self._reason: str | None = None
-        self._instance = self._opened(root)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._instance.dispose()
-
-    def use(self, action: Callable[[dg.DagsterInstance], T]) -> T:
-        """What an action comes to; where it fails for the data root's instance, that of the same with one in memory."""
-        try:
-            result = action(self._instance)
-        except InputError:
-            raise
-        except Exception as error:
-            reason = self._reason_of(error)
-            if reason is None or self._reason is not None:
-                raise
-            self._instance.dispose()
-            self._reason = reason
-            self._instance = self._in_memory()
-            result = action(self._instance)
-        if self._reason:
-            fix = "mend that, or move the folder away: another is made"
-            logger.warning("WARNING the UI won't show what is built: %s: %s; %s", self._home, self._reason, fix)
-            self._reason = ""
-        return result
-
-    def _opened(self, root: Path) -> dg.DagsterInstance:
-        try:
-            instance = _instance(instance_home(root))
-            self._prepare(instance)
-        except Exception as error:  # Dagster raises as it likes, and no build depends on it
-            self._reason = self._reason_of(error) or _reason(error)
-            return self._in_memory()
-        return instance
-
-    def _in_memory(self) -> dg.DagsterInstance:
-        instance = dg.DagsterInstance.ephemeral(settings={"telemetry": {"enabled": False}})
-        self._prepare(instance)
-        return instance
-
-    def _reason_of(self, error: BaseException) -> str | None:
-        """What went wrong with the instance; None where an error doesn't come from it."""
-        cause: BaseException | None = error
-        while cause is not None:
-            is_file = isinstance(cause, OSError) and Path(os.fsdecode(cause.filename or "")).is_relative_to(self._home)
-            if is_file or isinstance(cause, sqlite3.Error | sqlalchemy.exc.SQLAlchemyError | Obstacle):
-                return _reason(cause)
-            cause = cause.__cause__ or cause.__context__
-        return None
+def reason_of(error: BaseException) -> str:
+    """What is wrong with an instance, in a line."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(
+        cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError | Obstacle
+    ):
+        cause = cause.__cause__ or cause.__context__
+    return _reason(cause or error)
 
 
 def _reason(error: BaseException) -> str:

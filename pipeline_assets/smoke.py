@@ -66,7 +66,7 @@ def run_smoke(root: Path, workers: int) -> Smoke:
     if not all(target.is_settled(root) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
             os.environ.update(hub.variables())
-            for outcome in build_stage_a(recipe, path, root, workers):
+            for outcome in build_stage_a(recipe, root, workers):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
     publish(root, recipe)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.settings import HUB_TRIES
-from resources.corpus_store import environment_setting
+from resources.store import environment
 
 
 class Hub(dg.ConfigurableResource):
@@ -23,5 +23,5 @@ class Hub(dg.ConfigurableResource):
     def files(self, data_root: Path) -> HubFiles:
         """Reading access, with the cache below the data root unless the config says otherwise."""
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
-        tries = self.tries or HUB_TRIES.parse(environment_setting(HUB_TRIES.variable))
+        tries = self.tries or HUB_TRIES.parse(environment().get(HUB_TRIES.variable, ""))
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)

@@ -1,19 +1,17 @@
 """A sealed artifact as Dagster shows it: the metadata of its materialisation, and of checks."""
 
-from collections.abc import Callable
-
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.planning.outcome import outcomes
+from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
-Preview = Callable[[Artifact], list[dict[str, str]]]
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
-def metadata_of(artifact: Artifact, was_current: bool, preview: Preview | None) -> dict[str, dg.MetadataValue]:
+def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataValue]:
     """Digest, path, counts, ledger, a few rows, what it took and what was planned."""
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
@@ -41,6 +39,7 @@ def metadata_of(artifact: Artifact, was_current: bool, preview: Preview | None) 
     values |= _costs(manifest)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(counts["ledger"]))
+    preview = KINDS[manifest.kind].preview
     if preview is not None:
         values["preview"] = dg.MetadataValue.md(markdown_table(preview(artifact)))
     return values

@@ -28,8 +28,8 @@ from word_artifact import build_words, target_of, write_words
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
@@ -161,11 +161,11 @@ def _larger_train(sources: Sources, root: Path, engine: EngineSettings) -> None:
 
 
 def _rebuild(sources: Sources, root: Path, engine: EngineSettings) -> None:
-    rebuild(root / sources.recipe.healing_text_manifest().folder, root, RunSettings(engine))
+    rebuild(root / sources.recipe.healing_text_manifest().folder, Run(root, engine))
 
 
 def _rebuild_and_keep(sources: Sources, root: Path, engine: EngineSettings) -> None:
-    rebuild(root / sources.recipe.megatron_split("train").folder, root, RunSettings(engine), keep=True)
+    rebuild(root / sources.recipe.megatron_split("train").folder, Run(root, engine), keep=True)
 
 
 def _all(*works: Work) -> Work:

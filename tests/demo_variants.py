@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -28,9 +28,9 @@ def write_recipe(root: Path, changes: Mapping[str, Mapping[str, object]], name: 
 
 def build(path: Path, root: Path, cache: Path) -> None:
     """The healing set of a recipe, without Dagster; the hub's bytes are in the demo's cache."""
-    settings = RunSettings(INLINE, HubFiles(cache, endpoint="http://127.0.0.1:9"))
+    run = Run(root, INLINE, HubFiles(cache, endpoint="http://127.0.0.1:9"))
     for target in read_recipe(path).targets():
-        KINDS[target.kind].build(target, root, False, settings)
+        KINDS[target.kind].build(target, run)
 
 
 def copy_of(demo_root: Path, root: Path) -> Path:

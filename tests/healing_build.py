@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.megatron_split import SplitSettings, build_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.sampling.split import Split
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -76,12 +76,12 @@ def recipe_of(
 
 def build_snapshot(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: EngineSettings = INLINE) -> Artifact:
     """The sealed snapshot of a recipe, below a data root."""
-    return _build(recipe.fineweb_edu_snapshot(), root, RunSettings(engine, hub))
+    return _build(recipe.fineweb_edu_snapshot(), Run(root, engine, hub))
 
 
 def build_selection(recipe: HealingRecipe, root: Path) -> Artifact:
     """The sealed selection of a recipe whose snapshot is there."""
-    return _build(recipe.healing_text_manifest(), root, RunSettings(INLINE))
+    return _build(recipe.healing_text_manifest(), Run(root, INLINE))
 
 
 def build_megatron(
@@ -103,13 +103,13 @@ def build_megatron(
 
 def build_dataset(recipe: HealingRecipe, root: Path) -> Artifact:
     """Both splits, which are there, sealed as one."""
-    return _build(recipe.megatron_dataset(), root, RunSettings(INLINE))
+    return _build(recipe.megatron_dataset(), Run(root, INLINE))
 
 
 def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: EngineSettings = INLINE) -> list[Artifact]:
     """Every artifact of a recipe, upstream first."""
-    return [_build(target, root, RunSettings(engine, hub)) for target in recipe.targets()]
+    return [_build(target, Run(root, engine, hub)) for target in recipe.targets()]
 
 
-def _build(target: Target, root: Path, settings: RunSettings) -> Artifact:
-    return KINDS[target.kind].build(target, root, False, settings)
+def _build(target: Target, run: Run) -> Artifact:
+    return KINDS[target.kind].build(target, run)

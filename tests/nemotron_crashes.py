@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import yaml
 from nemotron_hub import made_rows
 
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -38,6 +38,6 @@ def nemotron(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
     def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
         for target in sources.nemotron.targets():
             if target.kind.removeprefix("nemotron/") in steps:
-                KINDS[target.kind].build(target, root, False, RunSettings(engine, sources.offline))
+                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
 
     return run

@@ -8,7 +8,7 @@ from typing import Any
 from stage_a_sources import recipe_content, source_named, write_recipe
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -65,19 +65,19 @@ def build(
     replace: bool = False,
 ) -> dict[str, Artifact]:
     """Every artifact of a recipe by its role, upstream first."""
-    settings = RunSettings(engine, hub)
-    return {target.role: KINDS[target.kind].build(target, root, replace, settings) for target in recipe.targets()}
+    run = Run(root, engine, hub, replace=replace)
+    return {target.role: KINDS[target.kind].build(target, run) for target in recipe.targets()}
 
 
 def normalize(
     recipe: StageARecipe, root: Path, hub: HubFiles | None = None, engine: EngineSettings = INLINE
 ) -> Artifact:
     """The Documents of the recipe's first source, which is not filtered."""
-    settings, source = RunSettings(engine, hub), recipe.sources[0]
+    run, source = Run(root, engine, hub), recipe.sources[0]
     raw, normalized = recipe.raw(source), recipe.normalized(source)
     assert raw is not None
-    KINDS[raw.kind].build(raw, root, False, settings)
-    return KINDS[normalized.kind].build(normalized, root, False, settings)
+    KINDS[raw.kind].build(raw, run)
+    return KINDS[normalized.kind].build(normalized, run)
 
 
 def digests(built: Mapping[str, Artifact]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stage_a_build import local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, with_pack, write_quiz, write_site
 
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -74,6 +74,6 @@ def stage_a(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
     def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
         for target in sources.stage_a.targets():
             if target.kind.removeprefix("stage_a/") in steps:
-                KINDS[target.kind].build(target, root, False, RunSettings(engine, sources.offline))
+                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
 
     return run

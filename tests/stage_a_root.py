@@ -7,7 +7,7 @@ from typing import Any
 from stage_a_sources import source_named, write_recipe
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -17,9 +17,9 @@ NO_HUB = "http://127.0.0.1:9"
 
 def build(recipe: Path, root: Path, endpoint: str = NO_HUB) -> None:
     """Every artifact of a recipe, below a data root."""
-    settings = RunSettings(EngineSettings(workers=0), HubFiles(root / CACHE_FOLDER, endpoint=endpoint))
+    run = Run(root, EngineSettings(workers=0), HubFiles(root / CACHE_FOLDER, endpoint=endpoint))
     for target in StageARecipe.read(recipe).targets():
-        KINDS[target.kind].build(target, root, False, settings)
+        KINDS[target.kind].build(target, run)
 
 
 def of_sources(*names: str, **changes: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stage_a_root import step
 
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -26,7 +26,7 @@ def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(not
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     with pytest.raises(InputError) as refused:
-        KINDS[target.kind].build(target, notes_root, False, RunSettings(EngineSettings(workers=workers)))
+        KINDS[target.kind].build(target, Run(notes_root, EngineSettings(workers=workers)))
 
     assert refused.value.where == str(source)
     assert refused.value.fix == (

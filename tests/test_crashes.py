@@ -19,7 +19,7 @@ from crash_points import killed_at, steps_of
 from pipeline_assets import demo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS, labels_of, read_recipe
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -46,8 +46,8 @@ def build(demo_root: Path, recipe: HealingRecipe) -> Build:
     """
 
     def built(root: Path, engine: EngineSettings) -> list[str]:
-        settings = RunSettings(engine, HubFiles(demo_root / "hub_cache", endpoint="http://127.0.0.1:9"))
-        artifacts = [KINDS[target.kind].build(target, root, False, settings) for target in recipe.targets()]
+        run = Run(root, engine, HubFiles(demo_root / "hub_cache", endpoint="http://127.0.0.1:9"))
+        artifacts = [KINDS[target.kind].build(target, run) for target in recipe.targets()]
         return [artifact.manifest.digest for artifact in artifacts]
 
     return built

@@ -134,19 +134,6 @@ def test_the_report_on_it_has_its_sources_and_its_largest_groups(typed: dict[str
     assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
 
 
-def test_a_higher_threshold_drops_fewer(typed: dict[str, Typed]) -> None:
-    assert typed["rethreshold"].stdout.splitlines()[3] == "  pages  10 documents = 9 kept + 1 exact, 0 near duplicates"
-
-
-def test_a_lower_threshold_than_the_edges_have_is_refused(corpusmill: Corpusmill, typed: object, work: Path) -> None:
-    arguments = ("out/stage_a/deduplicated/all", "--threshold", "0.6", "--out-dir", "out/lower")
-
-    result = corpusmill("dedup", "rethreshold", *arguments, cwd=work)
-
-    assert result.returncode == 2
-    assert "its edges are those of 0.7 and above, 0.6 is below; run stage-a dedup" in result.stderr
-
-
 def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> None:
     lines = [line.strip() for line in typed["why"].stdout.splitlines()]
 

@@ -6,23 +6,24 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
 from pipeline_assets.corpus.recipes.systems import read_recipe
-from pipeline_assets.definitions import defs
-from pipeline_assets.partitions import NEMOTRON_SPLITS
+from pipeline_assets.definitions import definitions_of
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
 
 
-def partitions_of(definition: dg.PartitionsDefinition | None) -> list[str] | str | None:
-    """Keys, or the name of a set of them that recipes fill."""
-    if isinstance(definition, dg.DynamicPartitionsDefinition):
-        return f"dynamic: {definition.name}"
+@pytest.fixture(scope="module")
+def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
+    """Those of a data root without recipes of its own."""
+    return definitions_of(tmp_path_factory.mktemp("data"))
+
+
+def partitions_of(definition: dg.PartitionsDefinition | None) -> list[str] | None:
     return list(definition.get_partition_keys()) if definition is not None else None
 
 
-def snapshot() -> dict[str, object]:
+def snapshot(defs: dg.Definitions) -> dict[str, object]:
     graph = defs.resolve_asset_graph()
     assets = {}
     for key in sorted(graph.get_all_asset_keys()):
@@ -39,20 +40,15 @@ def snapshot() -> dict[str, object]:
             },
             "description": (node.description or "").split("\n")[0],
         }
-    jobs = {
-        name: sorted(key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys)
-        for name in ["healing", "stage_a", "nemotron"]
-    }
     return {
         "assets": assets,
-        "jobs": jobs,
-        "sensors": sorted(sensor.name for sensor in defs.sensors or []),
+        "jobs": sorted(job.name for job in defs.jobs or []),
         "resources": sorted(defs.resources or {}),
     }
 
 
-def test_the_definitions_are_those_of_the_snapshot() -> None:
-    found = snapshot()
+def test_the_definitions_are_those_of_the_snapshot(defs: dg.Definitions) -> None:
+    found = snapshot(defs)
 
     assert found == json.loads(GOLDEN.read_text(encoding="utf-8")), (
         f"the definitions changed; if that is meant, write this to {GOLDEN.name}:\n{json.dumps(found, indent=1)}"
@@ -60,30 +56,28 @@ def test_the_definitions_are_those_of_the_snapshot() -> None:
 
 
 @pytest.mark.parametrize("name", ["healing_text_v1", "stage_a_v1", "nemotron_v1"])
-def test_every_artifact_of_a_recipe_is_an_asset_with_that_key_and_partition(name: str) -> None:
+def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edges(
+    name: str, defs: dg.Definitions
+) -> None:
     recipe = read_recipe(PROJECT / "manifests" / "recipes" / f"{name}.yaml")
     graph = defs.resolve_asset_graph()
 
     targets = recipe.targets()
 
-    made = {target.kind for target in targets}
+    assets = {key.path[2]: graph.get(key) for key in graph.get_all_asset_keys() if key.path[1] == name}
+    found = {(f"{recipe.system}/{artifact}", partition) for artifact, asset in assets.items()
+             for partition in partitions_of(asset.partitions_def) or [None]}  # fmt: skip
+    assert found == {(target.kind, target.partition) for target in targets}
     for target in targets:
-        key = next(key for key in graph.get_all_asset_keys() if key.to_user_string() == target.kind)
-        partitions = partitions_of(graph.get(key).partitions_def)
-        if isinstance(partitions, list):
-            assert target.partition in partitions
-        else:
-            assert (target.partition is None) == (partitions is None)
-        assert graph.get(key).code_version == str(target.stage.version)
-        parents = {parent.to_user_string() for parent in graph.get(key).parent_keys}
-        assert {other.kind for other in target.upstream} == parents & made  # it leaves other steps out
+        asset = assets[target.kind.partition("/")[2]]
+        assert asset.code_version == str(target.stage.version)
+    edges = {(parent.path[2], artifact) for artifact, asset in assets.items() for parent in asset.parent_keys}
+    assert edges == {
+        (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream
+    }
 
 
-def test_the_partitions_of_nemotron_are_the_splits_that_its_kernels_know() -> None:
-    assert NEMOTRON_SPLITS.get_partition_keys() == list(PARTITION_KEYS)
-
-
-def test_every_asset_says_what_it_is() -> None:
+def test_every_asset_says_what_it_is(defs: dg.Definitions) -> None:
     graph = defs.resolve_asset_graph()
 
     silent = [key.to_user_string() for key in graph.get_all_asset_keys() if not graph.get(key).description]

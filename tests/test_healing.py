@@ -11,48 +11,41 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from dagster._core.errors import DagsterAssetCheckFailedError
+from materialized import Materialized, has_materialized, materialization
 
-from pipeline_assets import healing
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
-from resources.corpus_store import CorpusStore
-from resources.hub import Hub
 from resources.loopback_hub import LoopbackHub
 
 RecipeIn = Callable[..., Path]
 SPLITS = ("train", "valid")
 
 
+NAME = "healing_text_v1"
+Materialize = Callable[..., dg.ExecuteInProcessResult]
+
+
 @pytest.fixture
-def materialize(tmp_path: Path, recipe_in: RecipeIn, hub: LoopbackHub) -> Callable[..., dg.ExecuteInProcessResult]:
-    """Materialises healing assets and their checks in a data root of the test's own, on an instance in memory."""
-    instance = dg.DagsterInstance.ephemeral()
-
-    def run(*assets: dg.AssetsDefinition, partition: str | None = None, **store: object) -> dg.ExecuteInProcessResult:
-        settings = {"data_root": str(tmp_path / "data"), "workers": 0, **store}
-        if "healing_recipe" not in settings:
-            settings["healing_recipe"] = str(recipe_in())
-        return dg.materialize(
-            [*healing.ASSETS, *healing.CHECKS],
-            selection=dg.AssetSelection.assets(*assets),
-            partition_key=partition,
-            instance=instance,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            resources={"store": CorpusStore(**settings), "hub": Hub(endpoint=hub.endpoint)},
-        )
-
-    run.instance = instance  # type: ignore[attr-defined]
-    return run
+def materialize(tmp_path: Path, recipe_in: RecipeIn, hub: LoopbackHub) -> Materialize:
+    """Materialises healing assets in a data root of the test's own: `materialize("megatron_split", partition=…)`."""
+    recipe_in().rename(_recipes(tmp_path) / f"{NAME}.yaml")
+    run = Materialized(tmp_path / "data", hub.endpoint)
+    return lambda *artifacts, **options: run(NAME, *artifacts, **options)
 
 
-def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Callable[..., object]) -> None:
-    result = materialize(healing.fineweb_edu_snapshot)
+def _recipes(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "recipes"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
-    event = result.asset_materializations_for_node("healing__fineweb_edu_snapshot")[0]
+
+def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Materialize) -> None:
+    result = materialize("fineweb_edu_snapshot")
+
+    event = materialization(result, "fineweb_edu_snapshot")
     shown = {name: value.value for name, value in event.metadata.items()}
     assert shown["digest"].startswith("sha256:")
     assert shown["documents"] == shown["dagster/row_count"] == 860
@@ -69,54 +62,46 @@ def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Cal
 
 
 def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(
-    materialize: Callable[..., object],
+    materialize: Materialize,
 ) -> None:
-    first = materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+    first = materialize("fineweb_edu_snapshot", "healing_text_manifest")
 
-    second = materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+    second = materialize("fineweb_edu_snapshot", "healing_text_manifest")
 
     versions = [
-        [event.tags["dagster/data_version"] for event in result.asset_materializations_for_node(node)]
+        materialization(result, artifact).tags["dagster/data_version"]
         for result in (first, second)
-        for node in ("healing__fineweb_edu_snapshot", "healing__healing_text_manifest")
+        for artifact in ("fineweb_edu_snapshot", "healing_text_manifest")
     ]
     assert versions[:2] == versions[2:]
-    rebuilt = second.asset_materializations_for_node("healing__fineweb_edu_snapshot")[0].metadata["rebuilt"].value
-    assert rebuilt is False
+    assert materialization(second, "fineweb_edu_snapshot").metadata["rebuilt"].value is False
 
 
-def test_the_recipe_of_a_run_is_kept_as_its_tag(materialize: Callable[..., object]) -> None:
-    result = materialize(healing.fineweb_edu_snapshot)
+def test_the_dataset_waits_until_both_splits_are_there(materialize: Materialize) -> None:
+    materialize("fineweb_edu_snapshot", "healing_text_manifest")
+    materialize("megatron_split", partition="train")
 
-    run = materialize.instance.get_run_by_id(result.run_id)  # type: ignore[attr-defined]
-    assert run.tags["corpusmill/recipe"] == "healing_text_v1"
-
-
-def test_the_dataset_waits_until_both_splits_are_there(materialize: Callable[..., object]) -> None:
-    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
-    materialize(healing.megatron_split, partition="train")
-
-    too_early = materialize(healing.megatron_dataset)
-    materialize(healing.megatron_split, partition="valid")
-    in_time = materialize(healing.megatron_dataset)
+    too_early = materialize("megatron_dataset")
+    materialize("megatron_split", partition="valid")
+    in_time = materialize("megatron_dataset")
 
     assert too_early.success
-    assert too_early.asset_materializations_for_node("healing__megatron_dataset") == []
-    assert len(in_time.asset_materializations_for_node("healing__megatron_dataset")) == 1
+    assert not has_materialized(too_early)
+    assert materialization(in_time, "megatron_dataset")
 
 
 def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(
-    materialize: Callable[..., object], recipe_in: RecipeIn, tmp_path: Path
+    recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path
 ) -> None:
-    greedy = recipe_in({"megatron.token_budget": 10**7}, name="greedy")
-    given = {"healing_recipe": str(greedy)}
-    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest, **given)
+    greedy = recipe_in({"megatron.token_budget": 10**7}, name="greedy").rename(_recipes(tmp_path) / "greedy.yaml")
+    run = Materialized(tmp_path / "data", hub.endpoint)
+    run("greedy", "fineweb_edu_snapshot", "healing_text_manifest")
 
     for split in SPLITS:
         with pytest.raises(DagsterAssetCheckFailedError, match="megatron_split: token_budget_met"):
-            materialize(healing.megatron_split, partition=split, **given)
+            run("greedy", "megatron_split", partition=split)
     with pytest.raises(dg.Failure) as refused:
-        materialize(healing.megatron_dataset, **given)
+        run("greedy", "megatron_dataset")
 
     train = read_recipe(greedy).megatron_split("train")
     results = train.results(tmp_path / "data", read_manifest(tmp_path / "data" / train.folder))
@@ -125,28 +110,28 @@ def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(
     assert str(refused.value.description).startswith(f"{tmp_path / 'data' / train.folder}: token_budget_met failed: ")
 
 
-def test_a_damaged_upstream_fails_with_one_line(materialize: Callable[..., object], tmp_path: Path) -> None:
-    materialize(healing.fineweb_edu_snapshot)
+def test_a_damaged_upstream_fails_with_one_line(materialize: Materialize, tmp_path: Path) -> None:
+    materialize("fineweb_edu_snapshot")
     shard = next((tmp_path / "data").rglob("shards/*.jsonl.zst"))
     shard.chmod(0o644)
     shard.write_bytes(shard.read_bytes()[:-1])
 
     with pytest.raises(dg.Failure) as failure:
-        materialize(healing.healing_text_manifest)
+        materialize("healing_text_manifest")
 
     assert str(failure.value.description).startswith(f"{shard}: has ")
     assert "run `corpusmill verify` on the folder, then rebuild it" in str(failure.value.description)
 
 
-def test_builds_keep_a_copy_of_the_manifests_for_git(materialize: Callable[..., object], tmp_path: Path) -> None:
-    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+def test_builds_keep_a_copy_of_the_manifests_for_git(materialize: Materialize, tmp_path: Path) -> None:
+    materialize("fineweb_edu_snapshot", "healing_text_manifest")
     for split in SPLITS:
-        materialize(healing.megatron_split, partition=split)
-    materialize(healing.megatron_dataset)
+        materialize("megatron_split", partition=split)
+    materialize("megatron_dataset")
 
     copies = {path.name: path.read_bytes() for path in (tmp_path / "data" / "manifests").iterdir()}
-    targets = read_recipe(tmp_path / "healing_text_v1.yaml").targets()
-    revision = read_recipe(tmp_path / "healing_text_v1.yaml").snapshot.revision
+    targets = read_recipe(_recipes(tmp_path) / f"{NAME}.yaml").targets()
+    revision = read_recipe(_recipes(tmp_path) / f"{NAME}.yaml").snapshot.revision
     assert sorted(copies) == [
         f"fineweb_edu_{revision}.json",
         "healing_text_v1.json",
@@ -159,60 +144,53 @@ def test_builds_keep_a_copy_of_the_manifests_for_git(materialize: Callable[..., 
     }
 
 
-def test_a_split_without_a_partition_asks_for_one(materialize: Callable[..., object]) -> None:
+def test_a_split_without_a_partition_asks_for_one(materialize: Materialize) -> None:
     with pytest.raises(dg.Failure) as failure:
-        materialize(healing.megatron_split)
+        materialize("megatron_split")
 
-    assert failure.value.description == "choose a partition: train or valid"
+    assert failure.value.description == "choose a partition of recipe healing_text_v1: train, valid"
 
 
-def test_a_setting_out_of_range_fails_with_one_line(
-    materialize: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_out_of_range_fails_with_one_line(materialize: Materialize, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
 
-    with pytest.raises(UsageError, match=r"^CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
-        materialize(healing.fineweb_edu_snapshot)
+    with pytest.raises(dg.Failure, match=r"CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
+        materialize("fineweb_edu_snapshot")
 
 
-def test_a_damaged_artifact_is_built_again_with_replace_alone(
-    materialize: Callable[..., object], tmp_path: Path
-) -> None:
-    built = materialize(healing.fineweb_edu_snapshot)
+def test_a_damaged_artifact_is_built_again_with_replace_alone(materialize: Materialize, tmp_path: Path) -> None:
+    built = materialize("fineweb_edu_snapshot")
     shard = next((tmp_path / "data").rglob("shards/*.jsonl.zst"))
     shard.unlink()
 
     with pytest.raises(dg.Failure) as failure:
-        materialize(healing.fineweb_edu_snapshot)
-    again = materialize(healing.fineweb_edu_snapshot, replace=True)
+        materialize("fineweb_edu_snapshot")
+    again = materialize("fineweb_edu_snapshot", replace=True)
 
     assert failure.value.description == (
         f"{shard.parents[1]}: it is damaged ({shard}: the file is missing); run with --replace to build it again"
     )
-    digests = [
-        result.asset_materializations_for_node("healing__fineweb_edu_snapshot")[0].metadata["digest"].value
-        for result in (built, again)
-    ]
+    digests = [materialization(result, "fineweb_edu_snapshot").metadata["digest"].value for result in (built, again)]
     assert digests[0] == digests[1]
     assert shard.exists()
 
 
-def test_the_size_shown_of_a_dataset_is_that_of_its_splits(materialize: Callable[..., object], tmp_path: Path) -> None:
-    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+def test_the_size_shown_of_a_dataset_is_that_of_its_splits(materialize: Materialize, tmp_path: Path) -> None:
+    materialize("fineweb_edu_snapshot", "healing_text_manifest")
     for split in SPLITS:
-        materialize(healing.megatron_split, partition=split)
+        materialize("megatron_split", partition=split)
 
-    result = materialize(healing.megatron_dataset)
+    result = materialize("megatron_dataset")
 
-    shown = result.asset_materializations_for_node("healing__megatron_dataset")[0].metadata["bytes"].value
+    shown = materialization(result, "megatron_dataset").metadata["bytes"].value
     files = (tmp_path / "data" / "megatron" / "healing_text_v1").glob("*/*")
     assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
 
 
-def test_what_is_checked_of_a_split_says_which_one(materialize: Callable[..., object]) -> None:
-    materialize(healing.fineweb_edu_snapshot, healing.healing_text_manifest)
+def test_what_is_checked_of_a_split_says_which_one(materialize: Materialize) -> None:
+    materialize("fineweb_edu_snapshot", "healing_text_manifest")
 
-    result = materialize(healing.megatron_split, partition="valid")
+    result = materialize("megatron_split", partition="valid")
 
     checks = result.get_asset_check_evaluations()
     assert len(checks) == 5

@@ -15,8 +15,14 @@ import pytest
 import sqlalchemy
 from mounts import mounted
 
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.drive import Built
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.recipes.systems import read_recipe
+from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import Obstacle
-from pipeline_assets.instance import INSTANCE_CONFIG, View, instance_home
+from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
+from pipeline_assets.launch import View
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
@@ -57,14 +63,11 @@ def killed_at_statement(at: int, make: Callable[[Path], None], root: Path) -> bo
     return status != 0
 
 
-def prepare(instance: dg.DagsterInstance) -> None:
-    instance.add_dynamic_partitions("sources", ["notes"])
-
-
 def noted_sources(root: Path) -> list[str]:
     """What one process noted in the instance and another reads."""
-    with View(root, prepare) as view:
-        assert view.use(lambda instance: instance.get_runs_count()) == 0
+    with open_instance(root) as instance:
+        assert instance.get_runs_count() == 0
+        instance.add_dynamic_partitions("sources", ["notes"])
     with dg.DagsterInstance.from_config(str(instance_home(root))) as instance:
         return list(instance.get_dynamic_partitions("sources"))
 
@@ -143,6 +146,14 @@ def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
 
 
+@pytest.fixture
+def built(notes_root: Path) -> Built:
+    """An artifact that is there, its checks asked again."""
+    recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
+    target = next(target for target in recipe.targets() if target.kind == "stage_a/filtered")
+    return drive.build(target, Run(notes_root, EngineSettings()), asks_again=True)
+
+
 def fill_with_noise(home: Path) -> None:
     for name in DATABASES:
         (home / name).write_bytes(random.Random(name).randbytes(40_000))
@@ -170,13 +181,13 @@ def put_a_file_there(home: Path) -> None:
     ],
 )
 def test_without_its_instance_a_command_goes_on_and_says_so_once(
-    damage: Callable[[Path], None], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    damage: Callable[[Path], None], reason: str, built: Built, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(instance_home(tmp_path))
 
-    with View(tmp_path, prepare) as view:
-        for _ in range(2):
-            assert view.use(lambda instance: instance.get_dynamic_partitions("sources")) == ["notes"]
+    view = View(tmp_path)
+    for _ in range(2):
+        view.show(built, "mixed")
 
     assert caplog.messages == [
         f"WARNING the UI won't show what is built: {tmp_path / 'dagster'}: {reason}; "
@@ -184,30 +195,33 @@ def test_without_its_instance_a_command_goes_on_and_says_so_once(
     ]
 
 
-def test_an_instance_that_fails_in_the_middle_is_left_for_one_in_memory(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_an_instance_that_fails_in_the_middle_is_told_once(
+    built: Built, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with View(tmp_path, prepare) as view:
-        view.use(prepare)
-        fill_with_noise(tmp_path / "dagster")
+    view = View(tmp_path)
+    view.show(built, "mixed")
+    assert caplog.messages == []
+    fill_with_noise(tmp_path / "dagster")
 
-        assert view.use(lambda instance: instance.get_dynamic_partitions("sources")) == ["notes"]
+    for _ in range(2):
+        view.show(built, "mixed")
 
     assert len(caplog.messages) == 1
 
 
-def test_what_fails_by_itself_is_not_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    tries = []
+def test_what_is_built_is_shown_with_what_its_checks_said(built: Built, tmp_path: Path) -> None:
+    View(tmp_path).show(built, "mixed")
 
-    def fail(instance: dg.DagsterInstance) -> None:
-        tries.append(instance)
-        raise KeyError("a bug")
-
-    with View(tmp_path, prepare) as view, pytest.raises(KeyError):
-        view.use(fail)
-
-    assert len(tries) == 1
-    assert caplog.messages == []
+    key = dg.AssetKey(["stage_a", "mixed", "filtered"])
+    with open_instance(tmp_path) as instance:
+        event = instance.get_latest_materialization_event(key)
+        assert event is not None and event.asset_materialization is not None
+        assert event.asset_materialization.partition == "notes"
+        assert event.asset_materialization.tags["dagster/data_version"] == built.artifact.manifest.digest
+        check = dg.AssetCheckKey(key, "ledger_adds_up")
+        [record] = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
+        assert record.evaluation.passed
+        assert record.evaluation.description.startswith("notes: 40 in = ")
 
 
 @contextlib.contextmanager

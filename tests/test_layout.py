@@ -11,7 +11,6 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 PACKAGES = ("pipeline_assets", "resources", "modal_jobs")
 SOURCES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
-SYSTEMS = {"healing", "stage2_mixture", "stage_a", "parallel_text", "nemotron", "nemotron_scoring"}
 
 
 def module_name(path: Path) -> str:
@@ -27,7 +26,7 @@ def layer(module: str) -> str:
         case ["pipeline_assets", "corpus", *_]:
             return "corpus"
         case ["pipeline_assets", top, *_]:
-            return "system" if top in SYSTEMS else top
+            return top
         case ["pipeline_assets"]:
             return "package"
     return module.split(".")[0]
@@ -39,13 +38,11 @@ MAY_IMPORT = {
     "corpus": {"spine", "corpus"},
     "resources": {"spine", "corpus", "resources"},
     "modal_jobs": {"spine", "corpus"},
-    "partitions": set(),
-    "checks": {"resources", "corpus", "spine"},
-    "system": {"partitions", "checks", "resources", "corpus", "spine"},
-    "schedules": {"system", "partitions", "resources", "corpus", "spine"},
-    "definitions": {"system", "partitions", "checks", "schedules", "resources", "corpus", "spine"},
+    "events": {"resources", "corpus", "spine"},
+    "assets": {"events", "resources", "corpus", "spine"},
+    "definitions": {"assets", "resources", "corpus", "spine"},
     "instance": {"spine"},
-    "launch": {"instance", "definitions", "partitions", "resources", "corpus", "spine"},
+    "launch": {"corpus", "spine"},
     "demo_pages": {"spine"},
     "demo_corpus": {"demo_pages", "spine"},
     "demo_sentences": set(),
@@ -61,6 +58,7 @@ MAY_IMPORT = {
 # Inside a function, the command that needs them may reach the layers that run assets.
 MAY_IMPORT_INSIDE = {
     "commands": {"launch", "ui", "demo", "demo_stage_a", "smoke", "resources"},
+    "launch": {"events", "instance"},
     "demo_stage_a": {"launch"},
     "demo": {"launch", "resources"},
     "smoke": {"resources"},
@@ -109,13 +107,10 @@ def test_imports_point_one_way(path: Path) -> None:
         allowed = MAY_IMPORT[here] | (set() if is_top else MAY_IMPORT_INSIDE.get(here, set()))
         there = layer(name)
         assert there in allowed, f"{module}:{line} imports {name}, a {there}; a {here} may import {sorted(allowed)}"
-        assert not (here == there == "system" and name != module), f"{module}:{line}: a system imports another"
 
 
 HOMES = {
-    "dagster": lambda module: (
-        layer(module) not in ("spine", "corpus", "cli", "commands", "demo", "demo_stage_a", "smoke", "ui", "modal_jobs")
-    ),
+    "dagster": lambda module: layer(module) in ("events", "assets", "definitions", "instance", "resources"),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
     "torch": lambda module: module.startswith(
         ("pipeline_assets.corpus.batching", "pipeline_assets.corpus.scoring.nll", "modal_jobs")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from resources.corpus_store import CorpusStore
+
 from resources.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]

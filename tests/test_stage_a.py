@@ -10,10 +10,10 @@ from pathlib import Path
 import dagster as dg
 import msgspec
 import pytest
+from materialized import Materialized, has_materialized
 from stage_a_build import build, digests, ledger
 from stage_a_sources import SITES, with_all_steps, write_hub, write_recipe, write_sources
 
-from pipeline_assets import stage_a
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -23,11 +23,9 @@ from pipeline_assets.corpus.recipes.systems import files_match_manifest
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.partitions import STAGE_A_EVALUATION_SETS, STAGE_A_SOURCES
-from pipeline_assets.schedules import stage_a_sources
-from resources.corpus_store import CorpusStore
 from resources.hub import Hub
 from resources.loopback_hub import LoopbackHub
+from resources.store import Store
 
 SOURCES = ("pages", "wikipedia_en", *SITES, "notes")
 NOWHERE = "http://127.0.0.1:9"
@@ -151,40 +149,57 @@ def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, A
 
 
 def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
-    instance = dg.DagsterInstance.ephemeral()
-    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), list(SOURCES))
-    instance.add_dynamic_partitions(str(STAGE_A_EVALUATION_SETS.name), ["quiz"])
-    store = CorpusStore(data_root=str(root), stage_a_recipe=str(root / "recipes" / "mixed.yaml"), workers=0)
+    run = Materialized(root, NOWHERE)
+    of_all = ("deduplicated", "signatures", "decontaminated", "packed", "report")
 
-    def materialize(partition: str | None, *assets: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
-        return dg.materialize(
-            [*stage_a.ASSETS, *stage_a.CHECKS],
-            selection=dg.AssetSelection.assets(*assets),
-            partition_key=partition,
-            instance=instance,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            resources={"store": store, "hub": Hub(endpoint=NOWHERE)},
-        )
+    too_early = run("mixed", *of_all)
+    quiz = run("mixed", "evaluation", partition="quiz")
+    by_source = [run("mixed", "raw", "normalized", "filtered", partition=source) for source in SOURCES]
+    in_time = run("mixed", *of_all)
 
-    of_all = (stage_a.deduplicated, stage_a.signatures, stage_a.decontaminated, stage_a.packed, stage_a.report)
-    too_early = materialize(None, *of_all)
-    quiz = materialize("quiz", stage_a.evaluation)
-    by_source = [materialize(source, stage_a.raw, stage_a.normalized, stage_a.filtered) for source in SOURCES]
-    in_time = materialize(None, *of_all)
-
-    versions = {
-        "/".join([*event.asset_key.path, *([event.partition] if event.partition else [])]): event.tags[
-            "dagster/data_version"
-        ]
-        for result in (quiz, *by_source, in_time)
-        for event in (step.materialization for step in result.get_asset_materialization_events())
-    }
-    assert too_early.get_asset_materialization_events() == []
+    versions = {}
+    for result in (quiz, *by_source, in_time):
+        for event in (step.materialization for step in result.get_asset_materialization_events()):
+            system, recipe, artifact = event.asset_key.path
+            assert recipe == "mixed"
+            role = "/".join([system, artifact, *([event.partition] if event.partition else [])])
+            versions[role] = event.tags["dagster/data_version"]
+    assert not has_materialized(too_early)
     assert versions == digests(built)
     checks = [check for result in (*by_source, in_time) for check in result.get_asset_check_evaluations()]
     assert len(checks) == 5 * 7 + 3 + 2 + 4 + 1 + 1
     # Of 660 tokens one thread is half a share.
     assert [check.check_name for check in checks if not check.passed] == ["shares_reached"]
+
+
+def test_checks_are_asked_again_without_a_build_of_all_that_is_there(built_root: Path) -> None:
+    run = Materialized(built_root, NOWHERE)
+    key = dg.AssetKey(["stage_a", "mixed", "filtered"])
+    filtered = next(asset for asset in run.definitions.assets or [] if asset.key == key)
+
+    result = dg.materialize(
+        [filtered],
+        selection=dg.AssetSelection.checks_for_assets(filtered),
+        resources={"store": Store(workers=0), "hub": Hub(endpoint=NOWHERE)},
+    )
+
+    assert not has_materialized(result)
+    said = {check.check_name: check.description for check in result.get_asset_check_evaluations()}
+    assert said.keys() == {"files_match_manifest", "ledger_adds_up"}
+    assert [part.partition(":")[0] for part in said["ledger_adds_up"].split("; ")] == list(SOURCES)
+
+
+def test_the_job_of_a_recipe_makes_all_of_it(built: dict[str, Artifact], root: Path) -> None:
+    run = Materialized(root, NOWHERE)
+
+    result = run.definitions.resolve_job_def("mixed").execute_in_process(
+        instance=run.instance, resources={"store": Store(workers=0), "hub": Hub(endpoint=NOWHERE)}
+    )
+
+    assert result.success
+    assert {target.role: target.state(root)[1] for target in recipe_in(root).targets()} == digests(built)
+    shown = run.instance.get_materialized_partitions(dg.AssetKey(["stage_a", "mixed", "filtered"]))
+    assert shown == set(SOURCES)
 
 
 @pytest.mark.slow
@@ -235,71 +250,26 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     assert rebuilt.stdout.count("identical   ") == 20
 
 
-def test_the_sensor_adds_a_partition_for_each_source_and_evaluation_set_of_the_recipe_once(sources_root: Path) -> None:
-    instance = dg.DagsterInstance.ephemeral()
-    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["notes", "of_another_recipe"])
-    store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
-
-    first = stage_a_sources(dg.build_sensor_context(instance=instance), store=store)
-    for request in first.dynamic_partitions_requests:
-        instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
-    second = stage_a_sources(dg.build_sensor_context(instance=instance), store=store)
-
-    assert [request.partition_keys for request in first.dynamic_partitions_requests] == [
-        ["pages", "wikipedia_en", *SITES],
-        ["quiz"],
-    ]
-    assert second.skip_message == "every source has its partition"
-
-
-def test_the_sensor_says_what_is_wrong_with_a_recipe(tmp_path: Path) -> None:
-    store = CorpusStore(data_root=str(tmp_path), stage_a_recipe="mixd")
-
-    skipped = stage_a_sources(dg.build_sensor_context(instance=dg.DagsterInstance.ephemeral()), store=store)
-
-    assert "there is no such recipe" in skipped.skip_message
-
-
-def test_an_evaluation_set_that_the_recipe_has_not_names_those_that_it_has(sources_root: Path) -> None:
-    instance = dg.DagsterInstance.ephemeral()
-    instance.add_dynamic_partitions(str(STAGE_A_EVALUATION_SETS.name), ["exam"])
-    store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
-
-    with pytest.raises(dg.Failure) as failure:
-        dg.materialize([stage_a.evaluation], partition_key="exam", instance=instance, resources={"store": store})
-
-    assert failure.value.description == "exam is no evaluation set of recipe mixed; it has quiz"
-
-
 def test_a_source_that_is_no_partition_of_the_recipe_names_those_that_are(sources_root: Path) -> None:
-    instance = dg.DagsterInstance.ephemeral()
-    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["of_another_recipe"])
-    store = CorpusStore(data_root=str(sources_root), stage_a_recipe="mixed")
+    run = Materialized(sources_root, NOWHERE)
 
     with pytest.raises(dg.Failure) as failure:
-        dg.materialize([stage_a.raw], partition_key="of_another_recipe", instance=instance, resources={
-            "store": store, "hub": Hub(endpoint=NOWHERE),
-        })  # fmt: skip
+        run("mixed", "raw")
 
     assert failure.value.description == f"choose a partition of recipe mixed: {', '.join(SOURCES)}"
 
 
-def test_a_source_of_another_recipe_names_the_recipes_that_have_it(root: Path) -> None:
-    for name in ("first", "second"):
-        path = write_recipe(root, "0" * 40, lambda content: content["sources"][-1].update(source="diaries"), name)
-        assert StageARecipe.read(path).source("diaries") is not None
+def test_each_recipe_has_assets_of_its_own_and_one_that_is_wrong_has_none(root: Path) -> None:
+    def leave_out_packing(content: dict) -> None:
+        content["sources"][-1].update(source="diaries")
+        content["outputs"] = {"normalized_dir": "stage_a/second/normalized", "up_to": "filtered"}
+
+    write_recipe(root, "0" * 40, leave_out_packing, "second")
     (root / "recipes" / "broken.yaml").write_text("system: stage_a\n")
-    instance = dg.DagsterInstance.ephemeral()
-    instance.add_dynamic_partitions(str(STAGE_A_SOURCES.name), ["diaries"])
-    store = CorpusStore(data_root=str(root), stage_a_recipe="mixed")
 
-    with pytest.raises(dg.Failure) as failure:
-        dg.materialize([stage_a.raw], partition_key="diaries", instance=instance, resources={
-            "store": store, "hub": Hub(endpoint=NOWHERE),
-        })  # fmt: skip
+    assets = {asset.key for asset in Materialized(root, NOWHERE).definitions.assets or []}
 
-    assert failure.value.description == (
-        f"choose a partition of recipe mixed: {', '.join(SOURCES)}; "
-        "diaries is a source of first, second: to build it, set stage_a_recipe in the launchpad"
-    )
-    assert not (root / "stage_a").exists()
+    of_second = {key.path[2] for key in assets if key.path[1] == "second"}
+    assert of_second == {"raw", "normalized", "filtered"}
+    assert {key.path[2] for key in assets if key.path[1] == "mixed"} > of_second
+    assert not [key for key in assets if key.path[1] == "broken"]

@@ -29,8 +29,8 @@ from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
@@ -84,8 +84,8 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     with LoopbackHub(root / "hub") as hub:
         recipe["snapshot"]["revision"] = hub.commits()[DATASET]
         wanted = HealingRecipe.model_validate(recipe)
-        settings = RunSettings(EngineSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
-        made = [KINDS[target.kind].build(target, root, False, settings).manifest for target in wanted.targets()]
+        run = Run(root, EngineSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
+        made = [KINDS[target.kind].build(target, run).manifest for target in wanted.targets()]
     return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
 
 
@@ -123,8 +123,8 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     section = {"dataset": "makers/agentic", "path": "agentic", "splits": ["interactive_agent", "tool_calling"]}
     shipped = yaml.safe_load((PROJECT / "manifests" / "recipes" / "nemotron_v1.yaml").read_text())
     content = {**shipped, "name": "made", "datasets": [{**section, "domain": "agentic"}]}
-    targets, settings = NemotronRecipe.of(content, "made").targets(), RunSettings(EngineSettings())
-    return {target.role: KINDS[target.kind].build(target, root, False, settings).manifest for target in targets}
+    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, EngineSettings())
+    return {target.role: KINDS[target.kind].build(target, run).manifest for target in targets}
 
 
 def golden_of(manifest: Manifest) -> str:

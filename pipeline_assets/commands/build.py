@@ -4,14 +4,13 @@ import difflib
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
 from pipeline_assets.commands.terminal import (
     PROJECT,
-    PROJECT_RECIPES,
     AsJson,
     Root,
     Strict,
@@ -22,6 +21,9 @@ from pipeline_assets.commands.terminal import (
 )
 from pipeline_assets.commands.wrong_use import name_pack_key, naming_recipe
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.recipes.run import Run
 
 app = typer.Typer()
 
@@ -38,11 +40,11 @@ def run(
 ) -> None:
     """Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."""
     from pipeline_assets.commands.build_options import warning_last
+    from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
-    from pipeline_assets.corpus.spine.settings import check_settings
 
-    check_settings(os.environ)
-    path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
+    settings = Run.of(data, os.environ, workers=workers, replace=replace)
+    path = recipe_path(recipe, data)
     wanted = read_recipe(path)
     targets = wanted.targets()
     partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
@@ -54,8 +56,7 @@ def run(
     built: set[str] = set()
     with warning_last(asked, data, strict):
         if not all(target.is_settled(data) for target in asked):
-            settings: dict[str, int | bool] = {"workers": workers, "replace": replace}
-            built = _build(recipe, wanted, path, data, partition, len(asked), settings)
+            built = _build(recipe, wanted, path, partition, len(asked), settings)
         _print_targets(asked, built, data, as_json)
 
 
@@ -63,10 +64,9 @@ def _build(
     name: str,
     recipe: Any,
     path: Path,
-    root: Path,
     partition: str | None,
     artifacts: int,
-    settings: dict[str, int | bool],
+    settings: "Run",
 ) -> set[str]:
     """Runs what is missing and says what its checks found; the roles of what was built.
 
@@ -79,12 +79,12 @@ def _build(
 
     log_to_stderr()
     options = [f"--partition {partition}"] if partition else []
-    options += ["--replace"] if settings["replace"] else []
+    options += ["--replace"] if settings.replace else []
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    with going_on(" ".join(["corpusmill run", name, *options, "--data", str(root)])), naming_recipe(path):
-        recipe.check_local_files(root)
-        for outcome in run_targets(recipe, path, root, partition, settings, goes_on=True):
+    with going_on(" ".join(["corpusmill run", name, *options, "--data", str(settings.root)])), naming_recipe(path):
+        recipe.check_local_files(settings.root)
+        for outcome in run_targets(recipe, settings, partition, goes_on=True):
             if outcome.failure is not None:
                 name_pack_key(outcome.failure, path, "pack.")
                 failures[outcome.target.role] = outcome.failure
@@ -149,7 +149,7 @@ def demo(
     check_settings(os.environ)
     log_to_stderr()
     with going_on(as_typed()):
-        run_demo(data, workers, PROJECT_RECIPES, SYSTEMS if only is None else (only,))
+        run_demo(data, workers, SYSTEMS if only is None else (only,))
 
 
 @app.command(epilog="Example: corpusmill ui --data data/demo --port 3000")

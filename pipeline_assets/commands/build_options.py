@@ -15,6 +15,7 @@ from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 if TYPE_CHECKING:
+    from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.spine.check_record import CheckResult
     from pipeline_assets.corpus.spine.target import Target
 
@@ -103,50 +104,61 @@ def normalize_sources(
     """Writes the recipe of the sources and builds them, up to their Documents."""
     from pipeline_assets.corpus.recipes.stage_a_inputs import write_recipe
 
-    prepare(log_every, verbose)
+    run = prepare(out_dir, threads, log_every, verbose, replace)
     with going_on(as_typed()), naming_options():
         limit = {} if max_rejects is None else {"max_reject_fraction": max_rejects}
         recipe, path = write_recipe(
             out_dir, name, [section | limit for section in sources()], "normalized", replace=replace
         )
         typer.echo(f"recipe {path}", err=True)
-        build_normalized(recipe, path, out_dir, threads, replace, strict)
+        build_normalized(recipe, path, run, strict)
 
 
-def prepare(log_every: int, verbose: bool) -> None:
-    """Logging as the options say, after a look at the settings that are none of them.
+def prepare(
+    root: Path,
+    threads: int,
+    log_every: int,
+    verbose: bool,
+    replace: bool,
+    memory_mib: int | None = None,
+    faiss_gpu: int | None = None,
+) -> "Run":
+    """The settings of a build below a root, of options and, for what is none, of the environment; logs as they say.
 
     Raises:
         UsageError: a variable that can't be used.
     """
-    from pipeline_assets.corpus.spine.settings import check_settings
+    from pipeline_assets.corpus.recipes.run import Run
 
-    check_settings(os.environ)
-    os.environ["CORPUSMILL_LOG_EVERY"] = str(log_every)
+    run = Run.of(
+        root,
+        os.environ,
+        workers=threads,
+        log_every_s=log_every,
+        memory_mib=memory_mib,
+        faiss_gpu=faiss_gpu,
+        replace=replace,
+    )
     log_to_stderr()
     if verbose:
         logging.getLogger("corpusmill").setLevel(logging.DEBUG)
+    return run
 
 
-def build_normalized(recipe: Any, path: Path, root: Path, threads: int, replace: bool, strict: bool) -> None:
+def build_normalized(recipe: Any, path: Path, run: "Run", strict: bool) -> None:
     """Runs the recipe's sources up to their Documents."""
     from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
 
-    build(recipe, path, root, threads, replace, strict, {RAW.name, NORMALIZED.name})
+    build(recipe, path, run, strict, {RAW.name, NORMALIZED.name})
 
 
-def build(
-    recipe: Any, path: Path, root: Path, threads: int, replace: bool, strict: bool, kinds: Collection[str]
-) -> None:
-    """Runs artifacts of these kinds through their assets; tells which Documents came out. Errors as `build_each`, or
-    `warning_last`.
-    """
-    settings: dict[str, int | bool] = {"workers": threads, "replace": replace}
+def build(recipe: Any, path: Path, run: "Run", strict: bool, kinds: Collection[str]) -> None:
+    """Builds artifacts of these kinds; tells which Documents came out. Errors as `build_each`, or `warning_last`."""
 
     def build_one(source: str) -> None:
-        _build_source(recipe, source, path, root, settings, kinds)
+        _build_source(recipe, source, run, kinds)
 
-    with warning_last([target for target in recipe.targets() if target.kind in kinds], root, strict):
+    with warning_last([target for target in recipe.targets() if target.kind in kinds], run.root, strict):
         build_each([source.source for source in recipe.sources], build_one, "sources", path)
 
 
@@ -222,35 +234,20 @@ def warning_last(targets: Sequence["Target"], root: Path, strict: bool) -> Itera
         raise typer.Exit(1)
 
 
-def settle(target: "Target", root: Path) -> None:
-    """Asks the checks of what a command built, unless they were.
-
-    Raises:
-        InputError: one holds it back.
-    """
-    from pipeline_assets.corpus.recipes.systems import KINDS
-
-    if not target.is_settled(root):
-        KINDS[target.kind].ask(target, root)
-    target.refuse_failed(root)
-
-
-def _build_source(
-    recipe: Any, source: str, path: Path, root: Path, settings: dict[str, int | bool], kinds: Collection[str]
-) -> None:
-    from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
+def _build_source(recipe: Any, source: str, run: "Run", kinds: Collection[str]) -> None:
+    from pipeline_assets.corpus.normalize.group_manifest import group_manifest
     from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
 
-    for outcome in run_targets(recipe, path, root, source, settings, kinds):
-        artifact = open_artifact(root / outcome.target.folder)
+    for outcome in run_targets(recipe, run, source, kinds):
+        artifact = open_artifact(run.root / outcome.target.folder)
         ledger = artifact.manifest.identity.counts.get("ledger")
         if ledger is not None:
             typer.echo(f"{artifact.folder}\n  {artifact.manifest.digest}")
             typer.echo(f"  {ledger['in']:,} rows in = {ledger['out']:,} documents{_others(ledger)}")
         if outcome.target.kind == NORMALIZED.name:
-            typer.echo(f"  {write_group_manifest(artifact)}")
+            typer.echo(f"  {group_manifest(artifact.folder)}")
 
 
 def _others(ledger: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """stage-a decontaminate: what holds items of evaluation sets is dropped, or cut."""
 
+import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,6 @@ from pipeline_assets.commands.build_options import (
     place_for,
     prepare,
     sealed_folders,
-    settle,
     warn_of_other_roots,
 )
 from pipeline_assets.commands.terminal import as_typed, going_on
@@ -68,14 +68,15 @@ def decontaminate(
     replace: Replace = False,
 ) -> None:
     """Drop documents that hold items of evaluation sets, or cut these out."""
-    from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
     from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target, evaluation_folder
-    from pipeline_assets.corpus.recipes.systems import KINDS
-    from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.lineage import root_of
+    from pipeline_assets.launch import build_one
 
-    prepare(log_every, verbose)
+    out = place_for(out_dir)
+    data_root = root_of(out)
+    root = data_root or out.parent
+    run = prepare(root, cpu_threads, log_every, verbose, replace)
     sets = [_name_and_path(text) for text in evaluation]
     names, per_set = {name for name, _ in sets}, (text_column, id_column, item, text_unit)
     content: dict[str, Any] = {
@@ -91,27 +92,24 @@ def decontaminate(
     }
     with naming_options():
         section = DecontaminationSection.of(content, "stage-a decontaminate")
-    out = place_for(out_dir)
-    root = root_of(out) or out.parent
     with naming_options():
         folders = sealed_folders(input)
         target = decontaminated_target(folders, out.relative_to(root), section)
     warn_of_other_roots(folders, out)
-    settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     is_new = target.state(root)[0] == "missing"  # then no corpus loses what its evaluation sets were
     with going_on(as_typed()), naming_options():
         for listed in target.upstream:
             if not listed.is_given:
-                KINDS[listed.kind].build(listed, root, replace or is_new, settings)
+                build_one(listed, dataclasses.replace(run, replace=replace or is_new), data_root)
         try:
-            corpus = KINDS[target.kind].build(target, root, replace, settings)
+            corpus = build_one(target, run, data_root).artifact
         except InputError as error:
             if is_new and not isinstance(error, Obstacle):
                 durable.remove(evaluation_folder(out))
             raise
     for line in _lines(corpus):
         typer.echo(line)
-    settle(target, root)
+    target.refuse_failed(root)
 
 
 def _name_and_path(text: str) -> tuple[str, str]:

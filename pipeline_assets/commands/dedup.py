@@ -1,4 +1,4 @@
-"""dedup explain, show and rethreshold: why documents went as duplicates, and which proposer finds them."""
+"""dedup explain and show: why documents went as duplicates, and which proposer finds them."""
 
 import json
 import math
@@ -8,17 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.build_options import (
-    LOG_EVERY_S,
-    THREADS,
-    LogEvery,
-    Replace,
-    Threads,
-    Verbose,
-    place_for,
-    prepare,
-    settle,
-)
 from pipeline_assets.commands.dedup_options import (
     RECALL,
     Bands,
@@ -28,12 +17,9 @@ from pipeline_assets.commands.dedup_options import (
     Proposer,
     Threshold,
     check_bands,
-    result_lines,
     similarity_of,
 )
-from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root, as_typed, existing_root, going_on
-from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root, existing_root
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.decision import Decision
@@ -123,56 +109,6 @@ def show(
         for line in _group_lines(root, group, doc_id, every):
             typer.echo(line)
     raise typer.Exit(0 if groups else 1)
-
-
-@dedup_app.command(
-    "rethreshold",
-    epilog="Example: corpusmill dedup rethreshold out/stage_a/deduplicated/all --threshold 0.8 --out-dir out/at_80",
-)
-def rethreshold(
-    folder: Annotated[Path, typer.Argument(help="Folder of a deduplicated corpus.")],
-    threshold: Annotated[str, typer.Option(help="At its own or above.")],
-    out_dir: Annotated[Path, typer.Option(help="Folder of what is made.")],
-    cpu_threads: Threads = THREADS,
-    log_every: LogEvery = LOG_EVERY_S,
-    verbose: Verbose = False,
-    replace: Replace = False,
-) -> None:
-    """Deduplicate at a higher threshold from the edges that are there: no text is compared again."""
-    from pipeline_assets.corpus.dedup.decision import compared_inputs
-    from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-    from pipeline_assets.corpus.dedup.rethreshold import raised
-    from pipeline_assets.corpus.dedup.rethreshold import rethreshold as from_edges
-    from pipeline_assets.corpus.dedup.settings import DedupSettings
-    from pipeline_assets.corpus.recipes.stage_a_given import dedup_target
-    from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
-    from pipeline_assets.corpus.spine.engine import EngineSettings
-    from pipeline_assets.corpus.spine.lineage import locate, root_of
-
-    prepare(log_every, verbose)
-    similarity_of(threshold)
-    corpus = open_artifact(folder, sealed_manifest(folder).digest)
-    if "dedup" not in corpus.manifest.identity.recipe:
-        raise UsageError(f"this is a {corpus.manifest.kind}", folder, "give a folder that stage-a dedup made")
-    recipe = raised(DedupRecipe.from_content(corpus.manifest.identity.recipe["dedup"]), threshold, folder)
-    root = root_of(folder) or folder.parent
-    with naming_options():
-        sources, seen = (
-            {name: locate(root, digest) for name, digest in found.items()} for found in compared_inputs(corpus)
-        )
-        folders, stores = ([artifact.folder for artifact in found.values()] for found in (sources, seen))
-        target = dedup_target(folders, out_dir.name, recipe, stores)
-    settings = DedupSettings(EngineSettings(cpu_threads, log_every_s=log_every))
-    with going_on(as_typed()), naming_options():
-        made = target.build(
-            place_for(out_dir).parent,
-            lambda building: from_edges(building, corpus, sources, recipe, settings, seen),
-            replace,
-            {"workers": cpu_threads},
-        )
-    for line in result_lines(made):
-        typer.echo(line)
-    settle(target, place_for(out_dir).parent)
 
 
 def _group_json(group: "Group") -> dict[str, Any]:

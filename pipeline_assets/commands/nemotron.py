@@ -1,7 +1,6 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -19,7 +18,6 @@ from pipeline_assets.commands.build_options import (
     name_of,
     place_for,
     prepare,
-    settle,
     warning_last,
 )
 from pipeline_assets.commands.nemotron_dataset import Dataset, MaxRecords, Revision, Splits, dataset_section
@@ -29,7 +27,7 @@ from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.spine.target import Target
+    from pipeline_assets.corpus.recipes.run import Run
 
 MAX_REJECT_FRACTION = "0.05"
 SHARD_BYTES = 1 << 27
@@ -61,9 +59,9 @@ def inventory(
     strict: Strict = False,
 ) -> None:
     """Tell what the rows of each split are: files, columns and types, and which share of them has which metadata."""
-    prepare(log_every, verbose)
+    run = prepare(_root_beside(out_dir, dataset), cpu_threads, log_every, verbose, replace)
     sections = {"scan": {"max_rows": max_records}}
-    _build("inventory", dataset, revision, split or (), {}, sections, out_dir, cpu_threads, log_every, replace, strict)
+    _build("inventory", dataset, revision, split or (), {}, sections, run, strict)
 
 
 @nemotron_app.command(
@@ -104,7 +102,7 @@ def normalize(
     """Render the rows of each split as Harmony texts, with metadata, quality and exact token counts, as Parquet."""
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
-    prepare(log_every, verbose)
+    run = prepare(_root_beside(out_dir, dataset), cpu_threads, log_every, verbose, replace)
     if write_readme and not hf_layout:
         raise UsageError(
             "it is the card of the folder that --hf-layout makes", "--write-readme", "give --hf-layout too"
@@ -127,9 +125,7 @@ def normalize(
     if hf_layout:
         sections["hf_layout"] = {"readme": write_readme}
     said = {} if domain is None else {"domain": domain}
-    _build(
-        "normalize", dataset, revision, split or (), said, sections, out_dir, cpu_threads, log_every, replace, strict
-    )
+    _build("normalize", dataset, revision, split or (), said, sections, run, strict)
 
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
@@ -157,10 +153,7 @@ def _build(
     splits: Sequence[str],
     said: Mapping[str, Any],
     sections: Mapping[str, Any],
-    out_dir: Path,
-    threads: int,
-    log_every: int,
-    replace: bool,
+    run: "Run",
     strict: bool,
 ) -> None:
     """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
@@ -173,20 +166,14 @@ def _build(
     """
     from pipeline_assets.corpus.nemotron.row_settings import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
-    from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
     from pipeline_assets.corpus.recipes.nemotron_dataset import known_domain
-    from pipeline_assets.corpus.recipes.systems import KINDS
     from pipeline_assets.corpus.recipes.written import write_recipe_of
-    from pipeline_assets.corpus.spine.engine import EngineSettings
-    from pipeline_assets.corpus.spine.lineage import keep_copy
-    from pipeline_assets.corpus.spine.settings import START_METHOD, parse_start_method
-    from resources.hub import Hub
+    from pipeline_assets.corpus.spine.artifact import open_artifact
+    from pipeline_assets.launch import run_targets
 
-    root = _root_beside(out_dir, dataset)
-    hub = Hub().files(root)
     with going_on(as_typed()), naming_options():
-        section = {**dataset_section(dataset, revision, splits, hub), **said}
+        section = {**dataset_section(dataset, revision, splits, run.hub_for("a dataset")), **said}
         if "rows" in sections and not (said or known_domain(section["dataset"])):
             domains = ", ".join(get_args(Domain))
             raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
@@ -194,29 +181,23 @@ def _build(
             section["reasoning_effort"] = _efforts(section)
         name = "-".join([command, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, splits)])
         content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
-        recipe, path = write_recipe_of(NemotronRecipe, content, root, "nemotron", replace)
+        recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
         typer.echo(f"recipe {path}", err=True)
-        start_method = parse_start_method(os.environ.get(START_METHOD, ""))
-        settings = RunSettings(EngineSettings(threads, start_method, log_every), hub)
         split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
+        of_splits = {target.kind for target in recipe.targets() if target.partition in split_of}
+        of_all = {target.kind for target in recipe.targets()} - of_splits
 
-        def build(target: "Target") -> None:
-            made = KINDS[target.kind].build(target, root, replace, settings)
-            keep_copy(root, made, str(target.export_as))
-            for line in lines_of(made):
-                typer.echo(line)
-            settle(target, root)
+        def build_all(partition: str | None, kinds: Collection[str]) -> None:
+            for outcome in run_targets(recipe, run, partition, kinds):
+                for line in lines_of(open_artifact(run.root / outcome.target.folder)):
+                    typer.echo(line)
 
         def build_split(split: str) -> None:
-            for target in recipe.targets():
-                if split_of.get(target.partition or "") == split:
-                    build(target)
+            build_all(partition_key(section["dataset"], split), of_splits)
 
-        with warning_last(recipe.targets(), root, strict):
+        with warning_last(recipe.targets(), run.root, strict):
             build_each(list(split_of.values()), build_split, "splits", path)
-            for target in recipe.targets():
-                if target.partition not in split_of:
-                    build(target)
+            build_all(None, of_all)
 
 
 def _root_beside(out_dir: Path, dataset: str) -> Path:

@@ -18,7 +18,6 @@ from pipeline_assets.commands.build_options import (
     place_for,
     prepare,
     sealed_folders,
-    settle,
     warn_of_other_roots,
     warning_last,
 )
@@ -49,18 +48,16 @@ def pack(
     strict: Strict = False,
 ) -> None:
     """Pack sources by weight into rows of tokens of one length, of which each token can be traced."""
-    from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import packed_target
     from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
-    from pipeline_assets.corpus.recipes.systems import KINDS
-    from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.lineage import root_of
+    from pipeline_assets.launch import build_one
 
-    prepare(log_every, verbose)
-    with _naming_manifest(manifest, num_seqs):
-        section = PackSection.of(_content(manifest, num_seqs), manifest)
     out = place_for(out_dir)
     root = root_of(out) or out.parent
+    run = prepare(root, cpu_threads, log_every, verbose, replace)
+    with _naming_manifest(manifest, num_seqs):
+        section = PackSection.of(_content(manifest, num_seqs), manifest)
     if section.tokenizer_path is not None:
         path = (manifest.absolute().parent / section.tokenizer_path).resolve()
         moves_along = path.is_relative_to(root.resolve())
@@ -70,13 +67,12 @@ def pack(
         folders = sealed_folders(input)
         target = packed_target(folders, out.relative_to(root), section)
     warn_of_other_roots(folders, out)
-    settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
     with warning_last([target], root, strict):
         with going_on(as_typed()), _naming_manifest(manifest, num_seqs):
-            packed = KINDS[target.kind].build(target, root, replace, settings)
+            packed = build_one(target, run, root_of(out)).artifact
         for line in _lines(packed):
             typer.echo(line)
-        settle(target, root)
+        target.refuse_failed(root)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,6 @@ import typer
 
 from pipeline_assets.commands.plan_lines import plan_lines, warnings
 from pipeline_assets.commands.terminal import (
-    PROJECT_RECIPES,
     AsJson,
     Root,
     Workers,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.planning.recipe_plan import RecipePlan, TargetPlan
     from pipeline_assets.corpus.planning.room import Room
     from pipeline_assets.corpus.planning.track_record import TrackRecord
-    from resources.corpus_store import CorpusStore
+    from pipeline_assets.corpus.recipes.run import Run
 
 app = typer.Typer()
 
@@ -47,23 +47,21 @@ def plan(
     """
     from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
     from pipeline_assets.corpus.recipes.planners import plan_recipe
+    from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
     from pipeline_assets.corpus.spine.inventory import holdings
-    from resources.corpus_store import CorpusStore
-    from resources.hub import Hub
 
     log_to_stderr()
-    path = recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
+    path = recipe_path(recipe, data)
     wanted = read_recipe(path)
-    store = CorpusStore(data_root=str(data), workers=workers)
-    held = holdings(store.root, wanted.targets())
-    hub = Hub().files(store.root)
+    run = Run.of(data.absolute(), os.environ, workers=workers)
+    held, hub = holdings(run.root, wanted.targets()), run.hub_for("a recipe")
     with going_on(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming_recipe(path):
         is_work_left = any(holding.sealed != "current" for holding in held)
-        record = functools.cache(lambda: _record(store, mbit, is_work_left))
-        settings = PlanSettings(record, store.engine, store.fetch_threads, store.root)
+        record = functools.cache(lambda: _record(run, mbit, is_work_left))
+        settings = PlanSettings(record, run.engine, run.fetch_threads, run.root)
         planned = plan_recipe(wanted, held, hub, settings)
-    rooms = planned.rooms(store.root, hub.cache)
+    rooms = planned.rooms(run.root, hub.cache)
     if as_json:
         report = {"recipe": recipe, "path": str(path), "data": str(data), "workers": workers}
         typer.echo(json.dumps(report | _plan_json(planned, rooms, data), indent=1))
@@ -74,19 +72,19 @@ def plan(
     raise typer.Exit(0 if is_possible else 1)
 
 
-def _record(store: "CorpusStore", mbit: float | None, is_work_left: bool) -> "TrackRecord":
+def _record(run: "Run", mbit: float | None, is_work_left: bool) -> "TrackRecord":
     """What earlier builds showed; where they don't tell how fast this machine is, it is measured."""
     from pipeline_assets.corpus.planning.calibration import calibrate
     from pipeline_assets.corpus.planning.track_record import keep_calibration, read_track_record
 
-    record = read_track_record(store.root)
+    record = read_track_record(run.root)
     if mbit is not None:
         record = replace(record, stated_fetch_rate=mbit * 125_000)
     if is_work_left and record.built_rates() is None:
-        store.root.mkdir(parents=True, exist_ok=True)
-        rates = calibrate(store.root, store.zstd_level)
+        run.root.mkdir(parents=True, exist_ok=True)
+        rates = calibrate(run.root, run.zstd_level)
         if rates is not None:
-            keep_calibration(store.root, rates)
+            keep_calibration(run.root, rates)
             record = replace(record, calibration=rates)
     return record
 

@@ -1,6 +1,7 @@
 """rebuild: makes an artifact again from its manifest and says whether it is the same."""
 
 import json
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -55,11 +56,9 @@ def rebuild(
     log_to_stderr()
     with going_on(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
         from pipeline_assets.corpus.rebuild.run import rebuild as build_again
-        from resources.corpus_store import CorpusStore
-        from resources.hub import Hub
+        from pipeline_assets.corpus.recipes.run import Run
 
-        store = CorpusStore(data_root=str(root), workers=workers)
-        done = build_again(folder, root, store.run_settings(Hub().files(store.root)), upstream, keep, put_back)
+        done = build_again(folder, Run.of(root, os.environ, workers=workers), upstream, keep, put_back)
     if as_json:
         typer.echo(json.dumps(_rebuild_json(done), indent=1))
     else:

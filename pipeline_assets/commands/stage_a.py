@@ -1,6 +1,7 @@
 """stage-a: sources of five kinds to Documents of one schema, a report on them, and why a document is in or out."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,10 +57,10 @@ def hf_configs(
 ) -> None:
     """List a dataset's configs by language and script, matched exactly."""
     from pipeline_assets.corpus.readers.hub_configs import containing, matching, read_configs, traps
-    from resources.hub import Hub
+    from pipeline_assets.corpus.recipes.run import hub_of
 
     log_to_stderr()
-    hub, repo = Hub().files(out_dir.absolute()), _known(dataset, "--dataset")
+    hub, repo = hub_of(out_dir.absolute(), os.environ), _known(dataset, "--dataset")
     commit = hub.resolve(repo, revision)
     configs = read_configs(hub, repo, commit)
     if not configs:
@@ -106,10 +107,10 @@ def hf_stream(
     strict: Strict = False,
 ) -> None:
     """Read a sample of hub datasets at a commit."""
+    from pipeline_assets.corpus.recipes.run import hub_of
     from pipeline_assets.corpus.recipes.stage_a_inputs import KNOWN, hub_source
-    from resources.hub import Hub
 
-    hub = Hub().files(out_dir.absolute())
+    hub = hub_of(out_dir.absolute(), os.environ)
 
     def sources() -> list[dict[str, Any]]:
         sections = []
@@ -140,16 +141,15 @@ def ingest_manifest(
     strict: Strict = False,
 ) -> None:
     """Normalise every source of a recipe."""
-    from pipeline_assets.commands.terminal import PROJECT_RECIPES
     from pipeline_assets.corpus.recipes.stage_a import StageARecipe
     from pipeline_assets.corpus.recipes.systems import recipe_path
 
-    prepare(log_every, verbose)
+    run = prepare(out_dir, cpu_threads, log_every, verbose, replace)
     if seed:
         raise UsageError(f"--seed is {seed!r}", manifest, "each source of a recipe has its own `seed`: set it there")
-    path = recipe_path(manifest, [out_dir / "recipes", PROJECT_RECIPES])
+    path = recipe_path(manifest, out_dir)
     with going_on(as_typed()):
-        build_normalized(StageARecipe.read(path), path, out_dir, cpu_threads, replace, strict)
+        build_normalized(StageARecipe.read(path), path, run, strict)
 
 
 @stage_a_app.command(
@@ -294,7 +294,7 @@ def filter_sources(
     from pipeline_assets.corpus.spine.manifest import FILE_NAME
     from pipeline_assets.corpus.spine.recipe import read_yaml
 
-    prepare(log_every, verbose)
+    run = prepare(out_dir, cpu_threads, log_every, verbose, replace)
     there = sorted(path.parent.name for path in (out_dir / NORMALIZED_DIR).glob(f"*/{FILE_NAME}"))
     unknown = sorted(set(source or ()) - set(there))
     if not there:
@@ -310,7 +310,7 @@ def filter_sources(
             out_dir, name_of(f"filter-{filters.stem}"), sections, "filtered", refuse_license or (), replace
         )
         typer.echo(f"recipe {path}", err=True)
-        build(recipe, path, out_dir, cpu_threads, replace, strict, {FILTERED.name})
+        build(recipe, path, run, strict, {FILTERED.name})
 
 
 def _known(name: str, option: str) -> str:

@@ -19,7 +19,6 @@ from pipeline_assets.commands.build_options import (
     place_for,
     prepare,
     sealed_folders,
-    settle,
     warn_of_other_roots,
 )
 from pipeline_assets.commands.dedup_options import (
@@ -88,12 +87,12 @@ def dedup(
     """Drop duplicates of normalised or filtered sources; their order says which is first."""
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
-    from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import dedup_target
-    from pipeline_assets.corpus.recipes.systems import KINDS
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.lineage import root_of
+    from pipeline_assets.launch import build_one
 
-    prepare(log_every, verbose)
+    place = place_for(out_dir)
+    run = prepare(place.parent, cpu_threads, log_every, verbose, replace, memory_mib, faiss_gpu)
     if (near_selection == "quality") != (quality_column is not None):
         what = "--quality-column goes with --near-selection quality, and only with it"
         raise UsageError(what, "stage-a dedup", "give both or none")
@@ -112,18 +111,15 @@ def dedup(
         caps = None if max_removed is None else RemovalCaps.of({"every_source": max_removed}, "--max-removed")
         folders = sealed_folders(input)
         target = dedup_target(folders, out_dir.name, recipe, sealed_folders(seen or ()))
-    warn_of_other_roots(folders, place_for(out_dir))
-    engine = EngineSettings(cpu_threads, log_every_s=log_every)
-    settings = RunSettings(engine, memory_bytes=memory_mib << 20, faiss_gpu=faiss_gpu)
-    capped, root = dataclasses.replace(target, demand=caps), place_for(out_dir).parent
+    warn_of_other_roots(folders, place)
+    capped = dataclasses.replace(target, demand=caps)
     with going_on(as_typed()), naming_options():
-        corpus = KINDS[target.kind].build(target, root, replace, settings)
+        corpus = build_one(capped, run, root_of(place)).artifact
     for line in result_lines(corpus):
         typer.echo(line)
     if caps is None:
-        settle(target, root)
+        target.refuse_failed(run.root)
     else:
-        KINDS[target.kind].ask(capped, root)
         verdict = caps.judge(corpus.manifest)
         lines = [f"removals within the cap: yes: {verdict.because}"] if verdict.holds else _above(corpus, caps, out_dir)
         typer.echo("\n".join(lines), err=True)
@@ -145,17 +141,16 @@ def signatures(
     replace: Replace = False,
 ) -> None:
     """Keep what later corpora are compared by, so that they are deduplicated against this one: see `dedup --seen`."""
-    from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import signatures_target
-    from pipeline_assets.corpus.recipes.systems import KINDS
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.lineage import root_of
+    from pipeline_assets.launch import build_one
 
-    prepare(log_every, verbose)
+    place = place_for(out_dir)
+    run = prepare(place.parent, cpu_threads, log_every, verbose, replace, memory_mib)
     target = signatures_target(input, out_dir.name)
-    settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every), memory_bytes=memory_mib << 20)
     with going_on(as_typed()), naming_options():
-        store = KINDS[target.kind].build(target, place_for(out_dir).parent, replace, settings)
-        settle(target, place_for(out_dir).parent)
+        store = build_one(target, run, root_of(place)).artifact
+        target.refuse_failed(run.root)
     typer.echo(
         f"{store.folder}\n  {store.manifest.digest}\n  {store.manifest.identity.counts['documents']:,} documents"
     )

@@ -20,7 +20,6 @@ from pipeline_assets.commands.build_options import (
     Verbose,
     prepare,
     sealed_folders,
-    settle,
 )
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
 from pipeline_assets.commands.trace_lines import draw_words
@@ -45,17 +44,15 @@ def report(
     replace: Replace = False,
 ) -> None:
     """Tell what sources hold, and what deduplication or decontamination made of them: report.html, report.json."""
-    from pipeline_assets.corpus.recipes.kind import RunSettings
     from pipeline_assets.corpus.recipes.stage_a_given import report_target
-    from pipeline_assets.corpus.recipes.systems import KINDS
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.lineage import root_of
+    from pipeline_assets.launch import build_one
 
-    prepare(log_every, verbose)
-    settings = RunSettings(EngineSettings(cpu_threads, log_every_s=log_every))
+    run = prepare(out.absolute().parent, cpu_threads, log_every, verbose, replace)
     with naming_options(folder="--out"):
         target = report_target(sealed_folders(input), out.name)
-        artifact = KINDS[target.kind].build(target, out.absolute().parent, replace, settings)
-        settle(target, out.absolute().parent)
+        artifact = build_one(target, run, root_of(out.absolute())).artifact
+        target.refuse_failed(run.root)
     counts = artifact.manifest.identity.counts
     sources = sum(one.partition is not None for one in target.upstream)
     typer.echo(f"{sources} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens")

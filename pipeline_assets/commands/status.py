@@ -13,7 +13,7 @@ import typer
 
 from pipeline_assets.commands.quantities import age
 from pipeline_assets.commands.status_rebuilds import rebuild_json, rebuild_lines
-from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root, existing_root
+from pipeline_assets.commands.terminal import AsJson, Root, existing_root
 from pipeline_assets.corpus.spine.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,14 +96,12 @@ def _known_recipes(name: str | None, root: Path) -> list[_Known]:
     Raises:
         UsageError: the one asked for can't be read.
     """
-    from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
+    from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path, recipe_paths
 
-    folders = [root / "recipes", PROJECT_RECIPES]
     if name is not None:
-        path = recipe_path(name, folders)
+        path = recipe_path(name, root)
         return [_Known(name, path, read_recipe(path).targets(), None)]
-    paths = {path.stem: path for folder in reversed(folders) for path in sorted(folder.glob("*.yaml"))}
-    return [_known(stem, path) for stem, path in sorted(paths.items())]
+    return [_known(stem, path) for stem, path in recipe_paths(root).items()]
 
 
 def _known(name: str, path: Path) -> _Known:

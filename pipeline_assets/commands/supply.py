@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import PROJECT_RECIPES, AsJson, Root, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, Root, log_to_stderr
 from pipeline_assets.corpus.spine.errors import UsageError
 
 app = typer.Typer()
@@ -35,7 +35,7 @@ def pin(
     from pipeline_assets.corpus.recipes.systems import recipe_path
 
     log_to_stderr()
-    path = None if recipe is None else recipe_path(recipe, [data / "recipes", PROJECT_RECIPES])
+    path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset)
     asked = revision or (before if before and not is_commit(before) else "main")
     commit = HubFiles(data / "hub_cache", tries=tries).resolve(dataset, asked)

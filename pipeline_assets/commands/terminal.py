@@ -17,7 +17,6 @@ import typer
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 PROJECT = Path(__file__).parents[2]
-PROJECT_RECIPES = PROJECT / "manifests" / "recipes"
 
 Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

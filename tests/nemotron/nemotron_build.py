@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -13,9 +13,9 @@ SHIPPED = Path(__file__).parents[2] / "manifests" / "recipes" / "nemotron_v1.yam
 
 def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: EngineSettings) -> dict[str, str]:
     """Builds all artifacts of a recipe; their digests by role."""
-    settings = RunSettings(engine, hub)
+    run = Run(root, engine, hub)
     targets = recipe.targets()
-    return {target.role: KINDS[target.kind].build(target, root, False, settings).manifest.digest for target in targets}
+    return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in targets}
 
 
 def offline(cache: Path) -> HubFiles:

@@ -5,7 +5,6 @@ from typing import Any
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.control_tokens import MESSAGE, START
 from pipeline_assets.corpus.nemotron.coverage import read_inventory
-from pipeline_assets.corpus.nemotron.normalise_split import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 Rows = list[dict[str, str]]
@@ -39,6 +38,9 @@ def preview_coverage(coverage: Artifact) -> Rows:
 
 def preview_rows(shards: Artifact) -> Rows:
     """The first rows: id, exact tokens, what is asked first."""
+    # The tokenizer is loaded only where it is needed.
+    from pipeline_assets.corpus.nemotron.normalise_split import data_files
+
     with open_parquet(shards.path(data_files(shards)[0])) as file:
         columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
         rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()

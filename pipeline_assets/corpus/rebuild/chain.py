@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest, sealed_manifest
+from pipeline_assets.corpus.spine.artifact import read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, besides, kept_manifests, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
@@ -36,10 +36,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """What is built again, upstream first, the artifact that was asked for last; and what is read as it is sealed."""
+    """What is built again, upstream first, the artifact that was asked for last.
+
+    Attributes:
+        lost: what to say of inputs that are nowhere, by the folder of their target, where nothing lies.
+    """
 
     steps: Sequence[Step]
-    inputs: Sequence[Artifact]
+    lost: Mapping[Path, InputError]
+
+    def explained(self, error: InputError) -> InputError:
+        """What a step said; where it missed an input that is nowhere, which input that is."""
+        return self.lost.get(Path(error.where), error)
 
 
 @dataclass
@@ -70,8 +78,7 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
             which lie in the artifact's own folder.
     Raises:
         UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
-        InputError: the manifest was edited; an artifact that would be read, or a manifest that would be rebuilt, is
-            nowhere.
+        InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
     """
     asked = sealed_manifest(folder)
     reading = _Reading(root, _known(folder, asked, root), with_upstream)
@@ -79,7 +86,7 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
     steps = list(reading.steps.values())
     for step in steps:
         _refuse_other_version(step)
-    return Chain(steps, _inputs(reading))
+    return Chain(steps, {place: _gone(reading, entry, folder) for place, entry in reading.lost.items()})
 
 
 def _known(folder: Path, asked: Manifest, root: Path) -> dict[str, tuple[Manifest, Path | None]]:
@@ -148,30 +155,13 @@ def _free_folder(reading: _Reading, role: str, digest: str) -> Path:
     return Path(f"{name}-{digest.partition(':')[2][:12]}")
 
 
-def _inputs(reading: _Reading) -> list[Artifact]:
-    """Sealed artifacts that the steps read.
-
-    Raises:
-        InputError: one of them is gone.
-    """
-    sealed = {place.absolute(): Artifact(place, known) for known, place in reading.known.values() if place is not None}
-    inputs: dict[Path, Artifact] = {}
-    for step in reading.steps.values():
-        for target in (*step.target.upstream, *KINDS[step.target.kind].reads(step.target)):
-            if target.folder in reading.lost:
-                raise _gone(reading, reading.lost[target.folder], step)
-            if target.folder.is_absolute():
-                inputs[target.folder] = sealed[target.folder]
-    return list(inputs.values())
-
-
-def _gone(reading: _Reading, entry: Mapping[str, Any], step: Step) -> InputError:
+def _gone(reading: _Reading, entry: Mapping[str, Any], folder: Path) -> InputError:
     what = f"it is made from {_words(entry)}, which is not sealed below {reading.root}"
     what += besides(sealed_manifests(reading.root)[1])
     fix = "give the data root that has it with --data"
     if entry["digest"] in reading.known:
         fix += ", or build it again too with --upstream"
-    return InputError(what, step.place, fix)
+    return InputError(what, folder, fix)
 
 
 def _refuse_other_version(step: Step) -> None:

@@ -10,12 +10,11 @@ from pipeline_assets.corpus.rebuild.chain import Step, read_chain
 from pipeline_assets.corpus.rebuild.outcome import Outcome, judge
 from pipeline_assets.corpus.rebuild.put_back import put_back
 from pipeline_assets.corpus.rebuild.scratch import Scratch, scratch_folder
-from pipeline_assets.corpus.recipes.kind import RunSettings
-from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.recipes.drive import build_again
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, read_manifest, verify_stored
+from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.held_folder import unreplaced
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.provenance import versions
 
@@ -51,19 +50,18 @@ class Rebuild:
 
 def rebuild(
     folder: Path,
-    root: Path,
-    settings: RunSettings,
+    run: Run,
     with_upstream: bool = False,
     keep: bool = False,
     puts_back: bool = False,
 ) -> Rebuild:
-    """The artifact in `folder` built again from what its manifest says, below `root`/rebuilds.
+    """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
 
-    The sealed folder isn't touched, unless copies are put back. The artifacts that are read are hashed first, so that a
-    damaged one is not taken for a rebuild that differs. A rebuild that was killed is gone on with.
+    The sealed folder isn't touched, unless copies are put back. Artifacts that are read are hashed as they are, so that
+    a damaged one is not taken for a rebuild that differs. A rebuild that was killed is gone on with.
 
     Args:
-        root: data root; upstream artifacts are found there by digest, and the hub's cache.
+        run: upstream artifacts are found in its data root by digest.
         with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
             read but manifests, and the files of `folder` to be held against theirs.
         keep: whether the rebuilt copy stays; one that differs always does.
@@ -71,13 +69,12 @@ def rebuild(
     Raises:
         UsageError, InputError: see `read_chain`; a damaged input; what a build raises.
     """
-    chain = read_chain(folder, root, with_upstream)
-    for artifact in chain.inputs:
-        _refuse_damaged(artifact)
+    chain = read_chain(folder, run.root, with_upstream)
     asked = chain.steps[-1].manifest
     here = versions()
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
-    with scratch_folder(root, _name(asked), ticket) as scratch:
+    with scratch_folder(run.root, _name(asked), ticket) as scratch:
+        aside = replace(run, root=scratch.folder, replace=True)
         outcomes: list[Outcome] = []
         for step in chain.steps:
             if any(_is_unlike(outcome, step) for outcome in outcomes):
@@ -85,7 +82,10 @@ def rebuild(
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _drop_damaged(scratch.folder / step.target.folder)
-            artifact = KINDS[step.target.kind].build(step.target, scratch.folder, True, settings)
+            try:
+                artifact = build_again(step.target, aside)
+            except InputError as error:
+                raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
             outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
         if puts_back:
@@ -129,17 +129,3 @@ def _drop_damaged(folder: Path) -> None:
         return
     if manifest is not None and any(isinstance(item, Damage) for item in verify_stored(folder, manifest)):
         durable.remove(folder)
-
-
-def _refuse_damaged(artifact: Artifact) -> None:
-    """
-    Raises:
-        InputError: a file of it is not what was sealed.
-    """
-    stored = artifact.manifest.storage
-    logger.info("input %s: %d files, %.1f MB to hash", artifact.folder, len(stored), sum(f.bytes for f in stored) / 1e6)
-    with unreplaced(artifact.folder):
-        for item in verify_stored(artifact.folder, artifact.manifest):
-            if isinstance(item, Damage):
-                fix = f"put a copy in its place with `corpusmill rebuild {artifact.folder} --put-back`"
-                raise InputError(f"this input is damaged: {item.what}", artifact.folder / item.path, fix)

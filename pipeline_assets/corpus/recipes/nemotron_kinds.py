@@ -7,6 +7,7 @@ from pathlib import Path
 from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo, take_inventory
+from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage, preview_rows
 from pipeline_assets.corpus.nemotron.row_settings import RowOrigin
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
@@ -20,12 +21,14 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     pinned_files,
     split_folder_of,
 )
+from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.card_split import card_split
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, RunSettings, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -36,13 +39,13 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.target import Content, Target
 
 
-def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings) -> Artifact:
+def _build_raw(target: Target, run: Run) -> Artifact:
     """Seals which files a split is made of; nothing but its manifest is written."""
-    if target.is_sealed(root):
-        return open_artifact(root / target.folder)
+    if target.is_sealed(run.root):
+        return open_artifact(run.root / target.folder)
     stopwatch = Stopwatch()
     if target.outside is None:
-        hub, recipe = settings.hub_for("this dataset"), target.recipe
+        hub, recipe = run.hub_for("this dataset"), target.recipe
         try:
             content = pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
         except UsageError as error:
@@ -51,30 +54,30 @@ def _build_raw(target: Target, root: Path, replace: bool, settings: RunSettings)
             raise
     else:
         assert isinstance(target.outside, SplitFolder)
-        content = pin_of_folder(target.outside, root, settings.naming(target).engine)
-    return target.seal_members(root, content, settings.provenance(), stopwatch, replace)
+        content = pin_of_folder(target.outside, run.root, run.naming(target.partition).engine)
+    return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
 
 
-def _make_inventory(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+def _make_inventory(building: Building, target: Target, run: Run) -> Content:
     [raw_target] = target.upstream
-    pin = open_artifact(root / raw_target.folder).manifest
+    pin = open_artifact(run.root / raw_target.folder).manifest
     recipe, decisions = pin.identity.recipe, pin.identity.decisions
     info = SplitInfo(
         recipe["dataset"], recipe["split"], recipe.get("revision"), decisions["found_by"], decisions["left_out"]
     )
     max_rows = target.recipe["max_rows"]
-    files = _rows_files(building, raw_target, max_rows, root, settings)
-    content = take_inventory(building, files, info, max_rows, settings.engine, settings.zstd_level)
-    _check_unchanged(raw_target, root, settings)
+    files = _rows_files(building, raw_target, max_rows, run)
+    content = take_inventory(building, files, info, max_rows, run.engine, run.zstd_level)
+    _check_unchanged(raw_target, run)
     return content
 
 
-def _make_normalized(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+def _make_normalized(building: Building, target: Target, run: Run) -> Content:
     # The tokenizer is loaded only where it is needed.
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 
     [raw_target] = target.upstream
-    pin, recipe = open_artifact(root / raw_target.folder).manifest.identity, target.recipe
+    pin, recipe = open_artifact(run.root / raw_target.folder).manifest.identity, target.recipe
     source = pin.recipe
     rows = RowsRecipe.from_content({**recipe["rows"], "tokenizer": target.tokenizer})
     rules = rows.rules(recipe["reasoning_effort"])
@@ -86,45 +89,43 @@ def _make_normalized(building: Building, target: Target, root: Path, settings: R
         file="",
         revision=source.get("revision"),
     )
-    files = _rows_files(building, raw_target, rules.max_rows, root, settings)
-    content = normalise_split(building, files, origin, rules, settings.engine, settings.zstd_level)
-    _check_unchanged(raw_target, root, settings)
+    files = _rows_files(building, raw_target, rules.max_rows, run)
+    content = normalise_split(building, files, origin, rules, run.engine, run.zstd_level)
+    _check_unchanged(raw_target, run)
     return content
 
 
-def _rows_files(
-    building: Building, raw: Target, max_rows: int | None, root: Path, settings: RunSettings
-) -> list[SourceFile]:
+def _rows_files(building: Building, raw: Target, max_rows: int | None, run: Run) -> list[SourceFile]:
     """The files of a split, in order; of large ones on a hub only what a sample of the rows reads."""
-    pin = open_artifact(root / raw.folder).manifest
+    pin = open_artifact(run.root / raw.folder).manifest
     if raw.outside is None and max_rows is not None:
         folder = building.path(f"{WORK}/sample/0").parent
-        return SampledSplit(settings.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
-    return _source_files(pin, raw, root, settings)
+        return SampledSplit(run.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
+    return _source_files(pin, raw, run)
 
 
-def _check_unchanged(raw: Target, root: Path, settings: RunSettings) -> None:
+def _check_unchanged(raw: Target, run: Run) -> None:
     """
     Raises:
         InputError: files of a folder were written to while they were read.
     """
     if raw.outside is not None:
-        _source_files(open_artifact(root / raw.folder).manifest, raw, root, settings)
+        _source_files(open_artifact(run.root / raw.folder).manifest, raw, run)
 
 
-def _source_files(pin: Manifest, raw: Target, root: Path, settings: RunSettings) -> list[SourceFile]:
+def _source_files(pin: Manifest, raw: Target, run: Run) -> list[SourceFile]:
     """The files of a split, on this machine, in order."""
     if raw.outside is None:
-        hub = settings.hub_for("this dataset")
-        return fetch_split(hub, pin, settings.fetch_threads, settings.engine.log_every_s)
+        hub = run.hub_for("this dataset")
+        return fetch_split(hub, pin, run.fetch_threads, run.engine.log_every_s)
     assert isinstance(raw.outside, SplitFolder)
     names = tuple(entry["name"] for entry in pin.identity.inputs)
-    return files_of(SourceFolder(raw.outside.below(root).path, names), pin)
+    return files_of(SourceFolder(raw.outside.below(run.root).path, names), pin)
 
 
-def _make_hf_layout(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
-    splits = [open_artifact(root / split.folder) for split in target.upstream]
-    card = _card(target, splits, root) if target.recipe["readme"] else None
+def _make_hf_layout(building: Building, target: Target, run: Run) -> Content:
+    splits = [open_artifact(run.root / split.folder) for split in target.upstream]
+    card = _card(target, splits, run.root) if target.recipe["readme"] else None
     return lay_out(building, splits, card)
 
 
@@ -164,13 +165,8 @@ def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
     }
 
 
-def _read_by_hf_layout(target: Target) -> Sequence[Target]:
-    """The rows of its splits, and where they came from."""
-    return [*target.upstream, *target.upstream[0].upstream]
-
-
-def _make_coverage(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
-    return gather_coverage(building, [open_artifact(root / inventory.folder) for inventory in target.upstream])
+def _make_coverage(building: Building, target: Target, run: Run) -> Content:
+    return gather_coverage(building, [open_artifact(run.root / inventory.folder) for inventory in target.upstream])
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
@@ -181,15 +177,43 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
     return coverage_within(shards, *inventories)
 
 
-RAW = Kind("nemotron/raw", RAW_STAGE, _build_raw, outside=split_folder_of)
-INVENTORY = Kind("nemotron/inventory", INVENTORY_STAGE, by_files(_make_inventory), checks=(FILES, LEDGER))
+RAW = Kind(
+    "nemotron/raw",
+    RAW_STAGE,
+    _build_raw,
+    """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
+
+    The dataset's card says which they are, else their names. Nothing is copied.""",
+    formats=frozenset({"huggingface", "file"}),
+    outside=split_folder_of,
+    preview=preview_inputs,
+)
+INVENTORY = Kind(
+    "nemotron/inventory",
+    INVENTORY_STAGE,
+    by_files(_make_inventory),
+    """What the rows of a split are: columns, types by role, tags, and the share of rows that have which metadata.
+
+    Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
+    checks=(FILES, LEDGER),
+    preview=preview_columns,
+)
 METADATA_COVERAGE = Kind(
-    "nemotron/metadata_coverage", COVERAGE_STAGE, by_files(_make_coverage), reads=lambda target: target.upstream
+    "nemotron/metadata_coverage",
+    COVERAGE_STAGE,
+    by_files(_make_coverage),
+    "The inventories of all splits as one table. Waits until every split of the recipe has its own.",
+    preview=preview_coverage,
 )
 NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
     NORMALISE_STAGE,
     by_files(_make_normalized),
+    """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
+
+    Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
+    formats=frozenset({"parquet"}),
+    preview=preview_rows,
     checks=(
         FILES,
         LEDGER,
@@ -202,7 +226,8 @@ HF_LAYOUT = Kind(
     "nemotron/hf_layout",
     HF_LAYOUT_STAGE,
     by_files(_make_hf_layout),
-    reads=lambda target: target.upstream,
+    "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
+    formats=frozenset({"parquet"}),
     labels=(CARD,),
 )
 KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)

@@ -13,7 +13,9 @@ from pipeline_assets.corpus.packing.emptied import refuse_emptied
 from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
 from pipeline_assets.corpus.packing.shares import shares_reached
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, RunSettings, by_files, check, check_beside
+from pipeline_assets.corpus.preview import preview_packed
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -101,18 +103,18 @@ def _deduplicated(target: Target, root: Path) -> Artifact | None:
         return None
 
 
-def _make_packed(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
+def _make_packed(building: Building, target: Target, run: Run) -> Content:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
     from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
 
-    corpora = {one.partition or one.name: open_artifact(root / one.folder) for one in target.upstream}
+    corpora = {one.partition or one.name: open_artifact(run.root / one.folder) for one in target.upstream}
     recipe = PackRecipe.from_content({**target.recipe["pack"], "tokenizer": target.tokenizer})
-    refuse_emptied(corpora, _deduplicated(target, root), recipe.weights)
+    refuse_emptied(corpora, _deduplicated(target, run.root), recipe.weights)
     refuse_beyond_text(corpora, recipe)
     path = target.outside.path if isinstance(target.outside, TokenizerPath) else None
-    now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
-    own = PackSettings(settings.engine, now, file, settings.zstd_level)
+    now, file = datetime.datetime.now(datetime.UTC), None if path is None else run.root / path
+    own = PackSettings(run.engine, now, file, run.zstd_level)
     content = pack_corpus(building, corpus_shards(corpora), recipe, own)
     if path is None:
         return content
@@ -129,7 +131,11 @@ PACKED = Kind(
     "stage_a/packed",
     PACK_STAGE,
     by_files(_make_packed),
-    reads=lambda target: target.upstream,
+    """Rows of tokens of one length, drawn of all sources by weight, and what tells where each token is from.
+
+    Waits until all that it is drawn from is there.""",
+    formats=frozenset({"numpy"}),
+    preview=preview_packed,
     outside=tokenizer_path,
     labels=(META,),
     checks=(

@@ -1,6 +1,6 @@
 """Which recipe class belongs to which system, and how each kind of artifact is made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes import healing_kinds, nemotron_kinds, stage_a_kinds
@@ -11,9 +11,10 @@ from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import audit
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import read_yaml
 
+PROJECT_RECIPES = Path(__file__).parents[3] / "manifests" / "recipes"
 AnyRecipe = HealingRecipe | StageARecipe | NemotronRecipe
 RECIPES: dict[str, type[HealingRecipe] | type[StageARecipe] | type[NemotronRecipe]] = {
     "healing": HealingRecipe,
@@ -56,9 +57,37 @@ def recipe_of(values: Mapping[str, object], path: Path) -> AnyRecipe:
     return RECIPES[system].in_file(values, path)
 
 
-def recipe_path(name: str, folders: list[Path]) -> Path:
-    """The file of a recipe given by path, or by name in the first folder that has it."""
+def recipe_paths(root: Path) -> dict[str, Path]:
+    """Every recipe that can be run by its name in a data root, sorted: its own before the project's."""
+    folders = (PROJECT_RECIPES, root / "recipes")
+    return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
+
+
+def recipes_of(root: Path) -> tuple[list[AnyRecipe], list[InputError]]:
+    """Every recipe that can be run by its name in a data root, by name, and what is wrong with the others."""
+    recipes: list[AnyRecipe] = []
+    wrong: list[InputError] = []
+    for path in recipe_paths(root).values():
+        try:
+            recipes.append(read_recipe(path))
+        except InputError as error:
+            wrong.append(error)
+    return recipes, wrong
+
+
+def recipe_of_folders(recipes: Sequence[AnyRecipe], root: Path) -> dict[str, str]:
+    """Names of recipes by the folders of the artifacts that they ask for, as recipes write them and absolute."""
+    names: dict[str, str] = {}
+    for recipe in recipes:
+        for target in recipe.targets():
+            if not target.is_given:
+                names |= {str(target.folder): recipe.name, str(root / target.folder): recipe.name}
+    return names
+
+
+def recipe_path(name: str, root: Path) -> Path:
+    """The file of a recipe given by path, or by name: one of the data root, else of the project."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
-    candidates = [folder / f"{name}.yaml" for folder in folders]
+    candidates = [folder / f"{name}.yaml" for folder in (root / "recipes", PROJECT_RECIPES)]
     return next((path for path in candidates if path.exists()), candidates[-1])

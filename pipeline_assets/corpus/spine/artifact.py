@@ -3,7 +3,7 @@
 import os
 import shlex
 import stat
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -167,18 +167,6 @@ def verify_stored(folder: Path, manifest: Manifest) -> Iterator[StoredFile | Dam
     for file in manifest.storage:
         complaint = _size_complaint(folder, file) or _hash_complaint(folder, file)
         yield Damage(file.path, complaint) if complaint else file
-
-
-def refuse_edited(artifact: Artifact, names: Container[str]) -> None:
-    """Reads some files of an artifact again, whose content more than a reader's next step depends on.
-
-    Raises:
-        InputError: one is not as it was sealed.
-    """
-    for file in artifact.manifest.storage:
-        complaint = _hash_complaint(artifact.folder, file) if file.path in names else None
-        if complaint:
-            raise InputError(complaint, artifact.folder / file.path, mending(artifact.folder))
 
 
 def mending(folder: Path) -> str:

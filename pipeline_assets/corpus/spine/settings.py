@@ -41,6 +41,10 @@ FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, at_least=0)
 START_METHOD = "CORPUSMILL_START_METHOD"
 
 
+NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
+SETTINGS = (*(setting.variable for setting in NUMBERS), START_METHOD)
+
+
 def parse_gpu(text: str) -> int | None:
     """The GPU that faiss is to search on; None where the text is empty.
 
@@ -68,6 +72,6 @@ def check_settings(variables: Mapping[str, str]) -> None:
     Raises:
         UsageError: one of the variables can't be used, whether or not there is work that would use it.
     """
-    for setting in (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU):
+    for setting in NUMBERS:
         setting.parse(variables.get(setting.variable, ""))
     parse_start_method(variables.get(START_METHOD, ""))

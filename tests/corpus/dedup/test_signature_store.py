@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from dedup_build import INLINE, decisions_of, deduplicate, recipe, result_target, sign, thorough, write_corpus
+from dedup_build import INLINE, decisions_of, deduplicate, recipe, sign, thorough, write_corpus
 from forged import overwrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from plain_dedup import PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_groups
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.rethreshold import raised, rethreshold
 from pipeline_assets.corpus.dedup.seen import open_seen
 from pipeline_assets.corpus.dedup.settings import DedupSettings
 from pipeline_assets.corpus.dedup.shingle_sets import ShingleSets
@@ -163,22 +162,6 @@ def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path) -> N
     ]
     assert against[0].manifest.digest == against[1].manifest.digest
     assert {one.seen_in for one in decisions_of(against[0])} == {"past", None}
-
-
-def test_a_higher_threshold_from_edges_is_that_of_a_deduplication_against_the_store(
-    tmp_path: Path, past: Artifact
-) -> None:
-    low, higher = again(tmp_path, NEXT, past, recipe()), raised(recipe(), "0.99", "here")
-    sources = write_corpus(tmp_path / "new_corpus", month("new", NEXT, "web"), 2)
-
-    from_edges = result_target(higher, sources).build(
-        tmp_path / "edges",
-        lambda building: rethreshold(building, low, sources, higher, INLINE, {"october": past}),
-        False,
-        {},
-    )
-
-    assert from_edges.manifest.digest == again(tmp_path, NEXT, past, higher, "afresh").manifest.digest
 
 
 def test_a_store_has_the_shingles_of_every_document_and_lists_them_in_order(past: Artifact) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -26,12 +26,13 @@ def inventories(tmp_path: Path) -> Inventories:
     def build(folder: Path, *splits: str, max_rows: int | None = None, **section: Any) -> dict[str, Artifact]:
         dataset = {"dataset": "maker/chats", "path": str(folder), "splits": list(splits), **section}
         content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": max_rows}, "datasets": [dataset]}
-        recipe, settings = NemotronRecipe.of(content, "the test"), RunSettings(EngineSettings())
+        recipe = NemotronRecipe.of(content, "the test")
+        run = Run(tmp_path / "root", EngineSettings(), replace=True)
         built = {}
         for one, split in recipe.all_splits():
-            KINDS["nemotron/raw"].build(recipe.raw(one, split), tmp_path / "root", True, settings)
+            KINDS["nemotron/raw"].build(recipe.raw(one, split), run)
             target = recipe.inventory(one, split)
-            built[split] = KINDS["nemotron/inventory"].build(target, tmp_path / "root", True, settings)
+            built[split] = KINDS["nemotron/inventory"].build(target, run)
         return built
 
     return build

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.normalize.raw_source import raw_of_folder, raw_of_hu
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -141,10 +141,10 @@ class TestHub:
         self, recipe: StageARecipe, hub_files: HubFiles, tmp_path: Path
     ) -> None:
         target = recipe.raw(recipe.sources[0])
-        settings = RunSettings(INLINE, hub_files)
+        run = Run(tmp_path / "data", INLINE, hub_files)
 
         def build() -> Artifact:
-            return KINDS[target.kind].build(target, tmp_path / "data", False, settings)
+            return KINDS[target.kind].build(target, run)
 
         first = build()
         before = (first.folder / "manifest.json").stat().st_mtime_ns

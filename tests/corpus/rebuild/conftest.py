@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from resources.loopback_hub import LoopbackHub
 
@@ -40,8 +40,9 @@ def made_once(healing_recipe: Callable[..., HealingRecipe], tmp_path_factory: py
         snapshot = {"shard_text_bytes": 1, "max_reject_fraction": "0.1"}
         megatron = {"valid_fraction": "0.3", "token_budget": 900}
         recipe = healing_recipe(hub.commits()["maker/pages"], snapshot, megatron)
-        settings = RunSettings(EngineSettings(workers=0), HubFiles(place / "cache", hub.endpoint, tries=1))
-        healing_set = HealingSet(recipe, place / "data", settings)
+        hub_files = HubFiles(place / "cache", hub.endpoint, tries=1)
+        run = Run(place / "data", EngineSettings(workers=0), hub_files, replace=True)
+        healing_set = HealingSet(recipe, run)
         healing_set.build()
     return healing_set
 
@@ -50,4 +51,4 @@ def made_once(healing_recipe: Callable[..., HealingRecipe], tmp_path_factory: py
 def made(made_once: HealingSet, tmp_path: Path) -> HealingSet:
     """A copy of that set. Its hub is gone; what was read from it is in the cache."""
     shutil.copytree(made_once.root, tmp_path / "data")
-    return dataclasses.replace(made_once, root=tmp_path / "data")
+    return dataclasses.replace(made_once, run=dataclasses.replace(made_once.run, root=tmp_path / "data"))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -14,15 +14,18 @@ NAMES = ("snapshot", "selection", "train", "valid", "dataset")
 
 @dataclass(frozen=True)
 class HealingSet:
-    """A recipe, built below a root by these run settings; the hub's bytes are in their cache."""
+    """A recipe, and the run that built it; the hub's bytes are in its cache."""
 
     recipe: HealingRecipe
-    root: Path
-    settings: RunSettings
+    run: Run
+
+    @property
+    def root(self) -> Path:
+        return self.run.root
 
     def build(self) -> None:
         for target in self.recipe.targets():
-            KINDS[target.kind].build(target, self.root, True, self.settings)
+            KINDS[target.kind].build(target, self.run)
 
     def folder(self, name: str) -> Path:
         targets = dict(zip(NAMES, self.recipe.targets(), strict=True))

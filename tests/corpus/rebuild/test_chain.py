@@ -10,7 +10,8 @@ from healing_set import HealingSet
 
 from pipeline_assets.corpus.rebuild.chain import read_chain
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.kind import Kind, RunSettings, by_files
+from pipeline_assets.corpus.recipes.kind import Kind, by_files
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.building import Building, OutputFile
 from pipeline_assets.corpus.spine.durable import write_durably
@@ -20,43 +21,34 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Content, Target
 
 
-def folders(made: HealingSet, name: str, with_upstream: bool) -> tuple[list[str], set[str]]:
-    """Where each step is built again, and what is read as it is sealed."""
-    chain = read_chain(made.folder(name), made.root, with_upstream)
-    names = {made.folder(name): name for name in ("snapshot", "selection", "train", "valid", "dataset")}
-    return [str(step.target.folder) for step in chain.steps], {names[artifact.folder] for artifact in chain.inputs}
+def folders(made: HealingSet, name: str, with_upstream: bool) -> list[str]:
+    """Where each step is built again."""
+    return [str(step.target.folder) for step in read_chain(made.folder(name), made.root, with_upstream).steps]
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "inputs"),
+    ("name", "steps"),
     [
-        ("snapshot", ["fineweb_edu_snapshot"], set()),
-        ("selection", ["healing_text_manifest"], {"snapshot"}),
-        ("train", ["megatron_split"], {"selection", "snapshot"}),
-        (
-            "dataset",
-            ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"],
-            {"selection", "snapshot"},
-        ),
+        ("snapshot", ["fineweb_edu_snapshot"]),
+        ("selection", ["healing_text_manifest"]),
+        ("train", ["megatron_split"]),
+        ("dataset", ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"]),
     ],
 )
 def test_an_artifact_is_built_from_what_is_sealed_but_for_its_members(
-    made: HealingSet, name: str, steps: list[str], inputs: set[str]
+    made: HealingSet, name: str, steps: list[str]
 ) -> None:
-    assert folders(made, name, with_upstream=False) == (steps, inputs)
+    assert folders(made, name, with_upstream=False) == steps
 
 
 def test_with_upstream_all_is_built_again_once_and_nothing_sealed_is_read(made: HealingSet) -> None:
-    assert folders(made, "dataset", with_upstream=True) == (
-        [
-            "fineweb_edu_snapshot",
-            "healing_text_manifest",
-            "megatron_dataset/train",
-            "megatron_dataset/valid",
-            "megatron_dataset",
-        ],
-        set(),
-    )
+    assert folders(made, "dataset", with_upstream=True) == [
+        "fineweb_edu_snapshot",
+        "healing_text_manifest",
+        "megatron_dataset/train",
+        "megatron_dataset/valid",
+        "megatron_dataset",
+    ]
 
 
 def test_the_targets_are_those_of_the_recipe(made: HealingSet) -> None:
@@ -79,7 +71,7 @@ def test_an_artifact_outside_of_the_data_root_is_built_from_what_is_in_it(made: 
         tmp_path / "moved" / "valid",
         tmp_path / "moved",
     ]
-    assert rebuild(tmp_path / "moved", made.root, made.settings).is_identical
+    assert rebuild(tmp_path / "moved", made.run).is_identical
 
 
 def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: HealingSet) -> None:
@@ -101,7 +93,7 @@ def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_buil
     manifest = made.manifest("snapshot")
     reseal(made.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
     for name, target in zip(("selection", "train"), made.recipe.targets()[1:], strict=False):
-        KINDS[target.kind].build(target, made.root, True, made.settings)
+        KINDS[target.kind].build(target, made.run)
         assert read_chain(made.folder(name), made.root, with_upstream=False).steps
 
     with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 2"):
@@ -147,7 +139,7 @@ def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
 
     def refusal(with_upstream: bool) -> str:
         with pytest.raises(InputError) as refused:
-            read_chain(made.folder("train"), made.root, with_upstream)
+            rebuild(made.folder("train"), made.run, with_upstream)
         return str(refused.value)
 
     with_copy = refusal(with_upstream=False)
@@ -171,31 +163,31 @@ class TestOtherSystems:
     def words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Target]:
         """Three artifacts in a row, each holding what the one before holds and a word more; two of one role."""
 
-        def make(building: Building, target: Target, root: Path, settings: RunSettings) -> Content:
-            before = b"".join((root / other.folder / "words.txt").read_bytes() for other in target.upstream)
+        def make(building: Building, target: Target, run: Run) -> Content:
+            before = b"".join((run.root / other.folder / "words.txt").read_bytes() for other in target.upstream)
             data = before + f"{target.recipe['word']}\n".encode()
             sha256 = write_durably(building.path("words.txt"), data)
             rows = data.count(b"\n")
             return Content([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
         stage = StageVersion("words", 1)
-        monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, by_files(make), lambda t: t.upstream))
+        monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, by_files(make), "Words."))
         targets: list[Target] = []
         for word in ("one", "two", "three"):
             upstream = tuple(targets[-1:])
             targets.append(Target("words/said", word, Path("corpora", word), stage, {"word": word}, upstream))
-            KINDS["words/said"].build(targets[-1], tmp_path, False, RunSettings(EngineSettings()))
+            KINDS["words/said"].build(targets[-1], Run(tmp_path, EngineSettings()))
         return targets
 
     def test_it_is_rebuilt_though_what_lies_further_up_is_gone(self, words: list[Target], tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / words[0].folder)
 
-        done = rebuild(tmp_path / words[2].folder, tmp_path, RunSettings(EngineSettings()))
+        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, EngineSettings()))
 
         assert done.is_identical
 
     def test_with_upstream_two_of_one_role_have_folders_of_their_own(self, words: list[Target], tmp_path: Path) -> None:
-        done = rebuild(tmp_path / words[2].folder, tmp_path, RunSettings(EngineSettings()), with_upstream=True)
+        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, EngineSettings()), with_upstream=True)
 
         assert [(outcome.step.manifest.name, outcome.verdict) for outcome in done.outcomes] == [
             ("one", "identical"),

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.spine.provenance import versions
 @pytest.fixture
 def judged(made: HealingSet) -> Callable[[str], Outcome]:
     """The outcome of rebuilding one artifact of the set."""
-    return lambda name: rebuild(made.folder(name), made.root, made.settings).outcomes[-1]
+    return lambda name: rebuild(made.folder(name), made.run).outcomes[-1]
 
 
 def only(findings: object) -> FileFinding:

@@ -48,7 +48,7 @@ def test_the_copy_is_in_its_place_and_the_damaged_one_is_kept(
 ) -> None:
     arrange(monkeypatch)
 
-    done = rebuild(made.folder("dataset"), made.root, made.settings, puts_back=True)
+    done = rebuild(made.folder("dataset"), made.run, puts_back=True)
 
     assert (done.is_identical, done.is_sound, done.kept) == (False, True, None)
     assert findings(made.folder("dataset")) == []
@@ -59,10 +59,10 @@ def test_the_copy_is_in_its_place_and_the_damaged_one_is_kept(
 def test_damage_of_an_artifact_that_was_put_back_before_is_kept_beside_the_first(
     made: HealingSet, damaged: bytes
 ) -> None:
-    rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+    rebuild(made.folder("train"), made.run, puts_back=True)
     overwrite(made.folder("train") / NAME, b"")
 
-    rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+    rebuild(made.folder("train"), made.run, puts_back=True)
 
     assert findings(made.folder("train")) == []
     assert kept_tokens(made.root) == [damaged, b""]
@@ -73,7 +73,7 @@ def test_the_manifest_beside_its_folder_is_that_of_the_copy(made: HealingSet, da
     beside = place.with_name("train.manifest.json")
     shutil.copy(place / "manifest.json", beside)
 
-    rebuild(place, made.root, made.settings, puts_back=True)
+    rebuild(place, made.run, puts_back=True)
 
     assert beside.read_bytes() == (place / "manifest.json").read_bytes()
 
@@ -81,7 +81,7 @@ def test_the_manifest_beside_its_folder_is_that_of_the_copy(made: HealingSet, da
 def test_what_is_intact_is_not_replaced(made: HealingSet) -> None:
     before = (made.folder("train") / NAME).stat().st_ino
 
-    done = rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+    done = rebuild(made.folder("train"), made.run, puts_back=True)
 
     assert done.is_identical
     assert (made.folder("train") / NAME).stat().st_ino == before
@@ -95,7 +95,7 @@ def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_
     arrange(monkeypatch)
     place, manifest = made.folder("train"), made.manifest("train")
     copy = made.root / "copy"
-    rebuilt = rebuild(place, made.root, made.settings, keep=True).kept
+    rebuilt = rebuild(place, made.run, keep=True).kept
     assert rebuilt is not None
     shutil.copytree(rebuilt / "megatron_split", copy)
     start = made.root.rename(made.root.with_name("start"))
@@ -115,7 +115,7 @@ def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_
         except KeyboardInterrupt:
             monkeypatch.setattr(durable, "failpoint", None)
             recover(place)
-            again = rebuild(place, made.root, made.settings, puts_back=True)
+            again = rebuild(place, made.run, puts_back=True)
             assert again.is_sound
             assert findings(place) == []
             assert damaged in kept_tokens(made.root)
@@ -127,7 +127,7 @@ def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_
 
 def test_another_builder_is_waited_for(made: HealingSet, damaged: bytes) -> None:
     with locked(made.folder("train")), pytest.raises(BuilderBusy):
-        rebuild(made.folder("train"), made.root, made.settings, puts_back=True)
+        rebuild(made.folder("train"), made.run, puts_back=True)
 
     assert (made.folder("train") / NAME).read_bytes() == damaged
 

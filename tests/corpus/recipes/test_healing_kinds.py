@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.text_selection import TextRecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
-INLINE = RunSettings(EngineSettings(workers=0))
+INLINE = EngineSettings(workers=0)
 AMOUNTS = st.one_of(
     st.builds(lambda count: {"documents": count}, st.integers(1, 10**9)),
     st.builds(lambda count: {"text_bytes": count}, st.integers(1, 10**13)),
@@ -80,16 +80,16 @@ def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections
     recipe = healing_recipe(publish({"a.parquet": table}))
     snapshot, selection, split, *_ = recipe.targets()
     build_snapshot(recipe, tmp_path)
-    KINDS[selection.kind].build(selection, tmp_path, False, INLINE)
+    KINDS[selection.kind].build(selection, Run(tmp_path, INLINE))
     (tmp_path / snapshot.folder).rename(tmp_path / "moved")
     build_snapshot(healing_recipe(recipe.snapshot.revision, {"amount": {"documents": 3}}), tmp_path)
 
     with pytest.raises(InputError, match=r"digest is sha256:.*, expected sha256:.*; it was replaced: run again"):
-        KINDS[split.kind].build(split, tmp_path, False, INLINE)
+        KINDS[split.kind].build(split, Run(tmp_path, INLINE))
 
 
 def test_a_snapshot_needs_a_hub(healing_recipe: Callable[..., HealingRecipe], tmp_path: Path) -> None:
     target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
 
-    with pytest.raises(ValueError, match="a snapshot is read from a hub, and the run settings have none"):
-        KINDS[target.kind].build(target, tmp_path, False, INLINE)
+    with pytest.raises(ValueError, match="a snapshot is read from a hub, and the run has none"):
+        KINDS[target.kind].build(target, Run(tmp_path, INLINE))

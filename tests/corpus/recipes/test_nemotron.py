@@ -11,9 +11,9 @@ import yaml
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.kind import RunSettings
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.pin import pin_recipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -138,10 +138,10 @@ def test_where_a_folder_lies_changes_no_artifact() -> None:
 
 def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(tmp_path: Path) -> None:
     recipe = recipe_of(dataset(revision=UNPINNED))
-    settings = RunSettings(EngineSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
+    run = Run(tmp_path, EngineSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
 
     with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
-        KINDS["nemotron/raw"].build(recipe.targets()[0], tmp_path, False, settings)
+        KINDS["nemotron/raw"].build(recipe.targets()[0], run)
 
 
 @pytest.fixture

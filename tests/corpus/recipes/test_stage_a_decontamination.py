@@ -11,7 +11,7 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.evidence import read_contaminated
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
 from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target
@@ -20,7 +20,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 
-INLINE = RunSettings(EngineSettings(workers=0))
+INLINE = EngineSettings(workers=0)
 RecipeOf = Callable[..., StageARecipe]
 
 
@@ -157,8 +157,8 @@ class TestStaleness:
 def test_it_is_built_again_from_its_manifest_and_from_the_files_on(recipe: RecipeOf, tmp_path: Path) -> None:
     built = build(recipe(with_dedup), tmp_path)["stage_a/decontaminated"]
 
-    assert rebuild(built.folder, tmp_path, INLINE).is_identical
-    assert len(rebuild(built.folder, tmp_path, INLINE, with_upstream=True).outcomes) == 9
+    assert rebuild(built.folder, Run(tmp_path, INLINE)).is_identical
+    assert len(rebuild(built.folder, Run(tmp_path, INLINE), with_upstream=True).outcomes) == 9
 
 
 def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
@@ -201,8 +201,8 @@ class TestGiven:
         folders = [built[role].folder for role in roles]
 
         target = decontaminated_target(folders, Path("stage_a/given"), self.section(tmp_path))
-        KINDS["stage_a/evaluation"].build(target.upstream[-1], tmp_path, False, INLINE)
-        given = KINDS[target.kind].build(target, tmp_path, False, INLINE)
+        KINDS["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
+        given = KINDS[target.kind].build(target, Run(tmp_path, INLINE))
 
         assert given.manifest.digest == built["stage_a/decontaminated"].manifest.digest
 

@@ -10,13 +10,12 @@ from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
 
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes import stage_a_kinds
-from pipeline_assets.corpus.recipes.kind import RunSettings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a_sources import NormalizedSource, source_of
 from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
-SETTINGS = RunSettings(INLINE)
 
 
 def test_every_artifact_of_a_recipe_is_of_a_kind_that_can_be_made(tmp_path: Path) -> None:
@@ -40,8 +39,8 @@ def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
     recipe = recipe_with(tmp_path)
     [pages, *_] = recipe.sources
 
-    with pytest.raises(ValueError, match="this source is read from a hub, and the run settings have none"):
-        KINDS["stage_a/raw"].build(recipe.raw(pages), tmp_path, False, SETTINGS)
+    with pytest.raises(ValueError, match="this source is read from a hub, and the run has none"):
+        KINDS["stage_a/raw"].build(recipe.raw(pages), Run(tmp_path, INLINE))
 
 
 def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
@@ -55,7 +54,7 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
     monkeypatch.setitem(sys.modules, "py7zr", None)
 
     with pytest.raises(Obstacle) as error, caplog.at_level(logging.INFO, "corpusmill"):
-        KINDS[raw.kind].build(raw, tmp_path / "data", False, SETTINGS)
+        KINDS[raw.kind].build(raw, Run(tmp_path / "data", INLINE))
 
     assert str(error.value) == (
         f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
@@ -68,11 +67,11 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
 def test_files_written_between_hashing_and_reading_are_one_clear_error(tmp_path: Path) -> None:
     recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
     [raw, normalized, *_] = recipe.targets()
-    KINDS[raw.kind].build(raw, tmp_path, False, SETTINGS)
+    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
     local_source(tmp_path, "notes", ROWS[:3])
 
     with pytest.raises(InputError) as error:
-        KINDS[normalized.kind].build(normalized, tmp_path, False, SETTINGS)
+        KINDS[normalized.kind].build(normalized, Run(tmp_path, INLINE))
 
     assert str(error.value) == (
         f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed, the first is rows.jsonl "
@@ -103,11 +102,11 @@ def test_a_source_whose_folder_is_gone_once_it_is_hashed_is_one_clear_error(tmp_
     section = local_source(tmp_path, "notes", ROWS)
     recipe = recipe_of(section)
     [raw, normalized, *_] = recipe.targets()
-    KINDS[raw.kind].build(raw, tmp_path, False, SETTINGS)
+    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
     Path(section["path"]).rename(tmp_path / "elsewhere")
 
     with pytest.raises(InputError) as error:
-        KINDS[normalized.kind].build(normalized, tmp_path, False, SETTINGS)
+        KINDS[normalized.kind].build(normalized, Run(tmp_path, INLINE))
 
     assert str(error.value) == (
         f"{tmp_path}/sources/notes: the folder that its files were read from is gone; "
@@ -120,7 +119,7 @@ def test_a_source_can_be_built_again_from_its_manifest(with_upstream: bool, tmp_
     built = build(recipe_of(local_source(tmp_path, "notes", ROWS)), tmp_path)
 
     outcomes = [
-        rebuild(built[role].folder, tmp_path, SETTINGS, with_upstream)
+        rebuild(built[role].folder, Run(tmp_path, INLINE), with_upstream)
         for role in ("stage_a/raw/notes", "stage_a/normalized/notes", "stage_a/filtered/notes", "stage_a/report")
     ]
 

@@ -10,8 +10,8 @@ import pytest
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.start_method import default_start_method
-from resources.corpus_store import CorpusStore
 from resources.hub import Hub
+from resources.store import Store, data_root
 
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
 
@@ -22,14 +22,15 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
 
-def use_all(store: CorpusStore, hub: Hub) -> tuple[Path, EngineSettings, int, int]:
-    return store.root, store.engine, store.zstd_level, hub.files(Path("data")).tries
+def use_all(store: Store, hub: Hub) -> tuple[Path, EngineSettings, int, int]:
+    run = store.run(data_root(), hub.files(data_root()))
+    return run.root, run.engine, run.zstd_level, run.hub_for("a test").tries
 
 
 def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    used = use_all(CorpusStore(), Hub())
+    used = use_all(Store(), Hub())
 
     assert used == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
 
@@ -37,7 +38,7 @@ def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkey
 def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, hub = CorpusStore(), Hub()
+    store, hub = Store(), Hub()
     values = (str(tmp_path), "0", "forkserver", "22", "60", "1")
 
     for name, value in zip(SETTINGS, values, strict=True):
@@ -47,13 +48,12 @@ def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
 
 
 def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUSMILL_DATA", "/elsewhere")
     monkeypatch.setenv("CORPUSMILL_WORKERS", "many")
     monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "many")
 
-    store, hub = CorpusStore(data_root=str(tmp_path), workers=0), Hub(tries=2)
+    run = Store(workers=0).run(tmp_path, Hub(tries=2).files(tmp_path))
 
-    assert (store.root, store.engine.workers, hub.files(tmp_path).tries) == (tmp_path, 0, 2)
+    assert (run.engine.workers, run.hub_for("a test").tries) == (0, 2)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -61,7 +61,7 @@ def test_a_variable_that_is_empty_counts_as_unset(name: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"CORPUSMILL_{name}", "")
 
-    assert use_all(CorpusStore(), Hub()) == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
+    assert use_all(Store(), Hub()) == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
 
 
 @pytest.mark.parametrize(
@@ -80,27 +80,17 @@ def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
     monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
     with pytest.raises(UsageError) as refused:
-        use_all(CorpusStore(), Hub())
+        use_all(Store(), Hub())
 
     assert str(refused.value) == f"CORPUSMILL_{name}: it is {value!r}; {fix}"
-
-
-def test_a_variable_out_of_range_is_refused_at_use_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
-
-    store = CorpusStore()
-
-    assert store.engine == EngineSettings(2, default_start_method(), 10)
-    with pytest.raises(UsageError, match=r"^CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
-        _ = store.zstd_level
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: CorpusStore(workers=-1),
-        lambda: CorpusStore(fetch_threads=0),
-        lambda: CorpusStore(wait_for_builder_s=-1),
+        lambda: Store(workers=-1),
+        lambda: Store(fetch_threads=0),
+        lambda: Store(wait_for_builder_s=-1),
         lambda: Hub(tries=0),
     ],
     ids=["workers", "fetch_threads", "wait_for_builder_s", "tries"],
@@ -112,4 +102,4 @@ def test_a_config_out_of_range_is_refused(make: Callable[[], dg.ConfigurableReso
 
 @pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
 def test_what_the_environment_alone_decides_is_no_field_of_the_config(field: str) -> None:
-    assert field not in CorpusStore.model_fields
+    assert field not in Store.model_fields

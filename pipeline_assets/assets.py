@@ -1,0 +1,215 @@
+"""Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks."""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets.corpus.markdown import plain
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.kind import Check, Kind
+from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.events import RecipeOf, asset_key, check_evaluations, materialization, upstream_keys
+from resources.hub import Hub
+from resources.materialization import metadata_of
+from resources.store import Store
+
+_UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
+
+
+def assets_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[dg.AssetsDefinition]:
+    """An asset for each kind of artifact that a recipe asks for, upstream first.
+
+    Args:
+        root: the data root.
+        recipe_of: who asks for what lies there already.
+    """
+    targets = _by_kind(recipe)
+    return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in targets.items()]
+
+
+def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
+    """The job that makes all that a recipe asks for, whatever its partitions."""
+    name = name_in_dagster(recipe.name)
+
+    @dg.op(
+        name=f"{name}__all",
+        description=f"Builds every artifact of {recipe.name} that is not there as asked",
+        out={},
+    )
+    def build_all(
+        context: dg.OpExecutionContext, store: Store, hub: Hub
+    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+        run = store.run(root, hub.files(root))
+        with _as_failure(root):
+            for target in recipe.targets():
+                built = drive.build(target, run)
+                yield materialization(built, recipe.name, recipe_of, context.instance)
+                yield from check_evaluations(built, recipe.name)
+                target.refuse_failed(root)
+
+    @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})
+    def everything() -> None:
+        build_all()
+
+    return everything
+
+
+def name_in_dagster(name: str) -> str:
+    """A recipe's name where Dagster takes letters, digits and underscores alone; unlike names stay unlike."""
+    fit = _UNFIT_IN_NAME.sub("_", name)
+    return fit if fit == name else f"{fit}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+
+
+def _by_kind(recipe: Recipe) -> dict[str, list[Target]]:
+    targets: dict[str, list[Target]] = {}
+    for target in recipe.targets():
+        targets.setdefault(target.kind, []).append(target)
+    return targets
+
+
+def _asset(
+    recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_of: RecipeOf
+) -> dg.AssetsDefinition:
+    key, by_partition = asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
+    partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
+    spec = dg.AssetSpec(
+        key,
+        deps=_deps(recipe, targets, recipe_of),
+        description=kind.description,
+        group_name=name_in_dagster(recipe.name),
+        kinds=set(kind.formats),
+        code_version=str(kind.stage.version),
+        skippable=True,
+    )
+
+    @dg.multi_asset(
+        name="__".join([*key.path[:1], name_in_dagster(recipe.name), *key.path[2:]]),
+        specs=[spec],
+        check_specs=[
+            dg.AssetCheckSpec(one.name, asset=key, description=one.question, blocking=one.is_blocking)
+            for one in kind.checks
+        ],
+        partitions_def=None if None in by_partition else partitions,
+        can_subset=True,
+    )
+    def asset(
+        context: dg.AssetExecutionContext, store: Store, hub: Hub
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        partition = context.partition_key if context.has_partition_key else None
+        with _as_failure(root):
+            if key not in context.selected_asset_keys:
+                asked = [target for target in targets if partition in (None, target.partition)]
+                there = [target for target in asked if target.state(root)[0] != "missing"]
+                yield from _check_results(kind, key, [(target.partition, kind.ask(target, root)) for target in there])
+                return
+            target = by_partition.get(partition)
+            if target is None:
+                names = ", ".join(map(str, by_partition))
+                raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
+            if _waits(context, target, root):
+                return
+            context.log.info("%s: %s (%s)", target.name, *target.state(root))
+            built = drive.build(target, store.run(root, hub.files(root)), asks_again=True)
+            yield dg.MaterializeResult(
+                asset_key=key,
+                metadata=metadata_of(built.artifact, built.was_there),
+                data_version=dg.DataVersion(built.artifact.manifest.digest),
+            )
+            yield from _check_results(kind, key, [(target.partition, built.said)])
+
+    return asset
+
+
+def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:
+    """What the artifacts are made from, partition for partition."""
+    pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
+    for target in targets:
+        for key, upstream in upstream_keys(target, recipe.name, recipe_of).items():
+            pairs.setdefault(key, []).extend((one.partition, target.partition) for one in upstream)
+    return [dg.AssetDep(key, partition_mapping=_mapping(found)) for key, found in pairs.items()]
+
+
+def _mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
+    """None where Dagster's own is right: each from the partition of its name, or one side has no partitions."""
+    mapped: dict[str, list[str]] = {}
+    for upstream, downstream in pairs:
+        if upstream is None or downstream is None:
+            return None
+        mapped.setdefault(upstream, []).append(downstream)
+    if all([name] == names for name, names in mapped.items()):
+        return None
+    return dg.StaticPartitionMapping(mapped)
+
+
+def _waits(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
+    """Whether an artifact is made from partitions beside its own, and something of it is not there yet; says what.
+
+    Raises:
+        InputError: it is there, and a check holds it back.
+    """
+    for one in target.upstream:
+        one.refuse_failed(root)
+    missing = [one.partition or one.kind for one in target.upstream if one.state(root)[0] in ("missing", "stale")]
+    if not missing or not any(_partitions_beside(target.partition, one) for one in target.upstream):
+        return False
+    context.log.info(f"not there yet: {', '.join(missing)}")
+    return True
+
+
+def _partitions_beside(partition: str | None, target: Target) -> bool:
+    """Whether a target, or what it is made from, is of another partition."""
+    is_beside = target.partition not in (None, partition)
+    return is_beside or any(_partitions_beside(partition, one) for one in target.upstream)
+
+
+def _check_results(
+    kind: Kind, key: dg.AssetKey, said: Sequence[tuple[str | None, Sequence[tuple[Check, Verdict]]]]
+) -> Iterator[dg.AssetCheckResult]:
+    """What each check said of the artifacts of an asset, by their partitions."""
+    by_partition: list[tuple[str | None, Mapping[str, Verdict]]] = [
+        (partition, {check.name: verdict for check, verdict in verdicts}) for partition, verdicts in said
+    ]
+    for one in kind.checks:
+        verdicts = [(partition, known[one.name]) for partition, known in by_partition if one.name in known]
+        failed = [verdict for _, verdict in verdicts if not verdict.holds]
+        is_error = one.is_blocking and not all(verdict.is_slight for verdict in failed)
+        words = [f"{partition}: {verdict.because}" if partition else verdict.because for partition, verdict in verdicts]
+        yield dg.AssetCheckResult(
+            check_name=one.name,
+            asset_key=key,
+            passed=not failed and len(verdicts) == len(said),
+            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+            description=plain("; ".join(words))
+            or ("not asked: its files aren't as sealed" if said else "nothing is built"),
+            metadata={
+                name if partition is None else f"{partition}_{name}": value
+                for partition, verdict in verdicts
+                for name, value in verdict.numbers.items()
+            },
+        )
+
+
+@contextlib.contextmanager
+def _as_failure(root: Path) -> Iterator[None]:
+    """What a user can cause, or the world, ends the step with its one line.
+
+    Raises:
+        dg.Failure: of an InputError or an OSError.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
+    except OSError as error:
+        explained = durable.explain(error, Path(os.fsdecode(error.filename or root)))
+        raise dg.Failure(description=str(explained), allow_retries=False) from explained

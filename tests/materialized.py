@@ -1,0 +1,56 @@
+"""Assets of a recipe, materialised as the Dagster UI does it, on an instance in memory."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets.definitions import definitions_of
+from resources.hub import Hub
+from resources.store import Store
+
+
+class Materialized:
+    """The definitions of a data root, as its code location has them.
+
+    Args:
+        endpoint: address of the hub.
+    """
+
+    def __init__(self, root: Path, endpoint: str) -> None:
+        self.definitions = definitions_of(root)
+        self.instance = dg.DagsterInstance.ephemeral()
+        self._endpoint = endpoint
+
+    def __call__(
+        self, recipe: str, *artifacts: str, partition: str | None = None, **store: object
+    ) -> dg.ExecuteInProcessResult:
+        """A run of these artifacts of a recipe: all of them where none is named."""
+        assets = [asset for asset in self.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+        chosen = [
+            asset
+            for asset in assets
+            if asset.key.path[1] == recipe and (not artifacts or asset.key.path[2] in artifacts)
+        ]
+        assert len(chosen) >= len(artifacts)
+        return dg.materialize(
+            assets,
+            selection=dg.AssetSelection.assets(*chosen),
+            partition_key=partition,
+            instance=self.instance,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            resources={"store": Store(**{"workers": 0, **store}), "hub": Hub(endpoint=self._endpoint)},
+        )
+
+
+def materialization(result: dg.ExecuteInProcessResult, artifact: str) -> dg.AssetMaterialization:
+    """The only one of an artifact in a run."""
+    [event] = [
+        event.step_materialization_data.materialization
+        for event in result.get_asset_materialization_events()
+        if event.step_materialization_data.materialization.asset_key.path[2] == artifact
+    ]
+    return event
+
+
+def has_materialized(result: dg.ExecuteInProcessResult) -> bool:
+    return bool(result.get_asset_materialization_events())
