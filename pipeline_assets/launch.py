@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,7 +120,8 @@ def run_targets(
             every target would meet, a UsageError, which is to be corrected first, or the only failure if no target is
             left after it.
     """
-    root, view = run.root, View(run.root)
+    root = run.root.absolute()  # so that what is said of a file holds in any folder
+    run, view = replace(run, root=root), View(root)
     asked = [
         target
         for target in recipe.targets()

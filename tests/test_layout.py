@@ -150,6 +150,18 @@ def test_kernels_import_each_other_without_cycles() -> None:
         visit(module, ())
 
 
+def test_the_driver_alone_builds() -> None:
+    """Its module is the one that takes a kind's `build`: so settings, checks and copies are the same whoever asks."""
+    builders = {
+        module_name(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "build" and "KINDS[" in ast.unparse(node.value)
+    }
+
+    assert builders == {"pipeline_assets.corpus.recipes.drive"}
+
+
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from resources.corpus_store import CorpusStore
 
 from resources.loopback_hub import LoopbackHub
+from resources.store import Store
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
@@ -78,9 +78,9 @@ def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> 
 def test_the_launchpad_example_is_valid_config() -> None:
     example = yaml.safe_load(blocks(PROJECT / "docs" / "operations.md", "yaml")[0])
 
-    store = CorpusStore(data_root="data", **example["resources"]["store"]["config"])
+    store = Store(**example["resources"]["store"]["config"])
 
-    assert store.healing_recipe == "healing_text_v1"
+    assert store.workers == 2
 
 
 def test_the_make_targets_of_the_readme_exist() -> None:

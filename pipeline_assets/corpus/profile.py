@@ -155,7 +155,7 @@ def _rows(block: bytes, first: int, file: Path, window: Window) -> list[_Row]:
     if window == WHOLE:
         try:
             return _decoder.decode_lines(block)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(f"a line near row {first} is no Document ({error})", file, "verify the corpus") from None
     lines = window.of(block.splitlines(), first)
     return [_decoder.decode(line) for row, line in lines if row not in window.fatal]

@@ -198,7 +198,7 @@ def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
         raise Obstacle("it was replaced since the set was opened", folder, _AGAIN)
     try:
         meta = _meta_decoder.decode(described)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"this doesn't describe a packed set ({error})", folder / META, _FIX) from None
     with opened.open(INPUT_IDS) as file:
         size, expected = os.fstat(file.fileno()).st_size, meta.n_seqs * meta.seq_len * DTYPE.itemsize

@@ -58,7 +58,7 @@ def given_tools(row: Row) -> JsonValue:
     if isinstance(tools, str) and is_there(tools):
         try:
             tools = msgspec.json.decode(tools)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
     return tools if is_there(tools) else None
 

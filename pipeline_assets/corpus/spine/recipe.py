@@ -147,8 +147,8 @@ def parse_yaml(text: str) -> object:
     Raises:
         ValueError: it says none; or one nested too deep, or that names its parts so often that it grows without bound.
     """
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)  # it refuses control characters
         node = loader.get_single_node()
         if node is None:
             return None
@@ -162,8 +162,6 @@ def parse_yaml(text: str) -> object:
         RecursionError,
     ) as error:  # of odd tagged values too
         raise ValueError(str(error)) from None
-    finally:
-        loader.dispose()
 
 
 def _refuse_growth(node: yaml.Node) -> None:

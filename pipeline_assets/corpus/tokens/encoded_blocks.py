@@ -179,7 +179,7 @@ def _documents(
         InputError: a line that is no Document (says which).
     """
     if window == WHOLE:
-        with contextlib.suppress(msgspec.DecodeError):  # found again below, with its row
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
             documents = _decoder.decode_lines(block)
             if len(documents) == rows:
                 return enumerate(documents, first_row)
@@ -190,5 +190,5 @@ def _documents(
 def _decode(line: bytes, file: Path, row: int) -> DocumentText:
     try:
         return _decoder.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"row {row} is no Document ({error})", file, "verify the corpus, then rebuild it") from None

@@ -75,7 +75,7 @@ def read_document(shard: Path, row: int) -> Document:
         if row < first_row + rows:
             try:
                 return _document_decoder.decode(block.split(b"\n", row - first_row + 1)[row - first_row])
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise InputError(f"row {row} is no Document ({error})", shard, "verify the snapshot") from None
         first_row += rows
     raise InputError(f"it has {first_row:,} rows, none is row {row:,}", shard, "run `corpusmill verify` on its folder")

@@ -215,7 +215,7 @@ def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
         open_packed(folder)
 
 
-@pytest.mark.parametrize("content", [b"{}", b"no JSON", b'{"seq_len": "4"}'])
+@pytest.mark.parametrize("content", [b"{}", b"no JSON", b'{"dtype": "\xe4b"}', b'{"seq_len": "4"}'])
 def test_a_label_of_something_else_is_refused(folder: Path, content: bytes) -> None:
     (folder / META).write_bytes(content)
 

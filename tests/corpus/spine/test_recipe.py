@@ -259,6 +259,12 @@ def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str)
     assert error.fix == "correct that line"
 
 
+def test_a_control_character_is_refused(path: Path) -> None:
+    error = refusal(path, "name: \x1f\n")
+
+    assert error.what.startswith("this is not YAML (unacceptable character #x001f")
+
+
 def test_a_file_that_is_not_text_is_refused(path: Path) -> None:
     path.write_bytes(b"name: \xff\n")
 
