@@ -19,6 +19,8 @@ hypothesis.settings.register_profile("untimed", deadline=None)  # compiling take
 hypothesis.settings.load_profile("untimed")
 
 PROJECT = Path(__file__).parents[1]
+# Commands that are typed have a cache folder of their own, and what is compiled in common.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 

@@ -1,4 +1,9 @@
-"""Compiled kernels: numba's njit with its types kept, and the machine code kept on disk."""
+"""Compiled kernels: numba's njit with its types kept, and the machine code kept on disk.
+
+The code of a kernel is kept under a digest of what it is compiled from: its own bytecode, and that of every function
+and every constant that it names, whatever file they stand in. So a comment compiles nothing, no clone compiles what
+another has compiled, and old code is never found for new sources.
+"""
 
 import contextlib
 import functools
@@ -7,19 +12,21 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core import config, entrypoints
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
 F = TypeVar("F", bound=Callable[..., object])
-_CACHE = "__pycache__"
 # At its first call numba loads what other libraries add to its types. No kernel is typed by them, and awkward, which
 # comes with gigatoken, takes a tenth of a second of every process.
 vars(entrypoints)["_already_initialized"] = True
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _HASH_BYTES = 32
+_PROJECT = __name__.partition(".")[0]
 
 
 class _CheckedFiles(IndexDataCacheFile):
@@ -31,6 +38,7 @@ class _CheckedFiles(IndexDataCacheFile):
 
     def save(self, key: object, data: object) -> None:
         with contextlib.suppress(OSError):
+            Path(self._cache_path).mkdir(parents=True, exist_ok=True)
             super().save(key, data)
 
     def _load_index(self) -> dict[object, str]:
@@ -50,35 +58,42 @@ class _CheckedFiles(IndexDataCacheFile):
             file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
 
 
-def _is_as_written(path: str) -> bool:
-    try:
-        data = Path(path).read_bytes()
-    except OSError:
-        return False
-    return hashlib.sha256(data[:-_HASH_BYTES]).digest() == data[-_HASH_BYTES:]
+class _KernelCache(FunctionCache):
+    """The code of one kernel on disk. Where it lies is worked out when it is first asked for: then all that the kernel
+    names is there.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        self._name, self._py_func = repr(function), function
+        self._impl = CompileResultCacheImpl.__new__(CompileResultCacheImpl)
+        self._impl._locator = self
+        self.enable()
+
+    def ensure_cache_path(self) -> None:
+        """Nothing: the folder is made with the first file in it."""
+
+    @property
+    def cache_path(self) -> str:
+        return str(_cache_folder())
+
+    @functools.cached_property
+    def _cache_file(self) -> _CheckedFiles:  # type: ignore[override]  # numba makes it at once
+        digest = hashlib.sha256()
+        for part in _sources_of(self._py_func, set()):
+            digest.update(part.encode() + b"\0")
+        name = f"{self._py_func.__name__.strip('_')}-{digest.hexdigest()[:32]}"
+        return _CheckedFiles(self.cache_path, name, (numba.__version__, np.__version__))
 
 
 def compiled(function: F) -> F:
-    """The function as machine code, compiled at its first call with such types and cached on disk from then on.
-
-    numba takes a function's cached code for current while the function's own file is unchanged, whatever became of the
-    functions and constants that were compiled into it from other files, and a process killed at the wrong moment leaves
-    old code under the new file's stamp. So the cache lies in a folder named after every source file beside the
-    function's: what a compiled function calls or reads must stand in one of those.
+    """The function as machine code, compiled at its first call with such types and cached on disk from then on: in
+    NUMBA_CACHE_DIR, else in the user's cache folder.
     """
     if vars(config)["DISABLE_JIT"]:
         return function
-    settings = vars(config)  # numba reads its cache folder once for each function, here
-    common = settings["CACHE_DIR"]
-    settings["CACHE_DIR"] = _cache_folder(Path(function.__code__.co_filename).parent)
-    try:
-        kernel = numba.njit(function, cache=True)
-        kernel._cache._cache_file.__class__ = _CheckedFiles
-        return cast(F, kernel)
-    except RuntimeError:  # nowhere to write: compiled in each process
-        return cast(F, numba.njit(function))
-    finally:
-        settings["CACHE_DIR"] = common
+    kernel = numba.njit(function)
+    kernel._cache = _KernelCache(cast(FunctionType, function))
+    return cast(F, kernel)
 
 
 def inner(function: F) -> F:
@@ -92,14 +107,57 @@ def inner(function: F) -> F:
     return cast(F, numba.njit(**_INNER)(function))
 
 
-@functools.cache
-def _cache_folder(sources: Path) -> str:
-    """Where the machine code of a folder's functions lies: NUMBA_CACHE_DIR, beside the sources, or in the home."""
-    digest = hashlib.sha256()
-    for path in sorted(sources.glob("*.py")):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+def _is_as_written(path: str) -> bool:
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-_HASH_BYTES]).digest() == data[-_HASH_BYTES:]
+
+
+def _cache_folder() -> Path:
     if common := vars(config)["CACHE_DIR"]:
-        base = Path(common)
+        return Path(common)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "corpusmill" / "compiled"
+
+
+def _sources_of(value: object, seen: set[int]) -> Iterator[str]:
+    """What the machine code of a value's users depends on, as text: the same in every process and place."""
+    function = getattr(value, "py_func", value)
+    if isinstance(function, FunctionType):
+        if id(function) not in seen:
+            seen.add(id(function))
+            yield f"{sorted(getattr(value, 'targetoptions', {}).items())} {function.__defaults__}"
+            yield from _sources_of_code(function.__code__, function.__globals__, seen, first_constant=1)
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+    elif isinstance(value, tuple | list):
+        yield f"{type(value).__name__} of {len(value)}"
+        for one in value:
+            yield from _sources_of(one, seen)
+    elif isinstance(value, frozenset):
+        yield repr(sorted(map(repr, value)))
+    elif isinstance(value, type):
+        yield f"{value.__module__}.{value.__qualname__}"
     else:
-        base = sources / _CACHE if os.access(sources, os.W_OK) else Path("~/.cache/corpusmill").expanduser()
-    return str(base / f"compiled-{digest.hexdigest()[:16]}")
+        yield repr(value)
+
+
+def _sources_of_code(code: CodeType, names: dict[str, Any], seen: set[int], first_constant: int = 0) -> Iterator[str]:
+    """
+    Args:
+        first_constant: 1 for a function: its first constant is its docstring, or None.
+    """
+    yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars}"
+    for constant in code.co_consts[first_constant:]:
+        if isinstance(constant, CodeType):
+            yield from _sources_of_code(constant, names, seen)
+        else:
+            yield from _sources_of(constant, seen)
+    for name in code.co_names:
+        value = names.get(name)
+        if not isinstance(value, ModuleType):
+            yield from _sources_of(value, seen)
+        elif value.__name__.startswith(_PROJECT):  # of a library the version says enough
+            for attribute in code.co_names:
+                yield from _sources_of(vars(value).get(attribute), seen)

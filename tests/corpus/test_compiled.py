@@ -1,7 +1,8 @@
-"""Compiled kernels are cached on disk, and never where older sources have left theirs."""
+"""Compiled kernels are cached on disk by what they are compiled from, and never found for anything else."""
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ def stepped(folder: Path, **environment: str) -> str:
     """Of a process of its own: 1 with a step added, and how often the code was found on disk."""
     code = "from kernels import stepped; print(stepped(1), sum(stepped.stats.cache_hits.values()))"
     paths = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(folder)])}
-    everything = {**os.environ, **paths, **environment}
+    everything = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), **paths, **environment}
     return subprocess.run(
         [sys.executable, "-c", code], env=everything, capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -47,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_code_is_compiled_once_and_again_when_any_source_beside_it_changes(folder: Path) -> None:
+def test_code_is_compiled_once_and_again_when_a_constant_that_it_names_changes(folder: Path) -> None:
     first, second = stepped(folder), stepped(folder)
     (folder / "constants.py").write_text("STEP = 2\n")
     changed = stepped(folder)
@@ -57,12 +58,64 @@ def test_code_is_compiled_once_and_again_when_any_source_beside_it_changes(folde
     assert stepped(folder) == "2 1"
 
 
-def test_the_cache_lies_where_numba_is_told(folder: Path, tmp_path: Path) -> None:
-    told = stepped(folder, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from constants", "# a comment\n\nfrom constants"),
+        ("    return number", '    """What it comes to."""\n    return number'),
+        ("\n\n@compiled", "\n\ndef another() -> None: ...\n\n\n@compiled"),
+    ],
+)
+def test_what_changes_no_code_compiles_nothing(folder: Path, before: str, after: str) -> None:
+    stepped(folder)
+
+    (folder / "kernels.py").write_text(KERNELS.replace(before, after, 1))
+
+    assert stepped(folder) == "2 1"
+
+
+def test_another_clone_finds_the_code(folder: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    first = stepped(folder, NUMBA_CACHE_DIR=cache)
+
+    clone = Path(shutil.copytree(folder, tmp_path / "clone"))
+
+    assert (first, stepped(clone, NUMBA_CACHE_DIR=cache)) == ("2 0", "2 1")
+
+
+def test_the_cache_lies_in_the_users_cache_folder(folder: Path, tmp_path: Path) -> None:
+    told = stepped(folder, NUMBA_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path / "cache"))
 
     assert told == "2 0"
-    assert list((tmp_path / "cache").glob("compiled-*/**/*.nbc"))
+    assert list((tmp_path / "cache" / "corpusmill" / "compiled").glob("stepped-*.nbc"))
     assert not list(folder.rglob("*.nbc"))
+
+
+def test_what_a_kernel_is_compiled_from_is_told_the_same_in_every_process() -> None:
+    code = (
+        "import importlib, pkgutil, pipeline_assets.corpus as corpus\n"
+        "from pipeline_assets.corpus import compiled\n"
+        "names = [one.name for one in pkgutil.walk_packages(corpus.__path__, 'pipeline_assets.corpus.')]\n"
+        "kernels = {(name, key): one._cache._cache_file._index_name for name in names\n"
+        "           for key, one in vars(importlib.import_module(name)).items()\n"
+        "           if isinstance(getattr(one, '_cache', None), compiled._KernelCache)}\n"
+        "print(*sorted(f'{name}.{key} {file}' for (name, key), file in kernels.items()), sep='\\n')"
+    )
+
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=PROJECT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+
+    assert told[0] == told[1]
+    assert told[0].count("\n") > 40
 
 
 def cache_files(folder: Path) -> list[Path]:
@@ -133,7 +186,6 @@ def test_a_cache_that_cannot_be_written_any_more_stops_nothing(folder: Path) -> 
 def test_with_nowhere_to_cache_code_is_compiled_in_each_process(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     nowhere = str(tmp_path / "file" / "cache")  # writing below a file fails for any user
-    (folder / "__pycache__").write_text("")
 
     assert stepped(folder, NUMBA_CACHE_DIR=nowhere, HOME=nowhere, XDG_CACHE_HOME=nowhere) == "2 0"
 
