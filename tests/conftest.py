@@ -10,10 +10,12 @@ import hypothesis
 import pytest
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))  # of command_server, demo_variants, forged
+
+from command_server import READ_AT_IMPORT, CommandServer
+
 from pipeline_assets import demo
 from resources.loopback_hub import LoopbackHub
-
-sys.path.insert(0, str(Path(__file__).parent))  # of demo_variants, forged
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # compiling takes seconds, once
 hypothesis.settings.load_profile("untimed")
@@ -21,6 +23,7 @@ hypothesis.settings.load_profile("untimed")
 PROJECT = Path(__file__).parents[1]
 # Commands that are typed have a cache folder of their own, and what is compiled in common.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
+TIMEOUT_S = 240
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
 
@@ -37,24 +40,24 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Corpusmill:
+def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]:
     """Types a command: `corpusmill("verify", folder)`; `env=`, `cwd=`, `user=` as subprocess has them."""
     cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    server = CommandServer(environment(cache), PROJECT)
 
     def typed(
         *arguments: object, env: Mapping[str, str] | None = None, cwd: Path = PROJECT, **options: object
     ) -> Typed:
-        return subprocess.run(
-            command(*arguments),
-            env=environment(cache | dict(env or {})),
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            **options,
-        )
+        variables = environment(cache | dict(env or {}))
+        if options or any(name.startswith(READ_AT_IMPORT) for name in env or {}):
+            words = command(*arguments)
+            return subprocess.run(
+                words, env=variables, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, **options
+            )
+        return server.run([*map(str, arguments)], variables, cwd, TIMEOUT_S)
 
-    return typed
+    yield typed
+    server.stop()
 
 
 @pytest.fixture
