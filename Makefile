@@ -13,11 +13,15 @@ ui: $(BIN)/.demo
 
 test: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m "not slow and not proof" -n 2 --dist worksteal
 
 test-slow: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal --ignore tests/test_memory.py
 	$(BIN)/python -m pytest -q -m slow tests/test_memory.py  # alone: it looks at memory many times a second
+
+# All that the seeded samples of other tests stand for: an hour.
+proof: $(BIN)/.dev
+	$(BIN)/python -m pytest -q -m proof -n 2 --dist worksteal
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
@@ -38,4 +42,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-slow bench anew
+.PHONY: demo ui test test-slow proof bench anew

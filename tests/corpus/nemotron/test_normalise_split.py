@@ -32,6 +32,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
+encoder = functools.cache(lambda: load_encoder(VOCABULARY_SHA256))
 RULES = NormaliseRules(SETTINGS, None, 400, "0.9", VOCABULARY_SHA256)
 INLINE, FORKED = EngineSettings(), EngineSettings(2, "fork")
 Row = dict[str, Any]
@@ -168,13 +169,13 @@ def test_blocks_and_workers_change_no_row(
 @needs_real_rows
 @pytest.mark.parametrize("name", EVERY_SPLIT)
 def test_real_rows_of_every_split_come_out_and_hold_against_tiktoken(name: str, tmp_path: Path) -> None:
-    built = build(tmp_path, write(tmp_path / "in", real_rows(name)), origin=origin_of(name))
+    rules = replace(RULES, shard_bytes=40_000)
+    built = build(tmp_path, write(tmp_path / "in", real_rows(name)), rules, origin=origin_of(name))
 
     assert built.manifest.identity.counts["documents"] == 3
-    encoder = load_encoder(VOCABULARY_SHA256)
     for path in sorted((built.folder / "data").iterdir()):
         for batch in pq.ParquetFile(path).iter_batches():
-            assert list(encoding_faults(batch, range(batch.num_rows), SETTINGS.loss, encoder)) == []
+            assert list(encoding_faults(batch, range(batch.num_rows), SETTINGS.loss, encoder())) == []
 
 
 def test_too_many_rejects_stop_it_and_show_the_first(tmp_path: Path) -> None:
