@@ -158,7 +158,7 @@ class TestBadInput:
 
         assert refused.returncode == 2
         assert only_line(refused) == (
-            f"{root}/megatron/healing_text_v1/train: another version is sealed here: the recipe changed "
+            f"{root}/selections/healing_text_v1: another version is sealed here: the recipe changed "
             "(valid_fraction: 0.1 → 0.2); give it another `name` in the recipe, or run with --replace"
         )
         assert "to go on" not in refused.stderr

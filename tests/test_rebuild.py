@@ -171,8 +171,8 @@ class TestNotIdentical:
 
         assert (result.returncode, result.stdout) == (1, "")
         assert last_line(result) == (
-            f"{shard}: this input is damaged: has {size:,} bytes, sealed with {size - 1:,}; "
-            f"put a copy in its place with `corpusmill rebuild {snapshot_of(root)} --put-back`"
+            f"{shard}: has {size:,} bytes, sealed with {size - 1:,}; "
+            "run `corpusmill verify` on the folder, then rebuild it"
         )
 
     def test_without_the_hub_the_line_says_how_to_go_on(self, corpusmill: Corpusmill, root: Path) -> None:

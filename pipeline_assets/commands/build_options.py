@@ -206,16 +206,15 @@ def tell_warnings(targets: Iterable["Target"], root: Path) -> bool:
     """What checks warned of, said last, where it is read; whether any did."""
     from pipeline_assets.corpus.spine.artifact import read_manifest
 
-    lines = [
-        check_line(target, one)
-        for target in targets
-        if (manifest := read_manifest(root / target.folder)) is not None
-        for one in target.results(root, manifest)
-        if not (one.passed or one.holds_back)
-    ]
-    for line in lines:
-        typer.echo(line, err=True)
-    return bool(lines)
+    has_warned = False
+    for target in targets:
+        with contextlib.suppress(InputError):  # of a damaged one there is more to say
+            manifest = read_manifest(root / target.folder)
+            for one in target.results(root, manifest) if manifest is not None else ():
+                if not (one.passed or one.holds_back):
+                    typer.echo(check_line(target, one), err=True)
+                    has_warned = True
+    return has_warned
 
 
 @contextlib.contextmanager

@@ -132,7 +132,6 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
     ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, env=env)
     again = rebuild(
         tmp_path / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1",
-        tmp_path,
         Run(tmp_path, EngineSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),
         with_upstream=True,
     )
