@@ -61,6 +61,7 @@ def options(
 def main() -> None:
     """The console script: errors of the user's world are one line, never a traceback."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would do nothing here but spin
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(

@@ -98,10 +98,8 @@ def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_war
         warm_up_once = functools.cache(warm_up)
         yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
         return
-    with starter(settings.start_method, work, warm_up, settings.growth_bytes) as start:
-        yield functools.partial(
-            _run, settings=settings, run_missing=functools.partial(_run_in_workers, start, settings)
-        )
+    start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
+    yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_in_workers, start, settings))
 
 
 _RunMissing = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]

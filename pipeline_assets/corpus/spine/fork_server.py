@@ -1,34 +1,53 @@
-"""A process that loads what a stage needs once, and forks workers that share it.
+"""A process that loads what stages need, once, and forks workers that share it.
 
-It is started afresh and runs no Python thread, so it can fork where the process that wants the workers can't. The
-standard library's fork server isn't used: it outlives the stage, loads modules but no tables, and nobody is told the
-processor time of its workers.
+It runs no thread, so it can fork where the process that wants the workers can't. It starts with the first worker of the
+first stage, and serves all stages of the command: as a fork of the process that wants them, where that has no threads
+that a fork would miss, so that nothing is imported twice; else afresh. The standard library's fork server isn't used:
+it outlives the command, loads modules but no tables, and nobody is told what became of its workers.
 """
 
 import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.stage import WarmUp, Work
+from pipeline_assets.corpus.spine.usage import WATCH
 from pipeline_assets.corpus.spine.worker import Failure, Started, how_it_died, serve, start_process
 
+NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
+_ALLOCATOR = "jemalloc_bg_thd\n"
+
+
+@dataclass(frozen=True)
+class _Load:
+    """A stage comes: its work is loaded."""
+
+    number: int
+    work: Work[Any]
+    warm_up: WarmUp
+    growth_bytes: int
 
 
 @dataclass(frozen=True)
 class _Fork:
-    """A worker is wanted; its end of a pipe comes next."""
+    """A worker of a stage is wanted; its end of a pipe comes next."""
+
+    number: int
 
 
 @dataclass(frozen=True)
@@ -39,12 +58,87 @@ class _WaitFor:
     timeout_s: float | None
 
 
-class ForkServer:
-    """The process that workers are forked from, as its parent sees it. It starts with the first worker."""
+class _Server:
+    """The process that workers are forked from, as its parent sees it."""
+
+    def __init__(self) -> None:
+        self.surroundings = _surroundings()
+        self.loaded: set[int] = set()  # numbers of stages
+        self._started = start_process("fork" if _is_alone() else "spawn", _serve, name=NAME)
+
+    def load(self, stage: _Load) -> None:
+        """
+        Raises:
+            InputError: as the warm-up raised it.
+            EOFError, ConnectionError: the server died.
+        """
+        self._started.connection.send(stage)
+        failure = self._started.connection.recv()
+        if isinstance(failure, Failure):
+            if not isinstance(failure.error, InputError):
+                failure.error.add_note(f"while it was loaded, in another process:\n{failure.trace}")
+            raise failure.error
+        self.loaded.add(stage.number)
+
+    def fork(self, number: int) -> Started:
+        """A worker of a stage that is loaded.
+
+        Raises:
+            EOFError, ConnectionError: the server died.
+        """
+        control = self._started.connection
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            control.send(_Fork(number))
+            reduction.send_handle(control, theirs.fileno(), None)
+            pid = control.recv()
+        return Started(_Forked(pid, self), ours)
+
+    def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
+        """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
+        try:
+            self._started.connection.send(_WaitFor(pid, timeout_s))
+            status = self._started.connection.recv()
+        except (EOFError, OSError):
+            return None
+        return int(status) if status is not None else None
+
+    def stop(self) -> str:
+        """Ends the server; its workers go on until their own pipes are closed. How it died, if it had."""
+        process = self._started.process
+        if not self._started.connection.closed:
+            self._started.connection.close()
+        process.join(_STOP_TIMEOUT_S)
+        died = how_it_died(process)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        return died
+
+    def forget(self) -> None:
+        """In a fork of the parent: the server isn't its own."""
+        self._started.connection.close()
+
+
+_server: _Server | None = None
+_numbers = itertools.count()
+
+
+def _forget_in_child() -> None:
+    global _server
+    if _server is not None:
+        _server.forget()
+        _server = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class ForkedWorkers:
+    """Starts workers of one stage."""
 
     def __init__(self, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> None:
-        self._work, self._warm_up, self._growth_bytes = work, warm_up, growth_bytes
-        self._server: Started | None = None
+        self._stage = _Load(next(_numbers), work, warm_up, growth_bytes)
 
     def start(self) -> Started:
         """A new worker; a server that was killed is started again, once.
@@ -54,60 +148,56 @@ class ForkServer:
         """
         with contextlib.suppress(EOFError, ConnectionError):
             return self._fork()
-        self.stop()
+        _stop()
         try:
             return self._fork()
         except (EOFError, ConnectionError):
-            died = "gone"
-            if self._server is not None:
-                self._server.process.join(_STOP_TIMEOUT_S)
-                died = how_it_died(self._server.process)
-            what = f"the process that workers are forked from died ({died})"
+            what = f"the process that workers are forked from died ({_stop()})"
             fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
             raise Obstacle(what, f"process {os.getpid()}", fix) from None
 
-    def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
-        """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
-        if self._server is None:
-            return None
-        try:
-            self._server.connection.send(_WaitFor(pid, timeout_s))
-            status = self._server.connection.recv()
-        except (EOFError, ConnectionError):
-            return None
-        return int(status) if status is not None else None
-
-    def stop(self) -> None:
-        """Ends the server; its workers go on until their own pipes are closed."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.connection.close()
-            server.process.join(_STOP_TIMEOUT_S)
-            if server.process.is_alive():
-                server.process.kill()
-                server.process.join()
-
     def _fork(self) -> Started:
-        if self._server is None:
-            self._server = start_process("spawn", _serve_forks, self._work, self._warm_up, self._growth_bytes)
-            failure = self._server.connection.recv()
-            if isinstance(failure, Failure):
-                if not isinstance(failure.error, InputError):
-                    failure.error.add_note(f"while it was loaded, in another process:\n{failure.trace}")
-                raise failure.error
-        control = self._server.connection
-        ours, theirs = multiprocessing.Pipe()
-        with theirs:
-            control.send(_Fork())
-            reduction.send_handle(control, theirs.fileno(), None)
-            pid = control.recv()
-        return Started(_Forked(pid, self), ours)
+        global _server
+        if _server is not None and _server.surroundings != _surroundings():
+            _stop()
+        if _server is None:
+            _server = _Server()
+        if self._stage.number not in _server.loaded:
+            _server.load(self._stage)
+        return _server.fork(self._stage.number)
+
+
+def _stop() -> str:
+    global _server
+    server, _server = _server, None
+    return "gone" if server is None else server.stop()
+
+
+def _surroundings() -> tuple[object, ...]:
+    """What a process has from its parent's."""
+    return dict(os.environ), os.getcwd(), tuple(sys.path)
+
+
+def _is_alone() -> bool:
+    """Whether this process has no threads but its own, and those that hold nothing that a fork of it would miss: one
+    that watches memory, and an allocator's, which sees to itself.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    ours = {thread.native_id for thread in threading.enumerate() if thread.name in ("MainThread", WATCH)}
+    try:
+        return all(
+            int(task.name) in ours or (task / "comm").read_text() == _ALLOCATOR
+            for task in Path("/proc/self/task").iterdir()
+        )
+    except OSError:  # one ended meanwhile
+        return False
 
 
 class _Forked:
     """A worker that the server forked, with the methods of a `multiprocessing.Process`."""
 
-    def __init__(self, pid: int, server: ForkServer) -> None:
+    def __init__(self, pid: int, server: _Server) -> None:
         self._pid, self._server = pid, server
         self.exitcode: int | None = None
 
@@ -136,32 +226,42 @@ class _Forked:
         return True
 
 
-def _serve_forks(control: Connection, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> None:
-    """The server's life: loads, then forks and reaps as asked, until the pipe closes or the parent is gone."""
+def _serve(control: Connection) -> None:
+    """The server's life: loads, forks and reaps as asked, until the pipe closes or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        warm_up()
-    except Exception as error:
-        control.send(Failure.of(error))
-        return
-    gc.collect()
-    gc.freeze()  # the collector would touch, and so copy, what workers share
-    control.send(None)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     sentinels = [parent.sentinel] if parent is not None else []
+    stages: dict[int, _Load] = {}
     while control in wait([control, *sentinels]):
         try:
             request = control.recv()
         except EOFError:
             return
+        except Exception as error:  # of what a stage's modules do when they are imported
+            control.send(Failure.of(error))
+            continue
         match request:
-            case _Fork():
-                control.send(_fork(control, work, growth_bytes))
+            case _Load():
+                stages[request.number] = request
+                control.send(_load(request))
+            case _Fork(number):
+                control.send(_fork(control, stages[number]))
             case _WaitFor(pid, timeout_s):
                 control.send(_exit_status(pid, timeout_s))
 
 
-def _fork(control: Connection, work: Work[Any], growth_bytes: int) -> int:
+def _load(stage: _Load) -> Failure | None:
+    try:
+        stage.warm_up()
+    except Exception as error:
+        return Failure.of(error)
+    gc.collect()
+    gc.freeze()  # the collector would touch, and so copy, what workers share
+    return None
+
+
+def _fork(control: Connection, stage: _Load) -> int:
     handle = reduction.recv_handle(control)
     pid = os.fork()
     if pid:
@@ -170,7 +270,7 @@ def _fork(control: Connection, work: Work[Any], growth_bytes: int) -> int:
     status = 1
     try:
         control.close()
-        serve(Connection(handle), work, growth_bytes)
+        serve(Connection(handle), stage.work, stage.growth_bytes)
         status = 0
     except BaseException:
         traceback.print_exc()

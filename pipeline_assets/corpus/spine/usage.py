@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+WATCH = "peak-memory"  # name of the thread that watches
 _EVERY_S = 0.05
 _GROWTH = 1.1
 _LOOKING_SHARE = 0.04  # of the time: a close look at a process of 500 MB takes 10 ms
@@ -26,7 +27,7 @@ class PeakMemory:
     def __init__(self) -> None:
         self._peak: int | None = None
         self._is_over = threading.Event()
-        self._watch = threading.Thread(target=self._keep_looking, daemon=True, name="peak-memory")
+        self._watch = threading.Thread(target=self._keep_looking, daemon=True, name=WATCH)
 
     @property
     def bytes(self) -> int | None:

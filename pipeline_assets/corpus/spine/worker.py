@@ -142,11 +142,11 @@ def how_it_died(process: Process) -> str:
     return f"exit status {code}"
 
 
-def start_process(method: str, target: Callable[..., None], *arguments: object) -> Started:
+def start_process(method: str, target: Callable[..., None], *arguments: object, name: str | None = None) -> Started:
     """A process of this one, by `spawn` or `fork`, that runs `target` with its end of a pipe and the arguments."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
-    process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True)  # type: ignore[attr-defined]
+    process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C reaches the whole terminal group; the mask, inherited through the start, leaves it to the parent.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,6 +1,5 @@
 """The fork server: what a stage needs is loaded once, workers share it, and nothing that dies there takes the build."""
 
-import multiprocessing
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +19,7 @@ from word_artifact import (
     write_where,
     write_words,
 )
+from word_stage import children
 
 from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
@@ -90,7 +90,7 @@ def test_a_worker_that_has_grown_makes_room_for_a_small_one(
     assert len(set(noted(receipts, "process"))) == 4
     assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 4
     assert caplog.messages == []
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_what_loading_refuses_is_refused_as_it_was_said(building: Building) -> None:
@@ -98,7 +98,7 @@ def test_what_loading_refuses_is_refused_as_it_was_said(building: Building) -> N
         run(write_words, building, refuse_to_load)
 
     assert str(refused.value) == "here: there is no tokenizer; bring one"
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_a_bug_in_loading_carries_where_it_happened(building: Building) -> None:
@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_is_started_again(building: Building, tmp_path: 
 
     assert marker.exists()
     assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_a_server_that_dies_loading_is_said_with_what_to_do(building: Building) -> None:
@@ -126,4 +126,4 @@ def test_a_server_that_dies_loading_is_said_with_what_to_do(building: Building) 
 
     assert died.value.what == "the process that workers are forked from died (killed by SIGKILL, out of memory perhaps)"
     assert died.value.fix == "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
-    assert multiprocessing.active_children() == []
+    assert children() == []

@@ -1,12 +1,14 @@
 """The stage of words, run in every way, and what it leaves."""
 
 import multiprocessing
+from pathlib import Path
 
 import pytest
 from word_artifact import ENGLISH, Words
 
 from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.fork_server import NAME
 from pipeline_assets.corpus.spine.stage import Work
 
 INLINE = EngineSettings()
@@ -33,4 +35,11 @@ def parts_of(building: Building) -> dict[str, str]:
 
 
 def children() -> list[object]:
-    return list(multiprocessing.active_children())
+    """Workers that are there: of this process, and of the server that it keeps."""
+    found: list[object] = []
+    for child in multiprocessing.active_children():
+        if child.name == NAME:
+            found += Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        else:
+            found.append(child)
+    return found
