@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import inspect
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,7 +86,7 @@ def _asset(
     spec = dg.AssetSpec(
         key,
         deps=_deps(recipe, targets, recipe_of),
-        description=kind.description,
+        description=inspect.cleandoc(kind.description),
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
         code_version=str(kind.stage.version),

@@ -56,6 +56,26 @@ def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(bu
     assert word_artifact.LOADED == []
 
 
+def test_one_process_serves_all_stages(building: Building) -> None:
+    first, second = (
+        list(run_stage(stage, write_where, ENGLISH, building, EngineSettings(2, "forkserver"), load))
+        for stage in ("write", "write again")
+    )
+
+    loaders = {process for receipt in (*first, *second) for process in receipt.notes["loaded"]}  # type: ignore[attr-defined]
+    assert len(loaders) == 1
+
+
+def test_a_stage_keeps_to_its_own_work_while_another_runs(building: Building) -> None:
+    settings = EngineSettings(1, "forkserver")
+    where = run_stage("write", write_where, MANY[:3], building, settings, load)
+    plain = run_stage("write again", write_words, MANY[3:6], building, settings)
+
+    taken = [(next(where), next(plain)) for _ in range(3)]
+
+    assert all(one.notes["loaded"] and not other.notes for one, other in taken)
+
+
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
 def test_workers_start_no_threads_but_those_that_the_user_asks_for(
