@@ -22,6 +22,7 @@ from pipeline_assets.corpus.recipes.stage_a_sources import (
     Source,
     WikipediaSource,
 )
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -103,6 +104,10 @@ class StageARecipe(Recipe):
         repeated = [name for name, count in Counter(source.source for source in self.sources).items() if count > 1]
         if repeated:
             raise ValueError(f"two sources are called {repeated[0]}: give each a name of its own")
+        for source in self.sources:
+            if source.source.endswith(f".{FILE_NAME}"):
+                what = f"a source is called {source.source}, as is the manifest beside the folder of another"
+                raise ValueError(f"{what}: give it another name")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -58,6 +58,12 @@ def without_kind(content: dict[str, Any]) -> None:
         (without_kind, "the key `sources.4.kind` is missing", "add it"),
         (twice("notes"), "two sources are called notes: give each a name of its own", "correct the recipe"),
         (
+            of("notes", source="notes.manifest.json"),
+            "a source is called notes.manifest.json, as is the manifest beside the folder of another: "
+            "give it another name",
+            "correct the recipe",
+        ),
+        (
             lambda content: content.update(refuse_licences=["CC0"]),
             "source notes is under cc0-1.0, which refuse_licences refuses: leave one of them out",
             "correct the recipe",
