@@ -58,6 +58,7 @@ def test_code_is_compiled_once_and_again_when_a_constant_that_it_names_changes(f
     assert stepped(folder) == "2 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -122,6 +123,7 @@ def cache_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.nb[ic]*") if path.is_file())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_a_cache_file_with_a_flipped_byte_is_made_anew_wherever_the_byte_is(folder: Path, suffix: str) -> None:
     stepped(folder)
@@ -137,6 +139,7 @@ def test_a_cache_file_with_a_flipped_byte_is_made_anew_wherever_the_byte_is(fold
     assert stepped(folder) == "2 1"
 
 
+@pytest.mark.slow
 def test_every_cache_file_of_the_kernels_is_held_against_its_hash(tmp_path: Path) -> None:
     dice = random.Random(8)
 
@@ -174,6 +177,7 @@ def test_a_torn_cache_file_is_made_anew(folder: Path, left: bytes) -> None:
     assert (stepped(folder), stepped(folder)) == ("2 0", "2 1")
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_any_more_stops_nothing(folder: Path) -> None:
     stepped(folder)
     for path in cache_files(folder):
@@ -199,6 +203,7 @@ def test_a_function_that_only_compiled_ones_call_is_kept_in_their_code(folder: P
     assert (first, second, stepped(folder)) == ("2 0", "2 1", "3 0")
 
 
+@pytest.mark.slow
 def test_such_a_function_makes_no_array(folder: Path) -> None:
     """It counts no references, so nothing would free one."""
     making = ADDED.replace("return number + STEP", "return np.empty(number).size")
