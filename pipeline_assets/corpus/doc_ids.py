@@ -27,7 +27,7 @@ _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
 _REPEATS = f"{WORK}/repeats"
 _HASH_BYTES = 16
-_BLOCK_IDS = 1 << 17  # merged at once: about 20 MB with the sort's copies
+_BLOCK_IDS = 1 << 15  # merged at once: about 5 MB with the sort's copies
 _LEAST_IDS = 1 << 8  # read at once of a run, 6 kB: with fewer, opening files takes longer than merging
 
 
