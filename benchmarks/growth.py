@@ -10,6 +10,7 @@ does, and memory not at all.
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
 import shutil
@@ -96,6 +97,9 @@ def measured_build(root: Path, endpoint: str, workers: int) -> None:
     for folder in root.iterdir():
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     print(build(root, endpoint, workers))
+    for child in multiprocessing.active_children():  # the fork server: it reports its workers' memory when it ends
+        child.terminate()
+        child.join()
     peaks = [own_peak_kib() / 1024, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]
     (root / "peaks.json").write_text(json.dumps(peaks))
 
