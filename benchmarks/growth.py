@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from healing_build import build_all
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.demo import DATASET
 from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"

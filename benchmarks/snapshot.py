@@ -17,12 +17,12 @@ from corpus import write_shards
 from measure import machine_line, measure, ratios, table
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.demo import DATASET
 from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"

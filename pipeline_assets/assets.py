@@ -13,13 +13,13 @@ import dagster as dg
 from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Check, Kind
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import RecipeOf, asset_key, check_evaluations, materialization, upstream_keys
+from pipeline_assets.systems.registry import KINDS
 from resources.hub import Hub
 from resources.materialization import metadata_of
 from resources.store import Store

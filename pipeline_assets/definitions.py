@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipeline_assets.assets import assets_of, job_of
-from pipeline_assets.corpus.recipes.systems import recipe_of_folders, recipes_of
+from pipeline_assets.systems.registry import recipe_of_folders, recipes_of
 from resources.hub import Hub
 from resources.store import Store, data_root
 

@@ -10,10 +10,7 @@ import yaml
 
 from pipeline_assets.corpus.preview import preview_split
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import PROJECT_RECIPES, files_match_manifest
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -21,6 +18,9 @@ from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.demo_corpus import write_fineweb_edu
 from pipeline_assets.demo_sources import HELP_DATASET
 from pipeline_assets.demo_stage_a import build_stage_a, step_lines, write_stage_a_inputs, write_stage_a_recipe
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import PROJECT_RECIPES, files_match_manifest
+from pipeline_assets.systems.stage_a import StageARecipe
 
 if TYPE_CHECKING:
     from pipeline_assets.launch import Outcome

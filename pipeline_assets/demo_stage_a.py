@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.demo_sources import HELP_DATASET, SITE, SOURCES_FOLDER, write_help_dataset, write_sources
+from pipeline_assets.systems.stage_a import StageARecipe
 
 if TYPE_CHECKING:
     from pipeline_assets.launch import Outcome

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.drive import Built
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import recipe_of_folders, recipes_of
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.check_record import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.registry import recipe_of_folders, recipes_of
 
 if TYPE_CHECKING:
     import dagster as dg

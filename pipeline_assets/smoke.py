@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import Obstacle, UsageError
@@ -14,6 +13,7 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.demo_sources import HELP_DATASET
 from pipeline_assets.demo_stage_a import build_stage_a, write_stage_a_inputs, write_stage_a_recipe
+from pipeline_assets.systems.stage_a import StageARecipe
 
 NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
 DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"

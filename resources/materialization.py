@@ -4,9 +4,9 @@ import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.planning.outcome import outcomes
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.systems.registry import KINDS
 
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 

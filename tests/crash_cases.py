@@ -27,16 +27,16 @@ from word_artifact import build_words, target_of, write_words
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
 FORKED = EngineSettings(workers=2, start_method="fork")

@@ -19,10 +19,10 @@ from crash_points import Victim, count_steps, killed_at
 from healing_build import INLINE
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.systems import labels_of
 from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.systems.registry import labels_of
 
 NAMES = (
     "words: build",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import yaml
 from nemotron_hub import made_rows
 
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
 
 if TYPE_CHECKING:
     from crash_cases import Sources

@@ -9,10 +9,10 @@ from stage_a_sources import recipe_content, source_named, write_recipe
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 INLINE = EngineSettings(workers=0)
 NO_COMMIT = "ab" * 20

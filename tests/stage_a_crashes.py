@@ -8,9 +8,9 @@ from stage_a_build import local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, with_pack, write_quiz, write_site
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 if TYPE_CHECKING:
     from crash_cases import Sources

@@ -8,9 +8,9 @@ from stage_a_sources import source_named, write_recipe
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 NO_HUB = "http://127.0.0.1:9"
 

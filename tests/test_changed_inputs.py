@@ -8,10 +8,10 @@ import pytest
 from stage_a_root import step
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 
 @pytest.mark.parametrize("workers", [0, 2])

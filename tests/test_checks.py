@@ -14,7 +14,7 @@ from one_line import only_line
 from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_pack
 
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
+from pipeline_assets.systems.stage_a import StageARecipe
 
 Typed = subprocess.CompletedProcess[str]
 NAME = "two"

@@ -18,11 +18,11 @@ from crash_points import killed_at, steps_of
 
 from pipeline_assets import demo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS, labels_of, read_recipe
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
 from resources.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]

@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.systems.registry import read_recipe
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"

@@ -15,9 +15,9 @@ from materialized import Materialized, has_materialized, materialization
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 
 RecipeIn = Callable[..., Path]

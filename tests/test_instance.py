@@ -18,11 +18,11 @@ from mounts import mounted
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.drive import Built
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
 from pipeline_assets.launch import View
+from pipeline_assets.systems.registry import read_recipe
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")

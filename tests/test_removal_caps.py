@@ -11,9 +11,9 @@ from one_line import only_line
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_dedup
 
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.stage_a import StageARecipe
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats.", "key": f"l-{n}"} for n in range(8)]

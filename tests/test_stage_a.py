@@ -18,11 +18,11 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.registry import files_match_manifest
+from pipeline_assets.systems.stage_a import StageARecipe
 from resources.hub import Hub
 from resources.loopback_hub import LoopbackHub
 from resources.store import Store

@@ -28,15 +28,15 @@ from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.text_selection import SELECTION_STAGE
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
 from resources.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]

@@ -11,12 +11,12 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.instance import open_instance
 from pipeline_assets.launch import run_targets
+from pipeline_assets.systems.registry import read_recipe
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 

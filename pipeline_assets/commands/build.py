@@ -41,7 +41,7 @@ def run(
     """Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."""
     from pipeline_assets.commands.build_options import warning_last
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
+    from pipeline_assets.systems.registry import read_recipe, recipe_path
 
     settings = Run.of(data, os.environ, workers=workers, replace=replace)
     path = recipe_path(recipe, data)

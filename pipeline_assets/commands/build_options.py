@@ -102,7 +102,7 @@ def normalize_sources(
     strict: bool,
 ) -> None:
     """Writes the recipe of the sources and builds them, up to their Documents."""
-    from pipeline_assets.corpus.recipes.stage_a_inputs import write_recipe
+    from pipeline_assets.commands.stage_a_inputs import write_recipe
 
     run = prepare(out_dir, threads, log_every, verbose, replace)
     with going_on(as_typed()), naming_options():
@@ -147,7 +147,7 @@ def prepare(
 
 def build_normalized(recipe: Any, path: Path, run: "Run", strict: bool) -> None:
     """Runs the recipe's sources up to their Documents."""
-    from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED, RAW
+    from pipeline_assets.systems.stage_a import NORMALIZED, RAW
 
     build(recipe, path, run, strict, {RAW.name, NORMALIZED.name})
 
@@ -235,9 +235,9 @@ def warning_last(targets: Sequence["Target"], root: Path, strict: bool) -> Itera
 
 def _build_source(recipe: Any, source: str, run: "Run", kinds: Collection[str]) -> None:
     from pipeline_assets.corpus.normalize.group_manifest import group_manifest
-    from pipeline_assets.corpus.recipes.stage_a_kinds import NORMALIZED
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
+    from pipeline_assets.systems.stage_a import NORMALIZED
 
     for outcome in run_targets(recipe, run, source, kinds):
         artifact = open_artifact(run.root / outcome.target.folder)

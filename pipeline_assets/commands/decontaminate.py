@@ -68,8 +68,8 @@ def decontaminate(
     replace: Replace = False,
 ) -> None:
     """Drop documents that hold items of evaluation sets, or cut these out."""
-    from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-    from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target, evaluation_folder
+    from pipeline_assets.commands.given import decontaminated_target, evaluation_folder
+    from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
     from pipeline_assets.corpus.spine.lineage import root_of
     from pipeline_assets.launch import build_one
 
@@ -129,7 +129,7 @@ def _said_of(name: str, names: Collection[str], given: Sequence[str]) -> list[st
 def _evaluation(
     name: str, path: str, texts: Sequence[str], ids: Sequence[str], items: Sequence[str], units: Sequence[str]
 ) -> dict[str, Any]:
-    from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
+    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
 
     folder, patterns = folder_and_patterns([path], "**/*")
     unit, item, id_column = _only("--text-unit", units), _only("--item", items) or "row", _only("--id-column", ids)

@@ -166,11 +166,10 @@ def _build(
     """
     from pipeline_assets.corpus.nemotron.row_settings import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
-    from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
-    from pipeline_assets.corpus.recipes.nemotron_dataset import known_domain
     from pipeline_assets.corpus.recipes.written import write_recipe_of
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
+    from pipeline_assets.systems.nemotron import NemotronRecipe, known_domain
 
     with going_on(as_typed()), naming_options():
         section = {**dataset_section(dataset, revision, splits, run.hub_for("a dataset")), **said}

@@ -48,8 +48,8 @@ def pack(
     strict: Strict = False,
 ) -> None:
     """Pack sources by weight into rows of tokens of one length, of which each token can be traced."""
-    from pipeline_assets.corpus.recipes.stage_a_given import packed_target
-    from pipeline_assets.corpus.recipes.stage_a_packing import PackSection
+    from pipeline_assets.commands.given import packed_target
+    from pipeline_assets.corpus.packing.recipe import PackSection
     from pipeline_assets.corpus.spine.lineage import root_of
     from pipeline_assets.launch import build_one
 

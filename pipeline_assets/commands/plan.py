@@ -48,8 +48,8 @@ def plan(
     from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
     from pipeline_assets.corpus.recipes.planners import plan_recipe
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path
     from pipeline_assets.corpus.spine.inventory import holdings
+    from pipeline_assets.systems.registry import read_recipe, recipe_path
 
     log_to_stderr()
     path = recipe_path(recipe, data)

@@ -107,8 +107,8 @@ def hf_stream(
     strict: Strict = False,
 ) -> None:
     """Read a sample of hub datasets at a commit."""
+    from pipeline_assets.commands.stage_a_inputs import KNOWN, hub_source
     from pipeline_assets.corpus.recipes.run import hub_of
-    from pipeline_assets.corpus.recipes.stage_a_inputs import KNOWN, hub_source
 
     hub = hub_of(out_dir.absolute(), os.environ)
 
@@ -141,8 +141,8 @@ def ingest_manifest(
     strict: Strict = False,
 ) -> None:
     """Normalise every source of a recipe."""
-    from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-    from pipeline_assets.corpus.recipes.systems import recipe_path
+    from pipeline_assets.systems.registry import recipe_path
+    from pipeline_assets.systems.stage_a import StageARecipe
 
     run = prepare(out_dir, cpu_threads, log_every, verbose, replace)
     if seed:
@@ -173,7 +173,7 @@ def ingest_wikipedia(
     strict: Strict = False,
 ) -> None:
     """Read what wikiextractor wrote: <doc> elements or JSON lines."""
-    from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
+    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
 
     if (dump_date is None) == (license is None):
         what = "neither --dump-date nor --license is given" if license is None else "both --dump-date and --license are"
@@ -209,9 +209,9 @@ def ingest_stackexchange(
     strict: Strict = False,
 ) -> None:
     """Read sites' Posts.xml or .7z: a source for each, named by its host."""
+    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
     from pipeline_assets.corpus.readers.source_files import list_files
     from pipeline_assets.corpus.readers.stackexchange.archive import site_of
-    from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
 
     def sources() -> list[dict[str, Any]]:
         folder, patterns = folder_and_patterns(input, "Posts.xml")
@@ -259,8 +259,8 @@ def normalize(
     strict: Strict = False,
 ) -> None:
     """Read local files: .jsonl, .parquet, .txt, compressed or not."""
+    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
     from pipeline_assets.corpus.licences import licence_table
-    from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns
 
     def sources() -> list[dict[str, Any]]:
         folder, patterns = folder_and_patterns(input, "**/*")
@@ -288,11 +288,11 @@ def filter_sources(
     strict: Strict = False,
 ) -> None:
     """Filter what was normalised in the same --out-dir."""
+    from pipeline_assets.commands.stage_a_inputs import NORMALIZED_DIR, write_recipe
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
-    from pipeline_assets.corpus.recipes.stage_a_inputs import NORMALIZED_DIR, write_recipe
-    from pipeline_assets.corpus.recipes.stage_a_kinds import FILTERED
     from pipeline_assets.corpus.spine.manifest import FILE_NAME
     from pipeline_assets.corpus.spine.recipe import read_yaml
+    from pipeline_assets.systems.stage_a import FILTERED
 
     run = prepare(out_dir, cpu_threads, log_every, verbose, replace)
     there = sorted(path.parent.name for path in (out_dir / NORMALIZED_DIR).glob(f"*/{FILE_NAME}"))
@@ -315,7 +315,7 @@ def filter_sources(
 
 def _known(name: str, option: str) -> str:
     """The dataset that a short name, given with an option, stands for."""
-    from pipeline_assets.corpus.recipes.stage_a_inputs import KNOWN
+    from pipeline_assets.commands.stage_a_inputs import KNOWN
 
     if name in KNOWN:
         return KNOWN[name].dataset

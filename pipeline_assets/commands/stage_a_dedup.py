@@ -85,9 +85,9 @@ def dedup(
     replace: Replace = False,
 ) -> None:
     """Drop duplicates of normalised or filtered sources; their order says which is first."""
+    from pipeline_assets.commands.given import dedup_target
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
-    from pipeline_assets.corpus.recipes.stage_a_given import dedup_target
     from pipeline_assets.corpus.spine.lineage import root_of
     from pipeline_assets.launch import build_one
 
@@ -141,7 +141,7 @@ def signatures(
     replace: Replace = False,
 ) -> None:
     """Keep what later corpora are compared by, so that they are deduplicated against this one: see `dedup --seen`."""
-    from pipeline_assets.corpus.recipes.stage_a_given import signatures_target
+    from pipeline_assets.commands.given import signatures_target
     from pipeline_assets.corpus.spine.lineage import root_of
     from pipeline_assets.launch import build_one
 

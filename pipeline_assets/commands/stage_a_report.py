@@ -44,7 +44,7 @@ def report(
     replace: Replace = False,
 ) -> None:
     """Tell what sources hold, and what deduplication or decontamination made of them: report.html, report.json."""
-    from pipeline_assets.corpus.recipes.stage_a_given import report_target
+    from pipeline_assets.commands.given import report_target
     from pipeline_assets.corpus.spine.lineage import root_of
     from pipeline_assets.launch import build_one
 

@@ -96,7 +96,7 @@ def _known_recipes(name: str | None, root: Path) -> list[_Known]:
     Raises:
         UsageError: the one asked for can't be read.
     """
-    from pipeline_assets.corpus.recipes.systems import read_recipe, recipe_path, recipe_paths
+    from pipeline_assets.systems.registry import read_recipe, recipe_path, recipe_paths
 
     if name is not None:
         path = recipe_path(name, root)
@@ -105,7 +105,7 @@ def _known_recipes(name: str | None, root: Path) -> list[_Known]:
 
 
 def _known(name: str, path: Path) -> _Known:
-    from pipeline_assets.corpus.recipes.systems import read_recipe
+    from pipeline_assets.systems.registry import read_recipe
 
     try:
         return _Known(name, path, read_recipe(path).targets(), None)

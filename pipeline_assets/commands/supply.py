@@ -32,7 +32,7 @@ def pin(
     """Print a dataset's commit; with --recipe, pin it."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.recipes.pin import is_commit, pin_recipe, revision_in
-    from pipeline_assets.corpus.recipes.systems import recipe_path
+    from pipeline_assets.systems.registry import recipe_path
 
     log_to_stderr()
     path = None if recipe is None else recipe_path(recipe, data)

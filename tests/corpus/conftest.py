@@ -16,10 +16,10 @@ from huggingface_hub import constants
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
+from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of numbered_pages

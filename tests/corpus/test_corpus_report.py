@@ -11,10 +11,10 @@ import pytest
 from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe_of
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.systems.stage_a import StageARecipe
 
 Rows = list[dict[str, Any]]
 Built = Callable[..., dict[str, Artifact]]

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
 DATASET = "HuggingFaceFW/fineweb-edu"

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline_assets.corpus.megatron_audit import token_budget_met
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.systems.healing import HealingRecipe
 
 
 @pytest.fixture

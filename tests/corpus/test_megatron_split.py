@@ -11,10 +11,10 @@ import pytest
 
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import describe_dataset
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.systems.healing import HealingRecipe
 
 
 def pages(documents: int, tokens: int = 10) -> pa.Table:

@@ -13,8 +13,8 @@ from nemotron_hub import write_dataset, write_hub
 from one_line import only_line
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of nemotron_build

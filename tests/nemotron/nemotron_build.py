@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
 
 SHIPPED = Path(__file__).parents[2] / "manifests" / "recipes" / "nemotron_v1.yaml"
 

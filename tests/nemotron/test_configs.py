@@ -8,8 +8,8 @@ import pytest
 import yaml
 from nemotron_build import SHIPPED, build, offline
 
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
 
 CARD = """---
 configs:

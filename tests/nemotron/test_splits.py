@@ -18,12 +18,12 @@ from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
 from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.planners import plan_recipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]

@@ -9,12 +9,12 @@ import pytest
 from nemotron_build import build, offline
 from nemotron_hub import rows_of
 
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.trace.conversation_to_source import read_conversation, trace_conversation
 from pipeline_assets.corpus.trace.source_row import SourceRow
+from pipeline_assets.systems.nemotron import NemotronRecipe
 
 SCIENCE = "nvidia/Nemotron-Science-v1"
 

@@ -5,14 +5,15 @@ of `ngram_words` words; an item of fewer words has one, itself. A document is co
 of these n-grams, wherever they stand in it.
 """
 
+from collections import Counter
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Name, RecipePart
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
 _FINEST = 10**6
@@ -107,3 +108,34 @@ class EvaluationRecipe(RecipePart):
                 "give `columns` where its files are rows, or `text_unit` where they are text, and not both"
             )
         return self
+
+
+class EvaluationSource(EvaluationRecipe):
+    """An evaluation set of a recipe.
+
+    Attributes:
+        name: of its partition and its folder too.
+        path: the folder of its files, absolute or below the data root; where it lies changes no byte.
+    """
+
+    name: Name
+    path: str
+
+
+class DecontaminationSection(DecontaminationRecipe):
+    """Which documents are contaminated, and by which evaluation sets, in the order in which items are named."""
+
+    evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_told_apart(self) -> Self:
+        repeated = [name for name, count in Counter(one.name for one in self.evaluation).items() if count > 1]
+        if repeated:
+            raise ValueError(f"two evaluation sets are called {repeated[0]}: give each a name of its own")
+        return self
+
+    def rows_content(self) -> dict[str, Any]:
+        """What of the section bytes depend on."""
+        rules = {key: value for key, value in self.content().items() if key != "evaluation"}
+        sets = [{key: value for key, value in one.content().items() if key != "path"} for one in self.evaluation]
+        return {"decontamination": rules, "evaluation": sets}

@@ -2,19 +2,23 @@
 
 import decimal
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal as Exact
 from fractions import Fraction
-from typing import Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.sampling.per_source import PerSource
-from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
-from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe
+from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)
+TOKENIZER_FILE = "tokenizer_file"
 _MAX_SEQ_LEN = 1 << 20
 _MAX_NUM_SEQS = 1 << 31
 
@@ -87,3 +91,53 @@ class PackRecipe(RecipePart):
 def _is_above_zero(weight: str) -> bool:
     digits = weight.replace(".", "", 1)
     return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Exact(weight) > 0
+
+
+@dataclass(frozen=True)
+class TokenizerPath:
+    """Where the file of a packed set's tokenizer lies, absolute or below the data root. Its hash is in the recipe: with
+    another it is refused when it is loaded.
+    """
+
+    path: Path
+
+    def changed(self, root: Path, manifest: Manifest) -> None:
+        """Nothing: what lies there later is not what the set was made from."""
+
+
+class PackSection(PackRecipe):
+    """A packed set, and where its tokenizer's file lies.
+
+    Attributes:
+        tokenizer_path: absolute, or below the data root; None for the file that ships with the program; changes
+            no byte.
+    """
+
+    tokenizer_path: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_tokenizer_file(self) -> Self:
+        if self.tokenizer_path is None and not isinstance(self.tokenizer, TokenizerRecipe):
+            what = f"the tokenizer file of {self.tokenizer.family} is not given"
+            raise ValueError(f"{what}: set `tokenizer_path` to it, only that of o200k_harmony ships with this program")
+        return self
+
+    def check_tokenizer(self, root: Path) -> None:
+        """
+        Args:
+            root: the data root.
+        Raises:
+            InputError, UsageError: the tokenizer can't be loaded, as `load_tokenizer` says.
+        """
+        path = None if self.tokenizer_path is None else root / self.tokenizer_path
+        check_tokenizer(TokenizerFile(self.tokenizer, path))
+
+    def rows_content(self) -> dict[str, Any]:
+        """What of the section bytes depend on, but for the tokenizer."""
+        return {key: value for key, value in self.content().items() if key not in ("tokenizer", "tokenizer_path")}
+
+
+def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
+    """Where the tokenizer's file of a packed set lies that is sealed below a data root; None for the one that ships."""
+    path = manifest.provenance.get(TOKENIZER_FILE)
+    return TokenizerPath(root / path) if isinstance(path, str) else None

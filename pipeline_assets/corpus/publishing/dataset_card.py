@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +19,10 @@ from pipeline_assets.corpus.markdown import code, plain, table
 from pipeline_assets.corpus.nemotron.columns import COLUMNS
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.card_metadata import card_metadata, type_name
-from pipeline_assets.corpus.publishing.card_split import CardSplit
+from pipeline_assets.corpus.publishing.card_split import CardSplit, card_split
 from pipeline_assets.corpus.publishing.hub_licences import hub_licence
 from pipeline_assets.corpus.publishing.hub_splits import hub_split_names
+from pipeline_assets.corpus.spine.artifact import Artifact
 
 _MOST_LICENCES = 20  # of a split
 _LICENCE_CHARACTERS = 80
@@ -173,3 +175,43 @@ def _share(part: int, rows: int) -> str:
 
 def _grouped(number: int) -> str:
     return f"{number:,}"
+
+
+def card_of(source: Mapping[str, Any], splits: Sequence[Artifact], repository: str) -> str:
+    """What README.md says of a dataset whose splits are normalised.
+
+    Args:
+        source: the recipe of what lists its files.
+        repository: as `CardContent` has it.
+    """
+    identity = splits[0].manifest.identity
+    assert identity.tokenizer is not None
+    content = CardContent(
+        title=f"{source['dataset'].rpartition('/')[2]}, normalised",
+        repository=repository,
+        source=source["dataset"],
+        revision=source.get("revision"),
+        template=identity.decisions["template"],
+        analysis=identity.decisions["analysis"],
+        loss_mode=identity.decisions["loss_mode"],
+        tokenizer_sha256=identity.tokenizer["sha256"],
+        choices=_choices(splits),
+        splits=[card_split(split) for split in splits],
+    )
+    return dataset_card(content)
+
+
+def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
+    """What decided the rows of a dataset beside its template, in words."""
+    recipes = [split.manifest.identity.recipe for split in splits]
+    rows = recipes[0]["rows"]
+    efforts = {recipe["reasoning_effort"] for recipe in recipes} - {None}
+    dropped = {"drop_invalid_harmony": "text that is no Harmony", "drop_empty_completion": "an empty completion"}
+    hidden = {"keep_user_names": "user names", "keep_urls": "urls"}
+    return {
+        "system message": "none" if rows["system"] is None else json.dumps(rows["system"], ensure_ascii=False),
+        **({"reasoning effort in it": "by split: " + ", ".join(sorted(efforts))} if efforts else {}),
+        "rows of a split": "all" if rows["max_rows"] is None else f"a sample of {rows['max_rows']:,} at most",
+        "rejected with": ", ".join(what for key, what in dropped.items() if rows[key]) or "nothing that can be told",
+        "left out of meta_source_json": ", ".join(what for key, what in hidden.items() if not rows[key]) or "nothing",
+    }

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, besides, kept_manifests, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import versions_of
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.registry import KINDS
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from pipeline_assets.corpus.recipes.kind import Check
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.registry import KINDS
 
 logger = logging.getLogger("corpusmill")
 _POLL_S = 1.0

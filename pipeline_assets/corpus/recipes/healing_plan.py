@@ -17,7 +17,6 @@ from pipeline_assets.corpus.planning.split_forecast import (
 )
 from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.sampling.row_groups import Amount
 from pipeline_assets.corpus.sampling.split import SPLITS
 from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
@@ -25,6 +24,7 @@ from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.take import CONVERT_STAGE
 from pipeline_assets.corpus.spine.inventory import Holding
 from pipeline_assets.corpus.text_selection import chosen_paths
+from pipeline_assets.systems.healing import HealingRecipe
 
 
 @dataclass(frozen=True)

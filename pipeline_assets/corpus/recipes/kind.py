@@ -1,11 +1,9 @@
-"""Kinds of artifacts: which stage makes one, how, and what is asked of it then. Assets build by them, and so does a
-rebuild from a manifest.
-"""
+"""Kinds of artifacts: which stage makes one, how, where it lies, and what is asked of it then."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -14,6 +12,7 @@ from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.target import Content, Outside, Target
 
@@ -25,7 +24,32 @@ class Build(Protocol):
         """The sealed artifact, below the run's data root, as are those that it is made from."""
 
 
-Make = Callable[[Building, Target, Run], Content]
+@dataclass(frozen=True)
+class Job:
+    """One artifact that is being built: what its files are written into, and what they are made from."""
+
+    building: Building
+    target: Target
+    run: Run
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """The part of the recipe that its bytes depend on."""
+        return self.target.recipe
+
+    @property
+    def upstream(self) -> list[Artifact]:
+        """What it is made from, sealed."""
+        return [open_artifact(self.run.root / one.folder) for one in self.target.upstream]
+
+    def upstream_by_name(self, *kinds: "Kind") -> dict[str, Artifact]:
+        """What it is made from, of these kinds or of all, by its partition; by its name where it has none."""
+        names = {kind.name for kind in kinds}
+        opened = zip(self.target.upstream, self.upstream, strict=True)
+        return {one.partition or one.name: artifact for one, artifact in opened if not names or one.kind in names}
+
+
+Make = Callable[[Job], Content]
 Describe = Callable[[Target, Path], Content]
 Rows = list[dict[str, str]]
 
@@ -69,9 +93,9 @@ def _said(judge: Callable[..., Verdict]) -> tuple[str, str]:
 
 
 def _files_match(artifact: Artifact, target: Target, root: Path) -> Verdict:
-    from pipeline_assets.corpus.recipes import systems  # which imports every kind
+    from pipeline_assets.systems import registry  # which imports every kind
 
-    return systems.files_match_manifest(artifact)
+    return registry.files_match_manifest(artifact)
 
 
 FILES = Check(*_said(files_match_manifest), _files_match)
@@ -107,6 +131,46 @@ class Kind:
     preview: Callable[[Artifact], Rows] | None = None
     beside: Callable[[Artifact], object] | None = None
 
+    @property
+    def step(self) -> str:
+        """Its name within its system."""
+        return self.name.partition("/")[2]
+
+    def target(
+        self,
+        recipe: str,
+        content: Mapping[str, Any],
+        upstream: Sequence[Target] = (),
+        *,
+        partition: str | None = None,
+        folder: Path | None = None,
+        **more: Any,
+    ) -> Target:
+        """What a recipe asks of this kind.
+
+        Args:
+            recipe: its name, which names the artifact, with the partition.
+            content: the part of the recipe that the bytes depend on.
+            folder: below the data root; by default `system/recipe/artifact/partition`.
+            more: other attributes of a target.
+        """
+        system, step = self.name.partition("/")[0], self.step
+        parts = [] if partition is None else [partition]
+        file = "_".join([recipe, *(part.replace("/", "_") for part in parts), step])
+        asked: dict[str, Any] = {
+            "name": "/".join([recipe, *parts]),
+            "folder": Path(system, recipe, step, *parts) if folder is None else folder,
+            "export_as": f"{file}.json",
+        }
+        return Target(
+            kind=self.name,
+            stage=self.stage,
+            recipe=content,
+            upstream=tuple(upstream),
+            partition=partition,
+            **asked | more,
+        )
+
     def ask(self, target: Target, root: Path) -> list[tuple[Check, Verdict]]:
         """What the checks say of a sealed artifact. All of it that applies is kept beside the artifact at once: what a
         crash comes before is asked again.
@@ -139,17 +203,34 @@ def _judged(one: Check, artifact: Artifact, target: Target, root: Path) -> Verdi
         return Verdict(False, str(error))
 
 
-def by_files(make: Make) -> Build:
+def seals_files(make: Make) -> Build:
     """Builds artifacts that hold files: `make` writes them into the building folder."""
 
     def build(target: Target, run: Run) -> Artifact:
         named = run.naming(target.partition)
-        return target.build(run.root, lambda building: make(building, target, named), run.replace, run.provenance())
+        return target.build(
+            run.root, lambda building: make(Job(building, target, named)), run.replace, run.provenance()
+        )
 
     return build
 
 
-def by_members(describe: Describe) -> Build:
+def seals_inputs(describe: Callable[[Target, Run], Content]) -> Build:
+    """Builds artifacts whose content is files from elsewhere, of a hub or of this machine: only a manifest is written.
+    Work on it may take long, so what is there as asked isn't described again.
+    """
+
+    def build(target: Target, run: Run) -> Artifact:
+        if target.is_sealed(run.root):
+            return open_artifact(run.root / target.folder)
+        stopwatch = Stopwatch()
+        content = describe(target, run.naming(target.partition))
+        return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
+
+    return build
+
+
+def seals_manifest_only(describe: Describe) -> Build:
     """Builds artifacts whose content is others, folders inside them: `describe` says what they are together."""
 
     def build(target: Target, run: Run) -> Artifact:

@@ -7,10 +7,9 @@ from pipeline_assets.corpus.planning.estimate import Estimate, exactly
 from pipeline_assets.corpus.planning.rates import at_work, fetch_seconds
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan, TargetPlan
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
-from pipeline_assets.corpus.recipes.nemotron_kinds import INVENTORY, NORMALIZED_SHARDS, RAW
 from pipeline_assets.corpus.spine.inventory import Holding
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.nemotron import INVENTORY, NORMALIZED_SHARDS, RAW, NemotronRecipe
 
 Figures = dict[str, Estimate]
 # Of JSON lines, by one worker: measured.

@@ -11,10 +11,10 @@ from pathlib import Path
 import yaml
 
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
-from pipeline_assets.corpus.recipes.systems import recipe_of
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, read_yaml
+from pipeline_assets.systems.registry import recipe_of
 
 
 @dataclass(frozen=True)

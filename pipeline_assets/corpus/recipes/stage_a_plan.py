@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pipeline_assets.corpus.normalize.sources import HubSource, NormalizedSource, Source
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
 from pipeline_assets.corpus.planning.memory import snapshot_memory
@@ -13,13 +14,12 @@ from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.stage_a_sources import HubSource, NormalizedSource, Source
 from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import Holding
+from pipeline_assets.systems.stage_a import StageARecipe
 
 Figures = dict[str, Estimate]
 _BASIS = "sizes of the files"
@@ -52,7 +52,9 @@ def plan_stage_a(recipe: StageARecipe, held: Sequence[Holding], hub: HubFiles, s
     texts = []
     for source in recipe.sources:
         normalized = recipe.normalized(source)
-        roles = [target.role for target in recipe.targets_of(source)]
+        folders = {target.folder for target in recipe.targets()}
+        made = [recipe.raw(source), normalized, recipe.filtered(source)]
+        roles = [target.role for target in made if target is not None and target.folder in folders]
         if roles and all(by_role[role].is_there for role in roles):
             manifest = by_role[roles[-1]].manifest
             assert manifest is not None

@@ -75,9 +75,23 @@ class Recipe(RecipePart):
     system: str
     name: Name
 
-    def targets(self) -> Sequence[Target]:
-        """Every artifact that the recipe names, upstream first."""
+    def goals(self) -> Sequence[Target]:
+        """The artifacts that all others are made for, in the order in which they are wanted."""
         raise NotImplementedError
+
+    def targets(self) -> Sequence[Target]:
+        """Every artifact that the recipe asks for, upstream first: the goals, and all that they need."""
+        found: dict[Path, Target] = {}
+
+        def add(target: Target) -> None:
+            if not target.is_given and target.folder not in found:
+                for needed in (*target.upstream, *target.compared_to):
+                    add(needed)
+                found[target.folder] = target
+
+        for goal in self.goals():
+            add(goal)
+        return list(found.values())
 
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data

@@ -56,7 +56,7 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
 
 
 def _labels_of(kind: str) -> Collection[str]:
-    from pipeline_assets.corpus.recipes.systems import labels_of  # every system, and few artifacts have labels
+    from pipeline_assets.systems.registry import labels_of  # every system, and few artifacts have labels
 
     return labels_of(kind)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
 
 sys.path.insert(0, str(Path(__file__).parent))  # of rows_made, real_rows
 

@@ -11,8 +11,8 @@ from stage_a_build import ledger, normalize, only, recipe_with
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows, derive_from, normalize_rows
+from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.stage_a_sources import HubSource
 from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, fetch_pieces, shards_of
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -16,12 +16,12 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 
 @pytest.fixture

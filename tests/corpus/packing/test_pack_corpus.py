@@ -29,13 +29,13 @@ from pipeline_assets.corpus.document_fate import fates_of
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import row_ranges
 from pipeline_assets.corpus.packing.summary import summary_of
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
+from pipeline_assets.systems.stage_a import StageARecipe
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

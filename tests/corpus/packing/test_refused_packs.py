@@ -19,8 +19,8 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.systems.stage_a import StageARecipe
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pipeline_assets.corpus.planning.split_forecast import (
     forecast_split,
 )
 from pipeline_assets.corpus.planning.track_record import TrackRecord
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.sampling.split import Split
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.healing import HealingRecipe
 
 MILLION = CorpusFigures(exactly(1_000_000, "footers"), exactly(4_800_000_000, "footers"), shards=72)
 ENGLISH = Estimate(4.5, 4.8, 5.0, "4.8 bytes a token")

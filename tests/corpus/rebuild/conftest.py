@@ -12,9 +12,9 @@ import pytest
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of healing_set

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import KINDS
 
 NAMES = ("snapshot", "selection", "train", "valid", "dataset")
 

@@ -10,15 +10,15 @@ from healing_set import HealingSet
 
 from pipeline_assets.corpus.rebuild.chain import read_chain
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.kind import Kind, by_files
+from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
-from pipeline_assets.corpus.spine.building import Building, OutputFile
+from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.systems.registry import KINDS
 
 
 def folders(made: HealingSet, name: str, with_upstream: bool) -> list[str]:
@@ -163,15 +163,15 @@ class TestOtherSystems:
     def words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Target]:
         """Three artifacts in a row, each holding what the one before holds and a word more; two of one role."""
 
-        def make(building: Building, target: Target, run: Run) -> Content:
-            before = b"".join((run.root / other.folder / "words.txt").read_bytes() for other in target.upstream)
-            data = before + f"{target.recipe['word']}\n".encode()
-            sha256 = write_durably(building.path("words.txt"), data)
+        def make(job: Job) -> Content:
+            before = b"".join(one.path("words.txt").read_bytes() for one in job.upstream)
+            data = before + f"{job.recipe['word']}\n".encode()
+            sha256 = write_durably(job.building.path("words.txt"), data)
             rows = data.count(b"\n")
             return Content([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
         stage = StageVersion("words", 1)
-        monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, by_files(make), "Words."))
+        monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, seals_files(make), "Words."))
         targets: list[Target] = []
         for word in ("one", "two", "three"):
             upstream = tuple(targets[-1:])

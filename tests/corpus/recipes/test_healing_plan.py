@@ -14,13 +14,13 @@ from pipeline_assets.corpus.planning.rates import Rates
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan
 from pipeline_assets.corpus.planning.track_record import read_track_record
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.healing_plan import plan_healing
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 
 Plan = Callable[..., RecipePlan]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.recipes.pin import pin_recipe, revision_in
-from pipeline_assets.corpus.recipes.systems import read_recipe
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.systems.registry import read_recipe
 
 RECIPES = Path(__file__).parents[3] / "manifests" / "recipes"
 FINEWEB = "HuggingFaceFW/fineweb-edu"

@@ -11,10 +11,10 @@ from stage_a_sources import with_all_steps, write_hub, write_sources
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan
 from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.stage_a_plan import plan_stage_a
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
 ROWS = [{"text": f"Text number {number} with some words.", "key": str(number)} for number in range(50)]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
 Take = Callable[..., Artifact]

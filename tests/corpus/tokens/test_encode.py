@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
@@ -20,6 +19,7 @@ from pipeline_assets.corpus.tokens import encode, encoded_blocks
 from pipeline_assets.corpus.tokens.encode import encode_shard
 from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.healing import HealingRecipe
 
 PATH = "shards/00000.jsonl.zst"
 HELLO = [13225, 2375]  # "Hello world"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.systems.healing import HealingRecipe
 
 TEXTS = ["one", None, "", "again", "low", "with care", " " * 999_999, "🧿 token in parts", "long " * 40, "behind"]
 IDS = ["page-0", "page-3", "page-4", "page-0", "page-5", "page-6", "page-7", "page-8", "page-9", "page-11"]

@@ -11,7 +11,6 @@ from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.document_fate import fates_of
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.tokens.families import load_tokenizer
@@ -19,6 +18,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
 from pipeline_assets.corpus.trace.peek import peek_packed
 from pipeline_assets.corpus.trace.source_row import FileRow
+from pipeline_assets.systems.stage_a import StageARecipe
 
 LETTERS = [
     {"text": f"Dear friend, letter {n // 2} is of the river and of all the boats that go by.", "key": f"l-{n}"}

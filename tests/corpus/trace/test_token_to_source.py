@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.trace.snapshot_rows import read_document
 from pipeline_assets.corpus.trace.source_fates import trace_source
 from pipeline_assets.corpus.trace.split_sequences import sequence_of_doc_id
 from pipeline_assets.corpus.trace.token_to_source import Lineage, open_lineage, trace_sequence, trace_token
+from pipeline_assets.systems.healing import HealingRecipe
 
 HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 MEGATRON = Path("megatron", "healing_text_v1")

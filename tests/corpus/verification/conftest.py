@@ -12,12 +12,12 @@ from huggingface_hub import constants
 
 from pipeline_assets.corpus.megatron_split import SplitSettings, build_split, describe_dataset
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.sampling.split import SPLITS
 from pipeline_assets.corpus.snapshot.take import SnapshotSettings, take_snapshot
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.text_selection import TextRecipe, select_shards, selected_shards
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
 DATASET = "maker/pages"

@@ -11,7 +11,6 @@ import zstandard
 from forged import overwrite, reseal
 
 from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.journal import Journal
@@ -19,6 +18,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest, StoredFile
 from pipeline_assets.corpus.spine.sample import Sample
 from pipeline_assets.corpus.verification.result import Scope, Verification
 from pipeline_assets.corpus.verification.verify import hold, look_at_chain
+from pipeline_assets.systems.registry import files_match_manifest
 
 TRAIN = Path("megatron", "pages_v1", "train")
 Forge = Callable[[Manifest], list[StoredFile]]

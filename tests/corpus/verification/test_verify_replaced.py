@@ -9,13 +9,13 @@ from interrupted import interrupted
 from sealed_sets import seal_set
 
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INPUT_IDS
-from pipeline_assets.corpus.recipes.systems import files_match_manifest
 from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.verification import verify
 from pipeline_assets.corpus.verification.result import Scope
+from pipeline_assets.systems.registry import files_match_manifest
 
 READERS = (verify, artifact)
 

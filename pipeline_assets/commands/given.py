@@ -1,22 +1,32 @@
 """What is made of sources that are sealed somewhere, whatever recipes made them: a report, a deduplicated corpus, a
-decontaminated one.
+decontaminated one, a packed set. Each lies in the folder that was named for it.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.recipes import stage_a_kinds
+from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-from pipeline_assets.corpus.recipes.stage_a_packing import PACKED, PackSection
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import locate, root_of
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems import stage_a
+from pipeline_assets.systems.stage_a import (
+    DECONTAMINATED,
+    DEDUPLICATED,
+    FILTERED,
+    NORMALIZED,
+    PACKED,
+    REPORT,
+    SIGNATURES,
+)
 
-_OF_SEVERAL = (stage_a_kinds.DEDUPLICATED, stage_a_kinds.DECONTAMINATED)
+_SOURCES, _OF_SEVERAL = (NORMALIZED, FILTERED), (DEDUPLICATED, DECONTAMINATED)
 _TOKENIZER = {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
 
 
@@ -26,26 +36,24 @@ def report_target(folders: Sequence[Path], name: str) -> Target:
 
     Raises: as `dedup_target`.
     """
-    kind, corpora = stage_a_kinds.REPORT, _given_corpora(folders, (*_OF_SEVERAL, PACKED))
+    corpora = _given_corpora(folders, (*_OF_SEVERAL, PACKED))
     if corpora[0].partition is None:
-        of_several = {kind.name: kind for kind in _OF_SEVERAL}
         kinds = {folder: open_artifact(folder).manifest.kind for folder in _made_of(corpora[0].folder)}
+        of_several = {kind.name: kind for kind in _OF_SEVERAL}
         sources = [folder for folder, name in kinds.items() if name not in of_several]
-        others = [
-            _as_sealed(folder, of_several[name], (), None) for folder, name in kinds.items() if name in of_several
-        ]
+        others = [_as_sealed(folder, of_several[name]) for folder, name in kinds.items() if name in of_several]
         corpora = (*_given_sources(sources), *others, *corpora)
-    return Target(kind.name, name, Path(name), kind.stage, {}, corpora, tokenizer=_TOKENIZER)
+    return _named(REPORT.target(name, {}, corpora, tokenizer=_TOKENIZER), Path(name))
 
 
 def _made_of(folder: Path) -> Iterator[Path]:
     """The sources that something was made of, and the corpora of several of them between."""
-    wanted = {kind.name for kind in (stage_a_kinds.NORMALIZED, stage_a_kinds.FILTERED, *_OF_SEVERAL)}
+    of_several = {kind.name for kind in _OF_SEVERAL}
     for entry in open_artifact(folder).manifest.identity.upstream:
         kind = "/".join(entry["name"].split("/")[:2])
-        if kind in wanted:
+        if kind in {kind.name for kind in (*_SOURCES, *_OF_SEVERAL)}:
             upstream = locate(root_of(folder) or folder.parent, entry["digest"]).folder.absolute()
-            if kind in {kind.name for kind in _OF_SEVERAL}:
+            if kind in of_several:
                 yield from _made_of(upstream)
             yield upstream
 
@@ -59,12 +67,11 @@ def dedup_target(folders: Sequence[Path], name: str, recipe: DedupRecipe, seen: 
         UsageError: something else is sealed in a folder, or two have one name.
         InputError: a source is damaged, or what a filtered one was made of is gone.
     """
-    kind = stage_a_kinds.DEDUPLICATED
     sources = _given_sources(folders)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    stores = [stage_a_kinds.seen_store(folder.absolute()) for folder in seen]
+    stores = [stage_a.seen_store(folder.absolute()) for folder in seen]
     _refuse_one_name(stores, seen)
-    return Target(kind.name, name, Path(name), kind.stage, content, (*sources, *stores))
+    return _named(DEDUPLICATED.target(name, content, (*sources, *stores)), Path(name))
 
 
 def signatures_target(folder: Path, name: str) -> Target:
@@ -73,12 +80,11 @@ def signatures_target(folder: Path, name: str) -> Target:
     Raises:
         UsageError: something else is sealed there.
     """
-    kind, manifest = stage_a_kinds.DEDUPLICATED, open_artifact(folder).manifest
-    if manifest.kind != kind.name:
+    manifest = open_artifact(folder).manifest
+    if manifest.kind != DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", folder, "give what stage-a dedup made")
-    recipe = manifest.identity.recipe
-    deduplicated = Target(kind.name, manifest.name, folder.absolute(), kind.stage, recipe, is_given=True)
-    return stage_a_kinds.signatures_of(deduplicated, Path(name), DedupRecipe.from_content(recipe["dedup"]))
+    content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
+    return _named(SIGNATURES.target(name, content, [_as_sealed(folder.absolute(), DEDUPLICATED)]), Path(name))
 
 
 def decontaminated_target(folders: Sequence[Path], place: Path, section: DecontaminationSection) -> Target:
@@ -89,11 +95,12 @@ def decontaminated_target(folders: Sequence[Path], place: Path, section: Deconta
         place: folder of what is made, below the data root.
     Raises: as `dedup_target`.
     """
-    corpora = _given_corpora(folders, (stage_a_kinds.DEDUPLICATED,))
+    corpora = _given_corpora(folders, (DEDUPLICATED,))
     is_one_of_several = corpora[0].partition is None
-    names = corpora[0].recipe["sources"] if is_one_of_several else [str(source.partition) for source in corpora]
-    evaluation = section.evaluation_targets(place.name, evaluation_folder(place))
-    return section.decontaminated_target(place.name, place, names, corpora, evaluation)
+    names = corpora[0].recipe["sources"] if is_one_of_several else [source.partition for source in corpora]
+    evaluation = stage_a.evaluation_targets(section, place.name, evaluation_folder(place))
+    content = section.rows_content() | {"sources": list(names)}
+    return replace(DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
 
 
 def evaluation_folder(place: Path) -> Path:
@@ -108,8 +115,12 @@ def packed_target(folders: Sequence[Path], place: Path, section: PackSection) ->
         place: folder of what is made, below the data root.
     Raises: as `dedup_target`.
     """
-    corpora = _given_corpora(folders, _OF_SEVERAL)
-    return section.packed_target(place.name, place, corpora)
+    return _named(stage_a.packed_target(section, place.name, place, _given_corpora(folders, _OF_SEVERAL)), place)
+
+
+def _named(target: Target, place: Path) -> Target:
+    """In the folder that was named for it; no recipe has it, so no copy of its manifest is kept."""
+    return replace(target, folder=place, export_as=None)
 
 
 def _given_corpora(folders: Sequence[Path], of_several: Sequence[Kind]) -> tuple[Target, ...]:
@@ -121,7 +132,7 @@ def _given_corpora(folders: Sequence[Path], of_several: Sequence[Kind]) -> tuple
             fix = "give it alone, or deduplicate all together first"
             raise UsageError(f"this is a {kind.name}, and it is not the only corpus given", folder, fix)
         if kind is not None:
-            return (_as_sealed(folder.absolute(), kind, (), None),)
+            return (_as_sealed(folder.absolute(), kind),)
     return _given_sources(folders, [kind.name.partition("/")[2] for kind in of_several])
 
 
@@ -149,25 +160,17 @@ def _refuse_one_name(targets: Sequence[Target], folders: Sequence[Path]) -> None
 
 def _given(folder: Path, fix: str) -> Target:
     manifest = open_artifact(folder).manifest
-    kinds = {kind.name: kind for kind in (stage_a_kinds.NORMALIZED, stage_a_kinds.FILTERED)}
+    kinds = {kind.name: kind for kind in _SOURCES}
     if manifest.kind not in kinds:
         raise UsageError(f"this is a {manifest.kind}", folder, fix)
     upstream: tuple[Target, ...] = ()
-    if manifest.kind == stage_a_kinds.FILTERED.name:
+    if manifest.kind == FILTERED.name:
         [made_from] = manifest.identity.upstream
         upstream = (_given(locate(root_of(folder) or folder.parent, made_from["digest"]).folder.absolute(), fix),)
     return _as_sealed(folder, kinds[manifest.kind], upstream, folder.name)
 
 
-def _as_sealed(folder: Path, kind: Kind, upstream: tuple[Target, ...], partition: str | None) -> Target:
+def _as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
     manifest = open_artifact(folder).manifest
-    return Target(
-        kind=kind.name,
-        name=manifest.name,
-        folder=folder,
-        stage=kind.stage,
-        recipe=manifest.identity.recipe,
-        upstream=upstream,
-        partition=partition,
-        is_given=True,
-    )
+    target = kind.target(manifest.name, manifest.identity.recipe, upstream, partition=partition, is_given=True)
+    return replace(target, name=manifest.name, folder=folder, export_as=None)

@@ -13,10 +13,10 @@ from pipeline_assets.corpus.readers.hub_configs import CARD, config_named, metad
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_globs import matching_paths
 from pipeline_assets.corpus.readers.hub_parquet import read_footer
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe, Step
 from pipeline_assets.corpus.recipes.written import write_recipe_of
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.stage_a import StageARecipe, Step
 
 NORMALIZED_DIR = "stage_a/normalized"
 SHARD_TEXT_BYTES = 1 << 26

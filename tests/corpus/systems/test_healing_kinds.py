@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.text_selection import TextRecipe
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import KINDS
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
 INLINE = EngineSettings(workers=0)

@@ -11,12 +11,12 @@ import yaml
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.pin import pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.systems import KINDS, read_recipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS, read_recipe
 
 SHIPPED = Path(__file__).parents[3] / "manifests" / "recipes" / "nemotron_v1.yaml"
 

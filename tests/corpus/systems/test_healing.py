@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from pipeline_assets.corpus.megatron_split import describe_dataset
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.sampling.split import SPLITS, describe_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.healing import HealingRecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
 REVISION = "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"

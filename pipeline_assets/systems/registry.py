@@ -1,29 +1,20 @@
-"""Which recipe class belongs to which system, and how each kind of artifact is made."""
+"""The systems that there are: a page each; their recipes, and their kinds of artifacts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline_assets.corpus.recipes import healing_kinds, nemotron_kinds, stage_a_kinds
-from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine import audit
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
+from pipeline_assets.systems import healing, nemotron, stage_a
 
-PROJECT_RECIPES = Path(__file__).parents[3] / "manifests" / "recipes"
-AnyRecipe = HealingRecipe | StageARecipe | NemotronRecipe
-RECIPES: dict[str, type[HealingRecipe] | type[StageARecipe] | type[NemotronRecipe]] = {
-    "healing": HealingRecipe,
-    "stage_a": StageARecipe,
-    "nemotron": NemotronRecipe,
-}
-KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (*healing_kinds.KINDS, *stage_a_kinds.KINDS, *nemotron_kinds.KINDS)
-}
+PROJECT_RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
+SYSTEMS = {"healing": healing, "stage_a": stage_a, "nemotron": nemotron}
+RECIPES: dict[str, type[Recipe]] = {name: system.RECIPE for name, system in SYSTEMS.items()}
+KINDS: dict[str, Kind] = {kind.name: kind for system in SYSTEMS.values() for kind in system.KINDS}
 
 
 def labels_of(kind: str) -> tuple[str, ...]:
@@ -36,7 +27,7 @@ def files_match_manifest(artifact: Artifact) -> Verdict:
     return audit.files_match_manifest(artifact, labels_of)
 
 
-def read_recipe(path: Path) -> AnyRecipe:
+def read_recipe(path: Path) -> Recipe:
     """The recipe in a file, of the class that its `system` names.
 
     Raises:
@@ -45,7 +36,7 @@ def read_recipe(path: Path) -> AnyRecipe:
     return recipe_of(read_yaml(path), path)
 
 
-def recipe_of(values: Mapping[str, object], path: Path) -> AnyRecipe:
+def recipe_of(values: Mapping[str, object], path: Path) -> Recipe:
     """What a recipe file says, of the class that its `system` names.
 
     Raises:
@@ -63,9 +54,9 @@ def recipe_paths(root: Path) -> dict[str, Path]:
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
 
-def recipes_of(root: Path) -> tuple[list[AnyRecipe], list[InputError]]:
+def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
     """Every recipe that can be run by its name in a data root, by name, and what is wrong with the others."""
-    recipes: list[AnyRecipe] = []
+    recipes: list[Recipe] = []
     wrong: list[InputError] = []
     for path in recipe_paths(root).values():
         try:
@@ -75,7 +66,7 @@ def recipes_of(root: Path) -> tuple[list[AnyRecipe], list[InputError]]:
     return recipes, wrong
 
 
-def recipe_of_folders(recipes: Sequence[AnyRecipe], root: Path) -> dict[str, str]:
+def recipe_of_folders(recipes: Sequence[Recipe], root: Path) -> dict[str, str]:
     """Names of recipes by the folders of the artifacts that they ask for, as recipes write them and absolute."""
     names: dict[str, str] = {}
     for recipe in recipes:

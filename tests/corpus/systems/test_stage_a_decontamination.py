@@ -8,17 +8,17 @@ import pytest
 from stage_a_build import Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.commands.given import decontaminated_target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.evidence import read_contaminated
+from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.recipes.stage_a_decontamination import DecontaminationSection
-from pipeline_assets.corpus.recipes.stage_a_given import decontaminated_target
-from pipeline_assets.corpus.recipes.systems import KINDS
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 INLINE = EngineSettings(workers=0)
 RecipeOf = Callable[..., StageARecipe]

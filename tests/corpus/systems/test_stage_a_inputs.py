@@ -9,8 +9,8 @@ import pytest
 import yaml
 from healing_build import DATASET
 
+from pipeline_assets.commands.stage_a_inputs import folder_and_patterns, hub_source, write_recipe
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.stage_a_inputs import folder_and_patterns, hub_source, write_recipe
 from pipeline_assets.corpus.spine.errors import UsageError
 
 NOTES = {

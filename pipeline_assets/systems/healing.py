@@ -1,0 +1,191 @@
+"""Healing: FineWeb-Edu at a commit → documents → a selection of them → Megatron token files, train and valid."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline_assets.corpus.megatron_audit import (
+    ids_in_range,
+    index_reads_back,
+    no_document_in_both_splits,
+    no_valid_text_in_train,
+    token_budget_met,
+    valid_fraction_is_plausible,
+)
+from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
+from pipeline_assets.corpus.megatron_split import (
+    DATASET_STAGE,
+    SPLIT_STAGE,
+    SplitSettings,
+    build_split,
+    describe_dataset,
+)
+from pipeline_assets.corpus.planning.track_record import read_track_record
+from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
+from pipeline_assets.corpus.sampling.split import SPLITS, Split
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.text_selection import (
+    SELECTION_STAGE,
+    SelectionRecipe,
+    TextRecipe,
+    select_shards,
+    selected_shards,
+)
+
+
+class HealingRecipe(Recipe):
+    """Everything that decides the bytes of the healing set, a section for each artifact."""
+
+    system: Literal["healing"]
+    snapshot: SnapshotRecipe
+    selection: SelectionRecipe
+    megatron: MegatronRecipe
+
+    def fineweb_edu_snapshot(self) -> Target:
+        """Document shards, by dataset and commit: recipes of one commit and one sample share it, whatever their token
+        budgets.
+        """
+        name, revision = self.snapshot.name, self.snapshot.revision
+        return FINEWEB_EDU_SNAPSHOT.target(
+            f"{name}_{revision}",
+            self.snapshot.rows_content(),
+            folder=Path("corpora", name, revision),
+            named_by="snapshot.name",
+            made_for=self._described(),
+            export_as=f"{name}_{revision}.json",
+        )
+
+    def healing_text_manifest(self) -> Target:
+        """The selection of shards."""
+        return HEALING_TEXT_MANIFEST.target(
+            self.name,
+            {**self.selection.content(), "valid_fraction": self.megatron.valid_fraction},
+            [self.fineweb_edu_snapshot()],
+            folder=Path("selections", self.name),
+            made_for=self._described(),
+            export_as=f"{self.name}.json",
+        )
+
+    def megatron_split(self, split: Split) -> Target:
+        """Token files of one split."""
+        return MEGATRON_SPLIT.target(
+            self.name,
+            {**self.megatron.content(), "split": split},
+            [self.healing_text_manifest()],
+            partition=split,
+            folder=Path("megatron", self.name, split),
+            tokenizer=self.megatron.tokenizer.content(),
+            export_as=f"{self.name}_{split}.json",
+        )
+
+    def megatron_dataset(self) -> Target:
+        """Both splits under one digest."""
+        return MEGATRON_DATASET.target(
+            self.name,
+            self.megatron.content(),
+            [self.healing_text_manifest(), *map(self.megatron_split, SPLITS)],
+            folder=Path("megatron", self.name),
+            tokenizer=self.megatron.tokenizer.content(),
+            export_as=f"{self.name}_megatron.json",
+        )
+
+    def goals(self) -> list[Target]:
+        """What all else is made for."""
+        return [self.megatron_dataset()]
+
+    def revisions(self) -> list[tuple[str, str]]:
+        """Dataset and commit of everything that is read from a hub."""
+        return [(self.snapshot.dataset, self.snapshot.revision)]
+
+    def _described(self) -> dict[str, Any]:
+        return {"recipe": self.name, **self.megatron.described()}
+
+
+def _take_snapshot(job: Job) -> Content:
+    run = job.run
+    settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads, read_track_record(run.root))
+    return take_snapshot(job.building, run.hub_for("a snapshot"), SnapshotRecipe.of_rows(job.recipe), settings)
+
+
+FINEWEB_EDU_SNAPSHOT = Kind(
+    "healing/fineweb_edu_snapshot",
+    SNAPSHOT_STAGE,
+    seals_files(_take_snapshot),
+    """Documents of FineWeb-Edu at the recipe's commit, sampled by row group over all dumps.
+
+    Each document names the file and row it came from. Rows that fail a rule are counted, bad rows are kept aside.""",
+    formats=frozenset({"huggingface", "jsonl"}),
+    checks=(FILES, LEDGER),
+    preview=preview_documents,
+)
+
+
+def _select(job: Job) -> Content:
+    [snapshot] = job.upstream
+    return select_shards(snapshot, TextRecipe.from_content(job.recipe))
+
+
+HEALING_TEXT_MANIFEST = Kind(
+    "healing/healing_text_manifest",
+    SELECTION_STAGE,
+    seals_files(_select),
+    "Which shards of the snapshot the healing set is made of, each hashed again, and what holds for all of them.",
+    preview=preview_selection,
+)
+
+
+def _encode(job: Job) -> Content:
+    [selection], run = job.target.upstream, job.run
+    [snapshot] = selection.upstream
+    selected = job.upstream[0].manifest
+    [made_from] = selected.identity.inputs
+    recipe = MegatronRecipe.from_content({key: value for key, value in job.recipe.items() if key != "split"})
+    return build_split(
+        job.building,
+        open_artifact(run.root / snapshot.folder, made_from["digest"]),
+        selected_shards(selected),
+        recipe,
+        _split(job.recipe["split"]),
+        SplitSettings(run.engine, run.zstd_level, record=read_track_record(run.root)),
+    )
+
+
+def _split(name: str | None) -> Split:
+    return next(split for split in SPLITS if split == name)
+
+
+MEGATRON_SPLIT = Kind(
+    "healing/megatron_split",
+    SPLIT_STAGE,
+    seals_files(_encode),
+    "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
+    formats=frozenset({"megatron"}),
+    preview=preview_split,
+    checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
+)
+
+
+def _join(target: Target, root: Path) -> Content:
+    _, *splits = target.upstream
+    opened = {_split(split.partition): open_artifact(root / split.folder) for split in splits}
+    return describe_dataset(opened, MegatronRecipe.from_content(target.recipe))
+
+
+MEGATRON_DATASET = Kind(
+    "healing/megatron_dataset",
+    DATASET_STAGE,
+    seals_manifest_only(_join),
+    "Both splits under one digest: what a training run names.",
+    checks=(
+        FILES,
+        check(no_document_in_both_splits),
+        check(valid_fraction_is_plausible, is_blocking=False),  # by chance it fails once in a while, for ever
+        check(no_valid_text_in_train, is_blocking=False),
+    ),
+)
+RECIPE = HealingRecipe
+KINDS = (FINEWEB_EDU_SNAPSHOT, HEALING_TEXT_MANIFEST, MEGATRON_SPLIT, MEGATRON_DATASET)

@@ -1,0 +1,409 @@
+"""Nemotron: distilled datasets at a commit → inventories of their splits → rows as Harmony texts → a hub's layout."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import pydantic
+
+from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
+from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
+from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo, take_inventory
+from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage, preview_rows
+from pipeline_assets.corpus.nemotron.row_settings import DOMAINS, Domain, Effort, RowOrigin
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
+from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
+from pipeline_assets.corpus.nemotron.shards_audit import coverage_within, texts_parse, tokens_round_trip
+from pipeline_assets.corpus.nemotron.split_pin import (
+    RAW_STAGE,
+    SplitFolder,
+    fetch_split,
+    pin_of_folder,
+    pin_of_hub,
+    pinned_files,
+    split_folder_of,
+)
+from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.preview import preview_inputs
+from pipeline_assets.corpus.publishing.dataset_card import card_of
+from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Recipe, RecipePart
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.target import Content, Target
+
+Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+
+
+class DatasetSection(RecipePart):
+    """One dataset: of a hub, at a commit, or a folder here of the same layout.
+
+    Attributes:
+        dataset: owner/name; of a folder, any name: it is what its rows are said to be of.
+        revision: 40 hex digits; None of a folder. Forty zeros are a commit that nobody has looked up yet: such a
+            dataset can be planned and not built.
+        path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
+        splits: which of them; the card names them, else the files do.
+        files: patterns by split, see `hub_globs`, where the card isn't to be asked.
+        subset: which of the hub's configurations rows are said to be of; None for that which the card names, if any.
+        domain: of the rows; None of the five, of which it is known.
+        reasoning_effort: by split, where it says how hard whoever answered was told to think: their system message says
+            that.
+    """
+
+    dataset: str
+    revision: str | None = None
+    path: str | None = None
+    splits: Texts
+    files: dict[str, Texts] = pydantic.Field(default_factory=dict)
+    subset: str | None = None
+    domain: Domain | None = None
+    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _is_of_a_hub_or_a_folder(self) -> Self:
+        if (self.revision is None) == (self.path is None):
+            raise ValueError(f"{self.dataset}: give `revision` for a dataset of a hub, or `path` for a folder here")
+        if self.revision is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
+            raise ValueError(f"{self.dataset!r} is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1")
+        if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
+            raise ValueError(
+                f"the revision of {self.dataset} is {self.revision!r}, and a revision is a commit of 40 hex digits, "
+                "since a branch moves; `corpusmill pin` gives the commit"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_a_folder(self) -> Self:
+        if not dataset_key(self.dataset) or dataset_key(self.dataset) in AREAS:
+            raise ValueError(f"{self.dataset!r} can't be the name of a folder here: give it another")
+        for split in self.splits:
+            if not re.fullmatch(r"\w[\w.-]*", split):
+                raise ValueError(f"{split!r} is no split: its name has letters, digits, `_`, `.` and `-`")
+        for key, named in (("files", self.files), ("reasoning_effort", self.reasoning_effort)):
+            for split in named:
+                if split not in self.splits:
+                    raise ValueError(f"`{key}` has {split!r}, which is none of `splits`")
+        return self
+
+    @property
+    def rows_domain(self) -> Domain | None:
+        """The domain of its rows; None if nobody says it."""
+        return self.domain or known_domain(self.dataset)
+
+
+def known_domain(dataset: str) -> Domain | None:
+    """The domain of one of the five datasets, by its name; None of any other."""
+    known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
+    return known.get(dataset_key(dataset))
+
+
+class Scan(RecipePart):
+    """How much of each split the inventory reads.
+
+    Attributes:
+        max_rows: of a sample that lies evenly over its files; None for all.
+    """
+
+    max_rows: int | None = pydantic.Field(ge=1)
+
+
+class HubLayout(RecipePart):
+    """Splits of a dataset in one folder, as a hub has them.
+
+    Attributes:
+        readme: with the dataset's card.
+    """
+
+    readme: bool
+
+
+class NemotronRecipe(Recipe):
+    """Everything that decides the bytes; a section that isn't there asks for none of its artifacts."""
+
+    system: Literal["nemotron"]
+    scan: Scan | None = None
+    rows: RowsRecipe | None = None
+    hf_layout: HubLayout | None = None
+    datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_told_apart(self) -> Self:
+        keys = Counter(partition_key(section.dataset, split) for section in self.datasets for split in section.splits)
+        repeated = [key for key, times in keys.items() if times > 1]
+        if repeated:
+            raise ValueError(f"{repeated[0]} is there twice: name each split once")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if self.scan is None and self.rows is None:
+            raise ValueError("it asks for nothing: add `scan` for inventories, `rows` for normalised rows")
+        if self.hf_layout is not None and self.rows is None:
+            raise ValueError("`hf_layout` lays out normalised rows: add `rows`")
+        datasets = Counter(dataset_key(section.dataset) for section in self.datasets)
+        if self.hf_layout is not None and max(datasets.values()) > 1:
+            raise ValueError(f"{max(datasets, key=datasets.__getitem__)} is there twice: `hf_layout` needs it once")
+        if self.rows is None:
+            return self
+        for section in self.datasets:
+            if section.rows_domain is None:
+                raise ValueError(f"{section.dataset} needs a `domain`: one of {', '.join(get_args(Domain))}")
+            if section.reasoning_effort and self.rows.system is None:
+                raise ValueError(f"`reasoning_effort` of {section.dataset} is told in a system message: add `system`")
+        return self
+
+    def raw(self, section: DatasetSection, split: str) -> Target:
+        """The files that a split is made of."""
+        patterns = {name: list(files) for name, files in section.files.items() if name == split}
+        content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
+        if section.path is None:
+            return self._target(RAW, section, split, content | {"revision": section.revision})
+        return self._target(RAW, section, split, content, outside=SplitFolder(Path(section.path), split, patterns))
+
+    def inventory(self, section: DatasetSection, split: str) -> Target | None:
+        """What the rows of a split are."""
+        if self.scan is None:
+            return None
+        return self._target(INVENTORY, section, split, self.scan.content(), [self.raw(section, split)])
+
+    def metadata_coverage(self) -> Target | None:
+        """The inventories of all splits as one."""
+        inventories = [self.inventory(section, split) for section, split in self.all_splits()]
+        if self.scan is None:
+            return None
+        return METADATA_COVERAGE.target(self.name, {}, [one for one in inventories if one is not None])
+
+    def normalized_shards(self, section: DatasetSection, split: str) -> Target | None:
+        """The rows of a split as texts with their metadata."""
+        if self.rows is None:
+            return None
+        content: dict[str, Any] = {
+            "subset": section.subset,
+            "domain": section.rows_domain,
+            "reasoning_effort": section.reasoning_effort.get(split),
+            "rows": {key: value for key, value in self.rows.content().items() if key != "tokenizer"},
+        }
+        inventory = self.inventory(section, split)
+        return self._target(
+            NORMALIZED_SHARDS,
+            section,
+            split,
+            content,
+            [self.raw(section, split)],
+            tokenizer=self.rows.tokenizer.content(),
+            compared_to=() if inventory is None else (inventory,),
+        )
+
+    def hub_folder(self, section: DatasetSection) -> Target | None:
+        """The normalised rows of a dataset's splits in one folder, as a hub has them."""
+        shards = [self.normalized_shards(section, split) for split in section.splits]
+        if self.hf_layout is None:
+            return None
+        upstream = [target for target in shards if target is not None]
+        return HF_LAYOUT.target(self.name, self.hf_layout.content(), upstream, partition=dataset_key(section.dataset))
+
+    def all_splits(self) -> list[tuple[DatasetSection, str]]:
+        """Every split with its dataset, in the recipe's order."""
+        return [(section, split) for section in self.datasets for split in section.splits]
+
+    def revisions(self) -> list[tuple[str, str]]:
+        """Dataset and commit of everything that is read from a hub."""
+        return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
+
+    def goals(self) -> list[Target]:
+        """What all else is made for."""
+        asked = [
+            *(
+                self.normalized_shards(section, split) or self.inventory(section, split)
+                for section, split in self.all_splits()
+            ),
+            self.metadata_coverage(),
+            *(self.hub_folder(section) for section in self.datasets),
+        ]
+        return [target for target in asked if target is not None]
+
+    def _target(
+        self,
+        kind: Kind,
+        section: DatasetSection,
+        split: str,
+        content: dict[str, Any],
+        upstream: Sequence[Target] = (),
+        **more: Any,
+    ) -> Target:
+        return kind.target(self.name, content, upstream, partition=partition_key(section.dataset, split), **more)
+
+
+def _list_files(target: Target, run: Run) -> Content:
+    """Which files a split is made of."""
+    if target.outside is not None:
+        assert isinstance(target.outside, SplitFolder)
+        return pin_of_folder(target.outside, run.root, run.engine)
+    hub, recipe = run.hub_for("this dataset"), target.recipe
+    try:
+        return pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
+    except UsageError as error:
+        name = target.name.partition("/")[0]
+        error.fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
+        raise
+
+
+RAW = Kind(
+    "nemotron/raw",
+    RAW_STAGE,
+    seals_inputs(_list_files),
+    """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
+
+    The dataset's card says which they are, else their names. Nothing is copied.""",
+    formats=frozenset({"huggingface", "file"}),
+    outside=split_folder_of,
+    preview=preview_inputs,
+)
+
+
+def _take_inventory(job: Job) -> Content:
+    [raw], [pin] = job.target.upstream, job.upstream
+    recipe, decisions = pin.manifest.identity.recipe, pin.manifest.identity.decisions
+    info = SplitInfo(
+        recipe["dataset"], recipe["split"], recipe.get("revision"), decisions["found_by"], decisions["left_out"]
+    )
+    max_rows = job.recipe["max_rows"]
+    files = _rows_files(job, raw, max_rows)
+    content = take_inventory(job.building, files, info, max_rows, job.run.engine, job.run.zstd_level)
+    _check_unchanged(raw, job.run)
+    return content
+
+
+def _rows_files(job: Job, raw: Target, max_rows: int | None) -> list[SourceFile]:
+    """The files of a split, in order; of large ones on a hub only what a sample of the rows reads."""
+    pin = open_artifact(job.run.root / raw.folder).manifest
+    if raw.outside is None and max_rows is not None:
+        folder = job.building.path(f"{WORK}/sample/0").parent
+        return SampledSplit(job.run.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
+    return _source_files(pin, raw, job.run)
+
+
+def _check_unchanged(raw: Target, run: Run) -> None:
+    """
+    Raises:
+        InputError: files of a folder were written to while they were read.
+    """
+    if raw.outside is not None:
+        _source_files(open_artifact(run.root / raw.folder).manifest, raw, run)
+
+
+def _source_files(pin: Manifest, raw: Target, run: Run) -> list[SourceFile]:
+    """The files of a split, on this machine, in order."""
+    if raw.outside is None:
+        hub = run.hub_for("this dataset")
+        return fetch_split(hub, pin, run.fetch_threads, run.engine.log_every_s)
+    assert isinstance(raw.outside, SplitFolder)
+    names = tuple(entry["name"] for entry in pin.identity.inputs)
+    return files_of(SourceFolder(raw.outside.below(run.root).path, names), pin)
+
+
+INVENTORY = Kind(
+    "nemotron/inventory",
+    INVENTORY_STAGE,
+    seals_files(_take_inventory),
+    """What the rows of a split are: columns, types by role, tags, and the share of rows that have which metadata.
+
+    Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
+    checks=(FILES, LEDGER),
+    preview=preview_columns,
+)
+
+
+def _gather_coverage(job: Job) -> Content:
+    return gather_coverage(job.building, job.upstream)
+
+
+METADATA_COVERAGE = Kind(
+    "nemotron/metadata_coverage",
+    COVERAGE_STAGE,
+    seals_files(_gather_coverage),
+    "The inventories of all splits as one table. Waits until every split of the recipe has its own.",
+    preview=preview_coverage,
+)
+
+
+def _normalise(job: Job) -> Content:
+    # The tokenizer is loaded only where it is needed.
+    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
+
+    [raw], recipe = job.target.upstream, job.recipe
+    pin = job.upstream[0].manifest.identity
+    source = pin.recipe
+    rules = RowsRecipe.from_content({**recipe["rows"], "tokenizer": job.target.tokenizer}).rules(
+        recipe["reasoning_effort"]
+    )
+    origin = RowOrigin(
+        dataset=source["dataset"],
+        subset=pin.decisions.get("config") if recipe["subset"] is None else recipe["subset"],
+        split=source["split"],
+        domain=recipe["domain"],
+        file="",
+        revision=source.get("revision"),
+    )
+    files = _rows_files(job, raw, rules.max_rows)
+    content = normalise_split(job.building, files, origin, rules, job.run.engine, job.run.zstd_level)
+    _check_unchanged(raw, job.run)
+    return content
+
+
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Rows have the metadata that the inventory found in their split: never more, and fewer by rejects alone."""
+    inventories = [open_artifact(root / one.folder) for one in target.compared_to if one.is_sealed(root)]
+    if not inventories:
+        return Verdict(True, "nothing to compare", applies=False)
+    return coverage_within(shards, *inventories)
+
+
+NORMALIZED_SHARDS = Kind(
+    "nemotron/normalized_shards",
+    NORMALISE_STAGE,
+    seals_files(_normalise),
+    """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
+
+    Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
+    formats=frozenset({"parquet"}),
+    preview=preview_rows,
+    checks=(
+        FILES,
+        LEDGER,
+        check(texts_parse),
+        check(tokens_round_trip),
+        check_beside(coverage_within_inventory, is_blocking=False),
+    ),
+)
+
+
+def _lay_out(job: Job) -> Content:
+    splits, [first, *_] = job.upstream, job.target.upstream
+    if not job.recipe["readme"]:
+        return lay_out(job.building, splits, None)
+    source = open_artifact(job.run.root / first.upstream[0].folder).manifest.identity.recipe
+    return lay_out(job.building, splits, card_of(source, splits, job.target.folder.name))
+
+
+HF_LAYOUT = Kind(
+    "nemotron/hf_layout",
+    HF_LAYOUT_STAGE,
+    seals_files(_lay_out),
+    "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
+    formats=frozenset({"parquet"}),
+    labels=(CARD,),
+)
+RECIPE = NemotronRecipe
+KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)
