@@ -27,7 +27,7 @@ _CONFIG = "dagster.yaml"
 _RUNS = "history/runs.db"
 _DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
 _MAKING_S = 120.0
-_LOCKED_S = 5.0
+_LOCKED_S = 10.0
 _POLL_S = 0.05
 # What a run prints stays on its terminal instead of going to the UI's log files.
 _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}

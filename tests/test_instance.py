@@ -7,6 +7,7 @@ import random
 import signal
 import sqlite3
 import subprocess
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,10 +137,13 @@ def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path
     for _ in range(processes):
         pid = os.fork()
         if pid == 0:
-            with contextlib.suppress(BaseException):
+            try:
                 noted_sources(tmp_path)
                 os._exit(0)
-            os._exit(1)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
         children.append(pid)
 
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * processes
