@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.row_settings import Domain
-from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.split_pin import SplitFolder
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.corpus.recipes import nemotron_kinds

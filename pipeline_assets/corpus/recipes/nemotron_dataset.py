@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.row_settings import DOMAINS, Domain, Effort
+from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, Domain, Effort
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RecipePart

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, Deco
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
+from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converted, NormalizeSettings, finish
