@@ -21,7 +21,7 @@ def shards(folder: Path) -> list[Path]:
 def corpusmill(folder: Path, has_filters: bool) -> None:
     """The real stage with the filters of docs/filters.md, or with none: what reading and writing takes."""
     from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
-    from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
+    from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
     from pipeline_assets.corpus.spine.building import BuildFolder
     from pipeline_assets.corpus.spine.stage import WHOLE

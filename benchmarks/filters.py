@@ -20,9 +20,9 @@ from filter_flows import TESTS, lines, shards
 from measure import Measured, machine_line, measure
 
 from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.filters.column_rules import Candidate
 from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
 from pipeline_assets.corpus.filters.judge import apply_filters
-from pipeline_assets.corpus.filters.verdict import Candidate
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 
 FLOWS = {"no filters": "fast", "corpusmill": "fast", "plain Python": "slow", "datatrove": "slow"}

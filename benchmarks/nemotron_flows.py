@@ -22,12 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from nemotron_input import Row, Split, real_splits, words_of
 
-from pipeline_assets.corpus.harmony.loss_spans import AssistantAll
+from pipeline_assets.corpus.harmony.encode import AssistantAll
+from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
-from pipeline_assets.corpus.harmony.template import Analysis, Template
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
-from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowSettings
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.engine import EngineSettings

@@ -17,11 +17,10 @@ from pipeline_assets.corpus.corpus_report import REPORT_STAGE
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
+from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
-from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE
-from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
-from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE
+from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE
+from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE

@@ -130,7 +130,7 @@ def normalize(
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
     """What is known of the splits."""
-    from pipeline_assets.corpus.nemotron.row_settings import EFFORTS
+    from pipeline_assets.corpus.nemotron.rows_recipe import EFFORTS
     from pipeline_assets.corpus.nemotron.splits import dataset_key
 
     known = {dataset_key(dataset): efforts for dataset, efforts in EFFORTS.items()}
@@ -164,7 +164,7 @@ def _build(
     Raises:
         UsageError, InputError: from `dataset_section`, `build_each`; or what came out is not as it should be.
     """
-    from pipeline_assets.corpus.nemotron.row_settings import Domain
+    from pipeline_assets.corpus.nemotron.rows_recipe import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
     from pipeline_assets.corpus.recipes.written import write_recipe_of
     from pipeline_assets.corpus.spine.artifact import open_artifact

@@ -31,7 +31,7 @@ def lines_of(made: "Artifact") -> Iterator[str]:
 
 
 def _of_inventory(made: "Artifact") -> Iterator[str]:
-    from pipeline_assets.corpus.nemotron.coverage import read_inventory
+    from pipeline_assets.corpus.nemotron.inventory import read_inventory
 
     found = read_inventory(made)
     scan = "all rows" if found["scan"]["kind"] == "full" else "a sample"

@@ -97,8 +97,7 @@ def check_tokenizer(
 ) -> None:
     """Check a tokenizer file against its pinned hash."""
     from pipeline_assets.corpus.spine.durable import write_durably
-    from pipeline_assets.corpus.tokens.check import describe_tokenizer
-    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
 
     if not path.is_file():
         raise UsageError("there is no such file", path, "give a .tiktoken file")

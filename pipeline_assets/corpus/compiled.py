@@ -1,8 +1,8 @@
 """Compiled kernels: numba's njit with its types kept, and the machine code kept on disk.
 
-The code of a kernel is kept under a digest of what it is compiled from: its own bytecode, and that of every function
-and every constant that it names, whatever file they stand in. So a comment compiles nothing, no clone compiles what
-another has compiled, and old code is never found for new sources.
+The code of a kernel is kept under a digest of its module and of what it is compiled from: its own bytecode, and that of
+every function and every constant that it names, whatever file they stand in. So a comment compiles nothing, no clone
+compiles what another has compiled, and old code is never found for new sources.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., object])
 vars(entrypoints)["_already_initialized"] = True
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _HASH_BYTES = 32
+_MOVED = (ImportError, AttributeError)  # code is kept with the types of its arguments by name, and these may move
 _PROJECT = __name__.partition(".")[0]
 
 
@@ -42,13 +43,17 @@ class _CheckedFiles(IndexDataCacheFile):
             super().save(key, data)
 
     def _load_index(self) -> dict[object, str]:
-        return dict(super()._load_index()) if _is_as_written(self._index_path) else {}
+        with contextlib.suppress(*_MOVED):
+            if _is_as_written(self._index_path):
+                return dict(super()._load_index())
+        return {}
 
     def _load_data(self, name: str) -> object:
         path = self._data_path(name)
-        if not _is_as_written(path):
-            raise FileNotFoundError(path)  # which numba takes for code that is to be compiled
-        return super()._load_data(name)
+        with contextlib.suppress(*_MOVED):
+            if _is_as_written(path):
+                return super()._load_data(name)
+        raise FileNotFoundError(path)  # which numba takes for code that is to be compiled
 
     @contextlib.contextmanager
     def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
@@ -79,7 +84,7 @@ class _KernelCache(FunctionCache):
     @functools.cached_property
     def _cache_file(self) -> _CheckedFiles:  # type: ignore[override]  # numba makes it at once
         digest = hashlib.sha256()
-        for part in _sources_of(self._py_func, set()):
+        for part in (self._py_func.__module__, *_sources_of(self._py_func, set())):
             digest.update(part.encode() + b"\0")
         name = f"{self._py_func.__name__.strip('_')}-{digest.hexdigest()[:32]}"
         return _CheckedFiles(self.cache_path, name, (numba.__version__, np.__version__))

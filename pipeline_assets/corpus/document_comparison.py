@@ -20,10 +20,9 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, DOCUMENTS, SPLIT_STAGE, TOKENS
-from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
-from pipeline_assets.corpus.nemotron.normalise_split import data_files
+from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 
 EXAMPLES = 5

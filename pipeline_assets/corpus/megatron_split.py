@@ -26,8 +26,13 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.spine.usage import Laps
-from pipeline_assets.corpus.tokens.encode import DOCUMENTS_SCHEMA, encode_shard, load_tokenizers
-from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, OracleDisagrees
+from pipeline_assets.corpus.tokens.encode import (
+    DOCUMENTS_SCHEMA,
+    EncodeShard,
+    OracleDisagrees,
+    encode_shard,
+    load_tokenizers,
+)
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver
 
 logger = logging.getLogger("corpusmill")

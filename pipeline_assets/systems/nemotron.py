@@ -8,16 +8,26 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
-from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
-from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo, take_inventory
-from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage, preview_rows
-from pipeline_assets.corpus.nemotron.row_settings import DOMAINS, Domain, Effort, RowOrigin
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
-from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
-from pipeline_assets.corpus.nemotron.shards_audit import coverage_within, texts_parse, tokens_round_trip
+from pipeline_assets.corpus.nemotron.inventory import (
+    COVERAGE_STAGE,
+    INVENTORY_STAGE,
+    SplitInfo,
+    gather_coverage,
+    take_inventory,
+)
+from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
+from pipeline_assets.corpus.nemotron.row_checks import (
+    coverage_within,
+    preview_columns,
+    preview_coverage,
+    preview_rows,
+    texts_parse,
+    tokens_round_trip,
+)
+from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, NORMALISE_STAGE, Domain, Effort, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
+    SampledSplit,
     SplitFolder,
     fetch_split,
     pin_of_folder,

@@ -29,9 +29,9 @@ def added(number: int) -> int:
 """
 
 
-def stepped(folder: Path, **environment: str) -> str:
+def stepped(folder: Path, argument: str = "1", **environment: str) -> str:
     """Of a process of its own: 1 with a step added, and how often the code was found on disk."""
-    code = "from kernels import stepped; print(stepped(1), sum(stepped.stats.cache_hits.values()))"
+    code = f"from kernels import *; print(stepped({argument}), sum(stepped.stats.cache_hits.values()))"
     paths = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(folder)])}
     everything = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), **paths, **environment}
     return subprocess.run(
@@ -166,6 +166,19 @@ def test_every_cache_file_of_the_kernels_is_held_against_its_hash(tmp_path: Path
 
     assert (segments(tmp_path), segments(tmp_path)) == (honest, found)
     assert honest != found
+
+
+def test_code_for_a_type_that_has_moved_is_made_anew(folder: Path) -> None:
+    pair = "from typing import NamedTuple\nPair = NamedTuple('Pair', [('first', int)])\n"
+    (folder / "here.py").write_text(pair)
+    kernels = KERNELS.replace("constants import STEP", "here import Pair").replace("number + STEP", "number[0] + 1")
+    (folder / "kernels.py").write_text(kernels)
+    first, second = stepped(folder, "Pair(1)"), stepped(folder, "Pair(1)")
+    (folder / "here.py").rename(folder / "there.py")
+    (folder / "kernels.py").write_text(kernels.replace("here", "there"))
+
+    assert (first, second) == ("2 0", "2 1")
+    assert (stepped(folder, "Pair(1)"), stepped(folder, "Pair(1)")) == ("2 0", "2 1")
 
 
 @pytest.mark.parametrize("left", [b"", b"torn"])

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.filters.code_points import WORD, character_before, read_character
 from pipeline_assets.corpus.filters.ip_addresses import ALNUM, ATOM, DOT, find_ips, octet_at
+from pipeline_assets.corpus.filters.words import WORD, character_before, read_character
 
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
 IP_MASKS = (

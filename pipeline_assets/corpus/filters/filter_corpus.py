@@ -1,22 +1,229 @@
-"""Filters a corpus: Document shards → those that are kept, and a line for each document that is not."""
+"""What filters dropped: a line for each document, in a file of the filtered artifact.
 
+The stage `filter`: a Document shard → the Documents that are kept, and why each of the others is not.
+
+Filters a corpus: Document shards → those that are kept, and a line for each document that is not.
+"""
+
+import contextlib
 import functools
-from collections.abc import Mapping
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
+
+from pipeline_assets.corpus.document_shards.changed_text import with_text
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.ledger import ledger
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, SHARDS
-from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
-from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
+from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement, Value
+from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, total_counts
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
 from pipeline_assets.corpus.spine.target import Content
+
+FILTER_STAGE = StageVersion("filter", 2)
+DROPPED_FILE = f"dropped{SUFFIX}"
+
+
+class DroppedLine(msgspec.Struct, frozen=True):
+    """A document that a filter dropped: which, why, what was measured and beyond which threshold, and its place in the
+    corpus that was filtered.
+    """
+
+    doc_id: str
+    reason: str
+    value: Value
+    threshold: Value
+    shard: str
+    row: int
+
+    def __str__(self) -> str:
+        return str(Measurement(self.reason, self.value, self.threshold, is_failed=True))
+
+
+_decoder = msgspec.json.Decoder(DroppedLine)
+
+
+def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
+    """What was dropped, in the order of the corpus."""
+    for block in read_line_blocks(filtered.path(DROPPED_FILE)):
+        yield from _decoder.decode_lines(block)
+
+
+def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
+    """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
+    return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)
+
+
+FILTERED = "shards"
+DROPPED = f"{WORK}/dropped"
+REJECTS = f"{WORK}/rejects"
+REFUSED_LICENCE = "refused_licence"
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FilterShard:
+    """One Document shard: `name` of the output, `path` in the corpus, `file` on disk, its rows."""
+
+    name: str
+    path: str
+    file: Path
+    rows: int
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """What filtering reads of a Document; decoding skips the rest."""
+
+    text: str
+    doc_id: str
+    license_tag: str
+    meta: msgspec.Raw
+
+
+_reader = msgspec.json.Decoder(_Line)
+_encoder = msgspec.json.Encoder()
+
+
+class _Row(NamedTuple):
+    """A line of the shard: its number, its bytes without the line feed, and the document; None if it is fatal."""
+
+    number: int
+    line: bytes
+    document: _Line | None
+
+
+def filter_shard(
+    shard: FilterShard,
+    window: Window,
+    folder: BuildFolder,
+    recipe: FilterRecipe,
+    zstd_level: int,
+    refused_licences: frozenset[str] = frozenset(),
+) -> Receipt:
+    """The shard's documents that no filter drops, in order; a document that nothing changes keeps its bytes.
+
+    Files, in this order: the kept documents; a line for each dropped one: `doc_id`, `reason`, the `value` that was
+    measured, the `threshold` it is beyond (null where there is none), `shard` and `row`, in order; rejects.
+    Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `dropped/<reason>`, `masked/email`
+    and `masked/ip`, `removed_lines/<reason>`, `removed/<what>`, `rejected/<reason>`; what is removed or masked is
+    counted in kept documents.
+
+    Args:
+        refused_licences: tags whose documents are dropped before any filter is asked, `refused_licence`.
+    Raises:
+        InputError: a line that is no Document.
+        UsageError: a rule over a column that a document doesn't have, or can't be compared.
+    """
+    counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
+    rejects: list[Reject] = []
+    kept_name, dropped_name = f"{FILTERED}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}{SUFFIX}"
+    first_row = 0
+    with (
+        JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
+        JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
+    ):
+        for block in read_line_blocks(shard.file, _BLOCK_BYTES):
+            lines = block.removesuffix(b"\n").split(b"\n")
+            rows = list(_rows(block, lines, shard.file, first_row, window))
+            first_row += len(lines)
+            counts["rows"] += len(rows)
+            rejects += [Reject(shard.path, row.number, KILLED_WORKER) for row in rows if row.document is None]
+            read = [row for row in rows if row.document is not None]
+            _filter_rows(read, shard, recipe, refused_licences, kept, dropped, counts)
+    for reject in rejects:
+        counts[f"rejected/{reject.reason}"] += 1
+    rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
+    rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
+    return Receipt([kept.output(kept_name), dropped.output(dropped_name), rejected], dict(counts))
+
+
+def load_filters(recipe: FilterRecipe) -> None:
+    """Loads what `filter_shard` keeps for the life of its process: tables, and compiled code, once on this machine."""
+    columns = {ColumnRule.parse(rule).column: None for rule in recipe.rules}
+    judge("Some text. mail@example.com 8.8.8.8 [1]", columns, recipe)
+    apply_filters([Candidate(b"Some text.", columns)], recipe)
+
+
+def _rows(block: bytes, lines: Sequence[bytes], file: Path, first_row: int, window: Window) -> Iterator[_Row]:
+    """The block's lines in the window, read; fatal ones unread.
+
+    Raises:
+        InputError: a line that is no Document (says which).
+    """
+    if window == WHOLE:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
+            documents = _reader.decode_lines(block)
+            if len(documents) == len(lines):
+                yield from map(_Row, itertools.count(first_row), lines, documents)
+                return
+    for number, line in window.of(lines, first_row):
+        yield _Row(number, line, None if number in window.fatal else _read(line, file, number))
+
+
+def _read(line: bytes, file: Path, row: int) -> _Line:
+    try:
+        return _reader.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"row {row} is no Document ({error})", file, "verify the corpus, then rebuild it") from None
+
+
+def _filter_rows(
+    rows: Sequence[_Row],
+    shard: FilterShard,
+    recipe: FilterRecipe,
+    refused_licences: frozenset[str],
+    kept: JsonlZstWriter,
+    dropped: JsonlZstWriter,
+    counts: Counter[str],
+) -> None:
+    documents = [row.document for row in rows if row.document is not None]
+    reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
+    candidates = [
+        Candidate(document.text.encode(), msgspec.json.decode(document.meta) if reads_meta else {})
+        for document in documents
+    ]
+    texts = [candidate.text for candidate in candidates]
+    for document, candidate in zip(documents, candidates, strict=True):
+        if document.license_tag in refused_licences:
+            candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
+    apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
+    kept_lines: list[bytes] = []
+    dropped_lines: list[bytes] = []
+    for row, document, text, candidate in zip(rows, documents, texts, candidates, strict=True):
+        if candidate.failure is not None:
+            dropped_lines.append(_ledger_line(document.doc_id, candidate.failure, shard.path, row.number))
+            counts[f"dropped/{candidate.failure.reason}"] += 1
+            continue
+        is_changed = candidate.text != text
+        kept_lines.append(with_text(row.line, candidate.text.decode()) if is_changed else row.line)
+        for name, changes in candidate.changes.items():
+            counts[name] += changes
+        counts["changed"] += is_changed
+        counts["bytes"] += len(candidate.text)
+    counts["documents"] += len(kept_lines)
+    for writer, lines in ((kept, kept_lines), (dropped, dropped_lines)):
+        if lines:
+            writer.write_lines(b"\n".join([*lines, b""]), len(lines))
+
+
+def _ledger_line(doc_id: str, failure: Measurement, shard: str, row: int) -> bytes:
+    line = {"doc_id": doc_id, "reason": failure.reason, "value": failure.value, "threshold": failure.limit}
+    return _encoder.encode({**line, "shard": shard, "row": row})
+
 
 _CHANGES = ("masked/", "removed/", "removed_lines/")
 

@@ -4,13 +4,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pipeline_assets.corpus.filters.c4_filter import C4Filter
-from pipeline_assets.corpus.filters.column_rules import ColumnFilter
+from pipeline_assets.corpus.filters.c4 import C4Filter
+from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnFilter, Measurement, Verdict
 from pipeline_assets.corpus.filters.masking import Masking
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.threshold_filter import ThresholdFilter
-from pipeline_assets.corpus.filters.verdict import Candidate, Measurement, Verdict
-from pipeline_assets.corpus.filters.wikipedia_filter import WikipediaFilter
+from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
+from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
 
 class Filter(Protocol):

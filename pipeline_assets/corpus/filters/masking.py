@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from pipeline_assets.corpus.filters.addresses import find_addresses, with_masks
-from pipeline_assets.corpus.filters.code_points import character_classes
-from pipeline_assets.corpus.filters.counting import batch_of
+from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
 from pipeline_assets.corpus.filters.ip_addresses import byte_kinds, reserved_networks
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate, Measurement
+from pipeline_assets.corpus.filters.thresholds import batch_of
+from pipeline_assets.corpus.filters.words import character_classes
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 

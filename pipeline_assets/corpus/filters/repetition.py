@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.filters.code_points import wide
-from pipeline_assets.corpus.filters.words import Count, Words
+from pipeline_assets.corpus.filters.words import Count, Words, wide
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT, _ALL, _64 = np.uint64(32), np.uint64(29), np.uint64(2**64 - 1), np.uint64(64)

@@ -1,4 +1,9 @@
-"""Thresholds: limits on what is counted in a document, or on one count per another."""
+"""Thresholds: limits on what is counted in a document, or on one count per another.
+
+A batch of documents, counted: one call of compiled code for all of them.
+
+The filters that count: documents beyond a threshold of the recipe are dropped.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,9 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
+from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.verdict import Measurement
-from pipeline_assets.corpus.filters.words import Count
+from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.words import (
+    CharacterClasses,
+    Count,
+    Words,
+    character_classes,
+    count_characters,
+    find_lines,
+    find_words,
+    room_for,
+)
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
 
@@ -135,3 +153,153 @@ def first_beyond(counts: NDArray[np.int64], limits: Limits) -> int:
         if (value - limits.limit[number]) * limits.sign[number] > 0:
             return number
     return -1
+
+
+_PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
+_MAX_TEXT_BYTES = 2**31 - 1
+
+
+class Batch(NamedTuple):
+    """Documents one after the other, as UTF-8.
+
+    Attributes:
+        text: uint8, with some zeros beyond the last document.
+        offsets: where each begins, and where the last ends; int64.
+    """
+
+    text: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
+def batch_of(texts: Sequence[bytes]) -> Batch:
+    """The documents as a batch.
+
+    Raises:
+        InputError: a document is too long to count in 32 bits.
+    """
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    if len(lengths) and lengths.max() > _MAX_TEXT_BYTES:
+        fix = "cut the document before it is filtered"
+        raise InputError(f"a text of {lengths.max():,} bytes", f"document {int(lengths.argmax())} of a block", fix)
+    text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
+    return Batch(text, np.concatenate(([0], np.cumsum(lengths))))
+
+
+class Workspace:
+    """Arrays that counting needs, kept from batch to batch while documents are of a common size."""
+
+    _KEPT_FOR = 4 << 20
+
+    def __init__(self) -> None:
+        self._kept = self._new(self._KEPT_FOR)
+
+    def arrays(self, longest: int) -> tuple[Words, Scratch]:
+        """Arrays for documents of up to `longest` bytes."""
+        return self._kept if longest <= self._KEPT_FOR else self._new(longest)
+
+    @staticmethod
+    def _new(longest: int) -> tuple[Words, Scratch]:
+        return room_for(longest), scratch_for(longest)
+
+
+def count_batch(
+    batch: Batch,
+    classes: CharacterClasses,
+    workspace: Workspace,
+    counts: NDArray[np.int64],
+    before_repetition: Limits,
+    counts_repetition: bool,
+) -> None:
+    """Adds to `counts`, shape (documents, kinds), what the words, lines and paragraphs of each document tell.
+
+    Args:
+        before_repetition: a document beyond one of these limits is not searched for repetition, which takes longest.
+    """
+    longest = int(np.diff(batch.offsets).max(initial=0))
+    words, scratch = workspace.arrays(longest)
+    eights = eight_bytes_at_each(batch.text)
+    _count(batch.text, eights, batch.offsets, classes, words, scratch, before_repetition, counts_repetition, counts)
+
+
+@compiled
+def _count(
+    text: NDArray[np.uint8],
+    eights: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    classes: CharacterClasses,
+    words: Words,
+    scratch: Scratch,
+    before_repetition: Limits,
+    counts_repetition: bool,
+    counts: NDArray[np.int64],
+) -> None:
+    for document in range(len(offsets) - 1):
+        start = offsets[document]
+        own = text[start : offsets[document + 1]]
+        count_characters(own, counts[document])
+        find_words(own, classes, words, counts[document])
+        find_lines(own, classes, words, counts[document])
+        if counts_repetition and first_beyond(counts[document], before_repetition) < 0:
+            count_repetition(eights[start:], words, scratch, counts[document])
+
+
+@compiled
+def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
+    """For each document the first limit that it is beyond, -1 if it is within all; shape (documents,)."""
+    failed = np.empty(len(counts), np.int64)
+    for document in range(len(counts)):
+        failed[document] = first_beyond(counts[document], limits)
+    return failed
+
+
+class ThresholdFilter:
+    """Length, characters, Gopher's quality and repetition, boilerplate: what the recipe sets of them."""
+
+    def __init__(self, recipe: FilterRecipe) -> None:
+        self._classes = character_classes()
+        self._thresholds = thresholds_of(recipe)
+        self._limits = limits_of(self._thresholds)
+        self._before_repetition = limits_of(thresholds_before_repetition(recipe))
+        self._counts_repetition = recipe.repetition is not None
+        self._workspace = Workspace()
+        quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
+        self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
+        self._stop_words = build_automaton([(word, Scope.WORDS) for word in quality.stop_words]) if quality else None
+        self._boilerplate = None
+        if boilerplate is not None:
+            anywhere = [(phrase, Scope.ANYWHERE) for phrase in boilerplate.phrases]
+            self._boilerplate = build_automaton([*anywhere, *((line, Scope.LINE) for line in boilerplate.lines)])
+
+    def apply(self, candidates: Sequence[Candidate]) -> None:
+        """Fails each document that is beyond a threshold."""
+        if not self._thresholds:
+            return
+        batch = batch_of([candidate.text for candidate in candidates])
+        counts = self._counts(batch, self._before_repetition)
+        if self._boilerplate is not None:
+            is_within = first_failed(counts, self._limits) < 0
+            counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, is_within)
+        failed = first_failed(counts, self._limits)
+        for document in np.flatnonzero(failed >= 0).tolist():
+            candidates[document].fail(self._thresholds[failed[document]].measure(counts[document]))
+
+    def measure(self, candidate: Candidate) -> list[Measurement]:
+        """What each threshold of the recipe is held against in a document."""
+        batch = batch_of([candidate.text])
+        counts = self._counts(batch, limits_of([]))
+        if self._boilerplate is not None:
+            counts[:, Count.BOILERPLATE_LINES] = self._boilerplate_lines(batch, np.ones(1, np.bool_))
+        return [threshold.measure(counts[0]) for threshold in self._thresholds]
+
+    def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
+        counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
+        if self._stop_words is not None:
+            counts[:, Count.STOP_WORDS] = count_phrases(
+                batch.text, batch.offsets, self._stop_words, self._classes.of_code_point, self._enough_stop_words
+            )
+        count_batch(batch, self._classes, self._workspace, counts, before_repetition, self._counts_repetition)
+        return counts
+
+    def _boilerplate_lines(self, batch: Batch, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        assert self._boilerplate is not None
+        return lines_with_phrases(batch.text, batch.offsets, self._boilerplate, self._classes.of_code_point, wanted)[1]

@@ -1,4 +1,7 @@
-"""Parquet files and the hash of what they say: schema, row order and values, free of how they are stored."""
+"""Parquet files and the hash of what they say: schema, row order and values, free of how they are stored.
+
+What a file of an artifact says, free of how it is stored: the hash that the artifact's digest covers.
+"""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -13,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import no_rows, numbers, truths
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 
@@ -61,7 +65,7 @@ class ContentHash:
         self._pending, self._pending_rows = [], 0
 
 
-def content_sha256(path: Path) -> str:
+def _rows_sha256(path: Path) -> str:
     """Content hash of a Parquet file, read in batches: memory stays that of one block."""
     with open_parquet(path) as file:
         content = ContentHash(file.schema_arrow)
@@ -212,3 +216,17 @@ def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
     if pa.types.is_decimal(kind):
         return np.frombuffer("\n".join(str(value) for value in array.to_pylist()).encode(), np.uint8)
     return np.asarray(_filled(array, 0).to_numpy(zero_copy_only=False))
+
+
+def content_sha256(path: Path) -> str:
+    """Content hash of a compressed or a Parquet file, read in blocks: memory stays that of one.
+
+    Raises:
+        InputError, ArrowException, OSError: it can't be read as what it should be.
+    """
+    if path.suffix == ".parquet":
+        return _rows_sha256(path)
+    digest = hashlib.sha256()
+    for block in read_line_blocks(path):
+        digest.update(block)
+    return digest.hexdigest()

@@ -1,16 +1,223 @@
-"""A message, and which headers there are.
+"""Harmony's control tokens, and where a text has one.
+
+Seven give a conversation its form (openai/harmony, docs/format.md, "Special Tokens"). Content may hold none of them,
+nor any other text that the vocabulary has a special id for: Harmony knows no escape, so whoever encodes such a text
+with special tokens allowed would read it as structure.
+
+Why a conversation can't be rendered, or a text can't be read.
+
+Which text messages make, and what of it is there: all of these are choices of a recipe.
+
+Values as JSON text: the content of a message, and defaults in the comments of tool types.
+
+A message, and which headers there are.
 
 A header is `author[ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]` (openai/harmony, docs/format.md, "Message
 format"). An author is a role, a role with a name (`user:ann`) or the name of a tool alone (`functions.lookup`).
 """
 
+import json
+import math
 import re
+from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from pipeline_assets.corpus.harmony.control_tokens import CHANNEL, CONSTRAIN
-from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
+START, MESSAGE, CHANNEL, CONSTRAIN = "<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"
+END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
+STRUCTURE = (START, MESSAGE, CHANNEL, CONSTRAIN, END, CALL, RETURN)
+
+# tiktoken's o200k_harmony has <|endofprompt|> where openai-harmony has a reserved name; <|reserved_201088|> is
+# openai-harmony's alone. Reserved names of ids that have another name are no tokens; they are matched all the same.
+SPECIAL = re.compile(
+    r"<\|(?:start|message|channel|constrain|end|call|return|startoftext|endoftext|endofprompt"
+    r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"
+)
+STRUCTURE_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, STRUCTURE))})")
+_MOST_BARS = 16
+
+
+def first_special(text: str, start: int, stop: int) -> re.Match[str] | None:
+    """The first match of `SPECIAL` in a part of a text.
+
+    Contents are long and hold none. A single character is found many times faster than two, and `|` is rare in most of
+    them; in a table, where it isn't, two are looked for after some.
+    """
+    place = start
+    for _ in range(_MOST_BARS):
+        bar = text.find("|", place, stop)
+        if bar < 0:
+            return None
+        place = bar + 1
+        if bar > start and text[bar - 1] == "<" and (found := SPECIAL.match(text, bar - 1, stop)):
+            return found
+    return SPECIAL.search(text, place - 1, stop)
+
+
+class Reason(StrEnum):
+    """The code under which a refused row is counted.
+
+    Of content: `control_tokens_in_content`, `lone_surrogate` (no UTF-8 has it), `not_encodable` (blanks that the
+    tokenizer fails on). Of headers: `invalid_header_field`, `unknown_role`, `not_in_template`. Of texts:
+    `text_outside_messages`, `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`,
+    `no_next_role`. Of tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
+    """
+
+    CONTROL_TOKENS_IN_CONTENT = "control_tokens_in_content"
+    LONE_SURROGATE = "lone_surrogate"
+    NOT_ENCODABLE = "not_encodable"
+    INVALID_HEADER_FIELD = "invalid_header_field"
+    UNKNOWN_ROLE = "unknown_role"
+    NOT_IN_TEMPLATE = "not_in_template"
+    TEXT_OUTSIDE_MESSAGES = "text_outside_messages"
+    MALFORMED_HEADER = "malformed_header"
+    TWO_RECIPIENTS = "two_recipients"
+    MESSAGE_NOT_CLOSED = "message_not_closed"
+    WRONG_TERMINATOR = "wrong_terminator"
+    NO_NEXT_ROLE = "no_next_role"
+    SCHEMA_TOO_DEEP = "schema_too_deep"
+    NUMBER_OUT_OF_RANGE = "number_out_of_range"
+    NAMESPACE_TWICE = "namespace_twice"
+
+
+class Refusal(Exception):
+    """A conversation or text that is no Harmony; one row's fault, so a reader counts it and goes on.
+
+    Args:
+        reason: the code.
+        detail: what is there, for the reject's line.
+        position: in characters: of the text where a text was read, of the message's content where one was rendered;
+            None where it is no content's fault.
+        message: the message's number, from 0, where messages were rendered; None where a text was read.
+    """
+
+    def __init__(self, reason: Reason, detail: str, position: int | None = None, message: int | None = None) -> None:
+        super().__init__(reason, detail, position, message)
+        self.reason = reason
+        self.detail = detail
+        self.position = position
+        self.message = message
+
+    def __str__(self) -> str:
+        where = "" if self.message is None else f" in message {self.message}"
+        return f"{self.reason}: {self.detail}{where}" + ("" if self.position is None else f" at {self.position}")
+
+
+class Template(StrEnum):
+    """A way to write messages; the number changes whenever any conversation's text does.
+
+    `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`object_types`).
+    `plain/1`: `<|start|>author<|message|>…<|end|>` and nothing else, as datasets have it that know no channels.
+    """
+
+    HARMONY_1 = "harmony/1"
+    PLAIN_1 = "plain/1"
+
+
+class Analysis(StrEnum):
+    """What becomes of messages on the analysis channel, whoever sends them.
+
+    `keep`: all are rendered. `drop`: none is. `auto_drop`: openai-harmony's default: if the last assistant message is
+    on the final channel, those before the first message on it are dropped, so that a single turn loses all.
+    """
+
+    KEEP = "keep"
+    DROP = "drop"
+    AUTO_DROP = "auto_drop"
+
+
+class Ending(StrEnum):
+    """How the text ends.
+
+    `training`: as `render_conversation_for_training`: a last assistant message on the final channel ends with
+    `<|return|>`. `conversation`: each message ends with its own token. `completion`: then `<|start|>assistant`.
+    """
+
+    TRAINING = "training"
+    CONVERSATION = "conversation"
+    COMPLETION = "completion"
+
+
+# openai-harmony reads no JSON beyond a depth of 128; a schema takes two levels a property.
+MAX_DEPTH = 60
+
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
+
+
+def content_text(content: JsonValue) -> str:
+    """The content of a message: a string as it is, anything else as JSON with sorted keys; NaN and infinities, which
+    JSON has not, as null.
+    """
+    if isinstance(content, str):
+        return content
+    try:
+        return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(content), sort_keys=True, ensure_ascii=False)
+
+
+def finite(value: JsonValue) -> JsonValue:
+    """The value with null for NaN and infinities, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def compact_json(value: JsonValue, depth: int = 0) -> str:
+    """JSON without blanks, keys in their own order, numbers as openai-harmony (Rust's serde_json) writes them.
+
+    A number is written exactly. openai-harmony, which reads it first, is off in the last digit for some that have more
+    than 15 digits or are smaller than 1e-22 or larger than 1e22.
+
+    Raises:
+        Refusal: a number that openai-harmony can't read: NaN, infinity, an integer beyond all floats; or a value nested
+            deeper than `MAX_DEPTH`.
+    """
+    if depth > MAX_DEPTH:
+        raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a default is nested more than {MAX_DEPTH} deep")
+    match value:
+        case dict():
+            pairs = (f"{_quoted(key)}:{compact_json(one, depth + 1)}" for key, one in value.items())
+            return "{" + ",".join(pairs) + "}"
+        case list():
+            return "[" + ",".join(compact_json(one, depth + 1) for one in value) + "]"
+        case bool() | str() | None:
+            return _quoted(value)
+        case int() if -(2**63) <= value < 2**64:
+            return str(value)
+    return _float_text(value)
+
+
+def _quoted(value: str | bool | None) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _float_text(value: float) -> str:
+    """The shortest digits that give the number back: plain from 1e-5 to below 1e16, else with an exponent."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise Refusal(Reason.NUMBER_OUT_OF_RANGE, f"{value!r:.40} in a tool's schema")
+    sign = "-" if math.copysign(1, number) < 0 else ""
+    shortest = Decimal(repr(abs(number))).as_tuple()
+    written = "".join(map(str, shortest.digits))
+    digits = written.rstrip("0")
+    if not digits:
+        return f"{sign}0.0"
+    point = len(written) + int(shortest.exponent)  # digits before the decimal point
+    if 0 < point <= 16:
+        digits = digits.ljust(point, "0")
+        return f"{sign}{digits[:point]}.{digits[point:] or '0'}"
+    if -5 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{point - 1}"
+
 
 # Harmony sets no limit. No tool is called so, and the length of what is kept of a malformed text is bounded.
 FIELD = r"[^\s<\ud800-\udfff]{1,256}+"

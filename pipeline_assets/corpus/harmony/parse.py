@@ -3,28 +3,37 @@
 Read are both templates, and what models and the official vectors write besides: the recipient before or after the
 channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
 for the recipient where there is no other). Nothing is repaired: a text is read whole or refused at its first fault.
+
+What can be told of a conversation's quality from its text alone.
+
+The id of a text that has no other.
 """
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
-from pipeline_assets.corpus.harmony.control_tokens import (
+from pipeline_assets.corpus.harmony.message import (
     CALL,
     CHANNEL,
     CONSTRAIN,
     END,
+    FIELD,
     MESSAGE,
     RETURN,
     START,
+    Message,
+    Reason,
+    Refusal,
+    Role,
+    Template,
     first_special,
+    read_author,
 )
-from pipeline_assets.corpus.harmony.message import FIELD, Message, Role, read_author
-from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
-from pipeline_assets.corpus.harmony.template import Template
 
 _AFTER_AUTHOR = (
     rf"(?: to=({FIELD}))?(?:{re.escape(CHANNEL)}({FIELD}))?(?: to=({FIELD}))?"
@@ -194,3 +203,61 @@ def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> R
         return Refusal(Reason.TEXT_OUTSIDE_MESSAGES, repr(text[start : min(start + 40, stop)]), start)
     begin = start if opening is not None else start + len(START)
     return Refusal(Reason.MALFORMED_HEADER, repr(text[begin : min(begin + 80, stop)]), start)
+
+
+@dataclass(frozen=True)
+class QualityFlags:
+    """Claims about a text; all but the first are false of one that is no Harmony.
+
+    Attributes:
+        valid_harmony: it has messages, each closed, and nothing else.
+        reason: why it is not valid; None if it is, or is empty.
+        completion_nonempty: its last message is the assistant's, and holds more than blanks.
+        has_user: there is a user message.
+        has_analysis: there is an assistant message on the analysis channel.
+        has_calls: the assistant calls a tool.
+        calls_answered: there are as many messages of tools as calls; also true of neither.
+    """
+
+    valid_harmony: bool
+    reason: Reason | None
+    completion_nonempty: bool
+    has_user: bool
+    has_analysis: bool
+    has_calls: bool
+    calls_answered: bool
+
+
+def basic_quality_flags_from_text(text: str) -> QualityFlags:
+    """The flags of a text, of either template."""
+    try:
+        return conversation_flags(parse_harmony(text).conversation)
+    except Refusal as refusal:
+        return QualityFlags(False, refusal.reason, *[False] * 5)
+
+
+def conversation_flags(messages: Sequence[Message]) -> QualityFlags:
+    """The flags of a text that was read already, from its messages."""
+    if not messages:
+        return QualityFlags(False, None, *[False] * 5)
+    last = messages[-1]
+    calls = sum(message.is_call for message in messages)
+    spoken = [message for message in messages if message.role is Role.ASSISTANT]
+    return QualityFlags(
+        valid_harmony=True,
+        reason=None,
+        completion_nonempty=last.role is Role.ASSISTANT and bool(last.content.strip()),
+        has_user=any(message.role is Role.USER for message in messages),
+        has_analysis=any(message.channel == "analysis" for message in spoken),
+        has_calls=calls > 0,
+        calls_answered=sum(message.role is Role.TOOL for message in messages) == calls,
+    )
+
+
+def sha1_text_id(text: str) -> str:
+    """Hex sha1 of its UTF-8, 40 characters.
+
+    Raises:
+        UnicodeEncodeError: it holds a lone surrogate; no UTF-8 has it.
+    """
+    return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()

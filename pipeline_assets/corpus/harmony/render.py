@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.harmony.control_tokens import MESSAGE, START, first_special
-from pipeline_assets.corpus.harmony.message import Message, Role, header
+from pipeline_assets.corpus.harmony.message import (
+    MESSAGE,
+    START,
+    Analysis,
+    Ending,
+    Message,
+    Reason,
+    Refusal,
+    Role,
+    Template,
+    first_special,
+    header,
+)
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
-from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
-from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
 
 
 @dataclass(frozen=True)

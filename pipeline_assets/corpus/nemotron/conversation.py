@@ -1,20 +1,64 @@
-"""A raw row → Harmony messages."""
+"""Rows of Lean proofs: a formal statement in place of a conversation where no proof attempt is there.
+
+The source is the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verified proof attempt, or is empty;
+`formal_statement` is null for some rows.
+
+A raw row → Harmony messages.
+
+A raw row → its Harmony text, rendered or as it came.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
-from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.message import (
+    Ending,
+    JsonValue,
+    Message,
+    Reason,
+    Refusal,
+    Role,
+    Template,
+    content_text,
+)
+from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
-from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
-from pipeline_assets.corpus.harmony.template import Template
-from pipeline_assets.corpus.nemotron.presence import Row, is_there
-from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, formalisation
-from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
-from pipeline_assets.corpus.nemotron.row_settings import Domain, RowSettings
-from pipeline_assets.corpus.nemotron.tool_calls import OpenCalls
-from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools
+from pipeline_assets.corpus.harmony.render import render_harmony
+from pipeline_assets.corpus.nemotron.rows_recipe import Domain, RowSettings
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, is_there, text_of
+from pipeline_assets.corpus.nemotron.tools import DeclaredTools, OpenCalls
+
+FORMALISATION = "formalisation"
+PROOF = "proof"
+PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
+
+
+def formalisation(row: Row, channel: str | None) -> list[Message]:
+    """The problem, and its statement in Lean for an answer.
+
+    The header's imports and options come before the statement, a blank line between them: published headers have no
+    line end of their own.
+
+    Raises:
+        RowFault: `no_problem`, `no_formal_statement`.
+    """
+    problem, statement = text_of(row.get("problem")), text_of(row.get("formal_statement"))
+    if problem is None:
+        raise RowFault(RowReason.NO_PROBLEM, "the row has neither messages nor a problem")
+    if statement is None:
+        raise RowFault(RowReason.NO_FORMAL_STATEMENT, "the row has neither messages nor a formal statement")
+    header = text_of(row.get("lean_header"))
+    answer = statement if header is None else "\n\n".join((header.rstrip("\n"), statement))
+    return [Message(Role.USER, problem), Message(Role.ASSISTANT, answer, channel=channel)]
+
+
+def proof_task(row: Row) -> str | None:
+    """`meta_task`: what the assistant of a row does, prove or formalise; None of a row that is Harmony text already."""
+    if is_there(row.get("text")):
+        return None
+    return PROOF if is_there(row.get("messages")) else FORMALISATION
+
 
 _SYSTEM_ROLES = ("system", "developer")
 _SPEAKERS = ("user", "assistant")  # a system prompt may be none, and a tool may find nothing
@@ -159,3 +203,55 @@ def _instructions_message(instructions: str, template: Template) -> list[Message
     if template is Template.PLAIN_1:
         return [Message(Role.SYSTEM, instructions)]
     return prompt_messages(None, DeveloperContent(instructions, ()))
+
+
+@dataclass(frozen=True)
+class RowText:
+    """The text of a row.
+
+    Attributes:
+        parsed: the text and its messages; none if it is no Harmony.
+        messages: those that the row gives, before any is dropped.
+        template: None if the text is no Harmony.
+        came_as_text: the row had it.
+        counts: `analysis_given`, `analysis_rendered`, and what `Conversation` counts.
+    """
+
+    parsed: ParsedText
+    messages: list[Message]
+    template: Template | None
+    came_as_text: bool
+    counts: Counter[str]
+
+
+def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> RowText:
+    """The text that a row has in the column `text`, unchanged; else its messages, rendered.
+
+    Raises:
+        RowFault: see `read_conversation`; or the column is no text.
+        Refusal: the messages can't be rendered; or the row's own text is no Harmony and such are dropped, or no UTF-8
+            has it.
+    """
+    given = row.get("text")
+    if is_there(given):
+        if not isinstance(given, str):
+            raise RowFault(RowReason.WRONG_TYPE, f"text is {type(given).__name__}")
+        return _given_text(given, settings.drop_invalid_harmony)
+    conversation = read_conversation(row, tools, settings, domain)
+    messages = conversation.messages
+    rendering = render_harmony(messages, template=settings.template, analysis=settings.analysis, ending=Ending.TRAINING)
+    analysis = Counter(analysis_given=rendering.analysis_given, analysis_rendered=rendering.analysis_rendered)
+    return RowText(rendering.parsed, messages, settings.template, False, analysis + conversation.counts)
+
+
+def _given_text(text: str, drops_invalid: bool) -> RowText:
+    try:
+        parsed = parse_harmony(text)
+    except Refusal as refusal:
+        if drops_invalid or refusal.reason is Reason.LONE_SURROGATE:
+            raise
+        return RowText(ParsedText(text, (), None), [], None, True, Counter())
+    messages = parsed.conversation
+    analysis = sum(message.channel == "analysis" for message in messages)
+    counts = Counter(analysis_given=analysis, analysis_rendered=analysis)
+    return RowText(parsed, messages, parsed.template, True, counts)

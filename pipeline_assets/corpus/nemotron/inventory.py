@@ -1,4 +1,9 @@
-"""The stage `nemotron_inventory`: what the rows of one split are, from all of them or a sample, told in two files."""
+"""Inventories of splits as one page of Markdown: which share of their rows has what.
+
+The stage `nemotron_inventory`: what the rows of one split are, from all of them or a sample, told in two files.
+
+The stage `nemotron_coverage`: the inventories of all splits as one, and as one table.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,22 +13,22 @@ from typing import Any
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
-from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
-from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
+from pipeline_assets.corpus.markdown import cell, code, table
+from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add, counts_at, names_at
 from pipeline_assets.corpus.nemotron.source_rows import (
     SHARD_BYTES,
     RowShard,
     empty_sample,
+    parquet_files,
     plan_sample,
     plan_shards,
     read_shard,
 )
-from pipeline_assets.corpus.nemotron.split_files import format_of
-from pipeline_assets.corpus.nemotron.tally import Tally, add, counts_at, names_at
+from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -32,6 +37,85 @@ from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
+
+_SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
+_ALWAYS = frozenset({"uuid", "correctness", "difficulty", "tools", "reasoning_label", "reasoning_content", "licence"})
+_MOST_TAGS = 8
+
+
+def coverage_markdown(inventories: Sequence[Mapping[str, Any]]) -> str:
+    """A table of shares, one of sizes, the tags of each split, and what was left unread or couldn't be read."""
+    names = [name for name in COVERAGE if name in _ALWAYS or any(one["coverage"][name]["rows"] for one in inventories)]
+    shares = [
+        [_split(one), f"{one['rows_counted']:,}", *(_percent(one["coverage"][name]["share"]) for name in names)]
+        for one in inventories
+    ]
+    lines = ["# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""]
+    lines += table(["split", "rows read", *(_SHORT.get(name, name.replace("_", " ")) for name in names)], shares)
+    lines += ["", "| column of this table | there is |", "| --- | --- |"]
+    lines += [f"| {_SHORT.get(name, name.replace('_', ' '))} | {COVERAGE[name]} |" for name in names]
+    lines += ["", "## Files and rows", ""]
+    lines += table(
+        ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"],
+        [*map(_size, inventories)],
+    )
+    lines += ["", "## Tags", ""]
+    lines += table(["split", "column", "values"], [row for one in inventories for row in _tags(one)])
+    notes = [note for one in inventories for note in _notes(one)]
+    if notes:
+        lines += ["", "## Not read", "", *notes]
+    return "\n".join(lines) + "\n"
+
+
+def _size(one: Mapping[str, Any]) -> list[str]:
+    scan = one["scan"]
+    is_full = scan["kind"] == "full"
+    return [
+        _split(one),
+        f"{len(one['files']):,}",
+        f"{one['bytes']:,}",
+        one["format"],
+        "unknown" if one["rows"] is None else f"{one['rows']:,}",
+        "full" if is_full else f"sample of {scan['rows_read']:,} rows",
+        f"{sum(one['rejected'].values()):,}",
+        ", ".join(map(code, one["optional_columns"])) or "none",
+    ]
+
+
+def _tags(one: Mapping[str, Any]) -> list[list[str]]:
+    """The most frequent values of each column that is told by value."""
+    rows = []
+    for column, values in one["tags"].items():
+        most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+        shown = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MOST_TAGS])
+        more = f", and {len(most) - _MOST_TAGS:,} more" if len(most) > _MOST_TAGS else ""
+        rows.append([_split(one), column, shown + more])
+    return rows
+
+
+def _notes(one: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if one["left_out"]:
+        paths = ", ".join(map(code, one["left_out"]))
+        notes.append(f"- {_split(one)}: {paths} lie beside its {one['format']} files, which are read.")
+    if one["rejected"]:
+        reasons = ", ".join(f"{many:,} {reason}" for reason, many in one["rejected"].items())
+        notes.append(f"- {_split(one)}: {reasons}; see its rejects.")
+    return notes
+
+
+def _split(one: Mapping[str, Any]) -> str:
+    return cell(f"{one['dataset'].rpartition('/')[2]} {one['split']}")
+
+
+def _percent(fraction: str) -> str:
+    """A decimal string of four places as a percentage; `–` where there was no row."""
+    if not fraction:
+        return "–"
+    whole, _, places = fraction.partition(".")
+    hundredths = int(whole) * 10_000 + int(places)
+    return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths % 100 else f"{hundredths // 100} %"
+
 
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 3)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
@@ -218,3 +302,26 @@ def write_text(building: Building, name: str, text: str) -> OutputFile:
     with durable.DurableFile(building.path(name)) as file:
         file.write(data)
     return OutputFile.plain(name, text.count("\n"), file)
+
+
+COVERAGE_STAGE = StageVersion("nemotron_coverage", 2)
+
+
+def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Content:
+    """`inventory.json` and `metadata_coverage.md` of all splits, in the order given."""
+    read = [read_inventory(artifact) for artifact in inventories]
+    files = [
+        write_text(building, INVENTORY_JSON, json.dumps({"splits": read}, indent=1, ensure_ascii=False) + "\n"),
+        write_text(building, COVERAGE_MD, coverage_markdown(read)),
+    ]
+    counts = {
+        "splits": len(read),
+        "rows": sum(one["rows_counted"] for one in read),
+        "rejected": sum(sum(one["rejected"].values()) for one in read),
+    }
+    return Content(files, counts, {})
+
+
+def read_inventory(inventory: Artifact) -> dict[str, Any]:
+    """What the inventory of one split says."""
+    return INVENTORY_FILE.read(inventory.path(INVENTORY_JSON))

@@ -20,7 +20,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue
+from pipeline_assets.corpus.harmony.message import JsonValue
 
 _MAX_DEPTH = 100
 # References to itself can make a schema endless, and variants of them exponential. A step takes a microsecond or three.

@@ -6,6 +6,14 @@
 
 Shards are planned from the files' sizes. Ids that repeat are numbered over the whole split, so a shard with such is
 written again; the others stand as they were written. Any number of workers, killed or not, gives the same bytes.
+
+The stage `nemotron_hf_layout`: the normalised rows of a dataset's splits in one folder, as a hub has them.
+
+    data/<split>-00000-of-0000N.parquet   of every split
+    <split>__tools_catalog.json
+    README.md                             the dataset's card, if asked for
+
+Nothing is copied: the files are those of the splits under a second name. Their rejects stay where they are.
 """
 
 import functools
@@ -27,11 +35,13 @@ from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, read_re
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
-from pipeline_assets.corpus.nemotron.row_ids import numbered
-from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.shard_rows import normalise_shard
+from pipeline_assets.corpus.nemotron.inventory import write_text
+from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
+from pipeline_assets.corpus.nemotron.row_metadata import numbered
+from pipeline_assets.corpus.nemotron.rows_recipe import NormaliseRules, RowOrigin
+from pipeline_assets.corpus.nemotron.schema import DATA, SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
+from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.row_words import reject_words
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine import durable
@@ -40,15 +50,14 @@ from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputF
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
-from pipeline_assets.corpus.tokens.encode import load_tokenizers
-from pipeline_assets.corpus.tokens.encoded_blocks import OracleDisagrees
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tokenizers
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
-DATA = "data"
 _tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
@@ -134,11 +143,6 @@ def _normalise(
     )
 
 
-def data_files(shards: Artifact) -> list[str]:
-    """The names of the files that hold the rows of a split, in order."""
-    return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]
-
-
 def _check(
     building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules, words: Words
 ) -> None:
@@ -213,3 +217,30 @@ def _catalogue(building: Building, receipts: Sequence[Receipt], name: str) -> Ou
 def _tools(path: Path) -> Iterator[tuple[str, str]]:
     for block in read_line_blocks(path):
         yield from _tool_decoder.decode_lines(block)
+
+
+HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 1)
+_SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
+
+
+def lay_out(building: Building, splits: Sequence[Artifact], card: str | None) -> Content:
+    """The folder above.
+
+    Args:
+        splits: their normalised rows.
+        card: what README.md is to say; None for no such file.
+    """
+    files = [file for split in splits for file in _linked_files(split, building)]
+    labels = [] if card is None else [write_text(building, CARD, card)]  # it has sizes as stored, which are no content
+    of_splits = [split.manifest.identity.counts for split in splits]
+    counts = {name: sum(counts[name] for counts in of_splits) for name in _SUMS}
+    return Content(files, {"splits": len(splits), **counts}, {}, labels=labels)
+
+
+def _linked_files(split: Artifact, building: Building) -> Iterator[OutputFile]:
+    stored_at = {file.path: file for file in split.manifest.storage}
+    for content in split.manifest.identity.files:
+        if content.path != REJECTS_FILE:
+            stored = stored_at[content.path]
+            durable.link(split.path(content.path), building.path(content.path))
+            yield OutputFile(content.path, content.rows, stored.bytes, stored.sha256, content.content_sha256)

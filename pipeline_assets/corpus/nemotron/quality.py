@@ -1,15 +1,76 @@
-"""What can be told of a row's quality without a model: the columns `quality_…`."""
+"""How much of a conversation repeats itself, from its token ids.
+
+How large a conversation is: the columns `stats_…`.
+
+What can be told of a row's quality without a model: the columns `quality_…`.
+"""
 
 from typing import Literal, NamedTuple
 
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens
-from pipeline_assets.corpus.harmony.loss_spans import LossMode, loss_messages
-from pipeline_assets.corpus.harmony.parse import ParsedText
-from pipeline_assets.corpus.harmony.quality_flags import QualityFlags
-from pipeline_assets.corpus.nemotron.repetition import repeated_fraction
-from pipeline_assets.corpus.nemotron.row_text import RowText
-from pipeline_assets.corpus.nemotron.tool_check import calls_fit_tools
-from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
+from pipeline_assets.corpus.harmony.message import Role
+from pipeline_assets.corpus.harmony.parse import ParsedText, QualityFlags
+from pipeline_assets.corpus.nemotron.conversation import RowText
+from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
+
+GRAM_TOKENS = 16
+# A run is hashed as a polynomial modulo 2**32. The base is odd, so that multiplying loses nothing: the golden ratio's
+# bits (Knuth, TAOCP vol. 3, 6.4). Its powers 1, 2, 4, 8 join runs of that many tokens.
+_POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(GRAM_TOKENS.bit_length() - 1)]
+
+
+def repeated_fraction(ids: NDArray[np.int32]) -> float:
+    """The fraction of a text's 16-token runs that occurred in it before, to four digits; 0 of a text without such runs.
+
+    Reasoning that quotes its problem reaches 0.16 in the real rows; a text that loops to its end goes to 1. Runs are
+    compared by 32-bit hashes: of n runs a fraction of about n / 2**33 is counted too much, 0.0001 of a million tokens.
+
+    Args:
+        ids: shape (tokens,).
+    """
+    runs = len(ids) - GRAM_TOKENS + 1
+    if runs < 2:
+        return 0.0
+    hashes = ids.view(np.uint32)
+    for step, power in enumerate(_POWERS):  # the hash of a run from those of its halves
+        hashes = hashes[: -(1 << step)] * power + hashes[1 << step :]
+    hashes.sort()
+    return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 4)
+
+
+class RowStats(NamedTuple):
+    """The columns `stats_…`, in their order.
+
+    Attributes:
+        char_len: characters (code points) of the text.
+        approx_tokens: the same as `tokens`; existing datasets have an estimate under this name.
+        tokens: o200k Harmony ids of the text, control tokens included.
+        completion_tokens: of the bodies that count in the loss, without terminators.
+        turns: user messages.
+        tool_calls: calls by the assistant.
+    """
+
+    char_len: int
+    approx_tokens: int
+    tokens: int
+    completion_tokens: int
+    turns: int
+    tool_calls: int
+
+
+def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> RowStats:
+    """The columns of one text; of one that is no Harmony there are no messages to count."""
+    tokens = len(encoded.ids)
+    bodies = encoded.bodies.tolist()
+    completion = sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, loss))
+    messages = parsed.conversation
+    turns = sum(message.role is Role.USER for message in messages)
+    calls = sum(message.is_call for message in messages)
+    return RowStats(len(parsed.text), tokens, tokens, completion, turns, calls)
+
 
 Length = Literal["short", "normal", "long"]
 

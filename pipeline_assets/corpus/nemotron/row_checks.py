@@ -1,17 +1,36 @@
-"""What must hold of normalised rows, checked from their texts and tokens, not from what made them."""
+"""What must hold of normalised rows, checked from their texts and tokens, not from what made them.
+
+What must hold of a split's normalised rows, read back from their files: the asset checks and commands ask it.
+
+Inventories and normalised rows as the UI shows them.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.harmony.control_tokens import CALL, END, MESSAGE, RETURN, START
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
-from pipeline_assets.corpus.harmony.loss_spans import AssistantLast, LossMode, loss_messages, loss_spans
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.harmony.encode import (
+    AssistantLast,
+    HarmonyTokens,
+    LossMode,
+    encode_harmony,
+    loss_messages,
+    loss_spans,
+)
+from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.harmony.refusal import Refusal
+from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
+from pipeline_assets.corpus.nemotron.schema import data_files
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.tokens.encode import is_spot_checked, kept_encoder
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
@@ -99,3 +118,142 @@ def _refusal(text: str) -> str | None:
         return None if parse_harmony(text).messages else "there are no messages"
     except Refusal as refusal:
         return str(refusal)
+
+
+# What an inventory counts of raw rows, and the column that is not null where normalised rows have it.
+COVERED = {
+    "licence": "meta_license",
+    "correctness": "meta_correctness",
+    "difficulty": "meta_difficulty_bin",
+    "expected_answer": "meta_expected_answer",
+    "reasoning_label": "meta_reasoning",
+    "formal_statement": "meta_formal_statement",
+    "tools": "source_tools_id",
+}
+
+
+def texts_parse(shards: Artifact) -> Verdict:
+    """Every text that says it is Harmony is, and no other."""
+    rows, faults = 0, []
+    for name, batch in _batches(shards, ["id", "text", "quality_valid_harmony"]):
+        ids = batch.column("id")
+        faults += [f"{name} {ids[row]}: {why}" for row, why in unparsed_rows(batch)]
+        rows += batch.num_rows
+    words = f"{len(faults):,} of {rows:,} texts are not what they say: {faults[0]}" if faults else f"{rows:,} texts"
+    return Verdict(not faults, words, {"texts": rows, "unparsed": len(faults)})
+
+
+def tokens_round_trip(shards: Artifact) -> Verdict:
+    """On a sample: tokens are tiktoken's and decode to the text; what counts in the loss are the assistant's words.
+
+    Of each file the first row, and one row in a thousand, chosen by its id.
+    """
+    identity = shards.manifest.identity
+    recipe = RowsRecipe.from_content({**identity.recipe["rows"], "tokenizer": identity.tokenizer})
+    loss, encoder = recipe.rules(None).rows.loss, kept_encoder(recipe.tokenizer.sha256, "gigatoken")
+    rows, looked_at, faults, seen = 0, 0, [], ""
+    columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
+    for name, batch in _batches(shards, columns):
+        ids = batch.column("id").to_pylist()
+        sample = [row for row, one in enumerate(ids) if is_spot_checked(one) or (name != seen and row == 0)]
+        seen = name
+        faults += [f"{name} {ids[row]}: {what}" for row, what in encoding_faults(batch, sample, loss, encoder)]
+        rows, looked_at = rows + batch.num_rows, looked_at + len(sample)
+    words = f"looked at {looked_at:,} of {rows:,} rows" + (f", {len(faults):,} faults: {faults[0]}" if faults else "")
+    return Verdict(not faults, words, {"rows": rows, "looked_at": looked_at, "faults": len(faults)})
+
+
+def coverage_within(shards: Artifact, inventory: Artifact) -> Verdict:
+    """Rows have what the inventory found in their split: never more of them, and fewer by rejects alone.
+
+    It applies where both read all rows.
+    """
+    found = read_inventory(inventory)
+    if found["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
+        return Verdict(True, "not compared: not all rows were read", applies=False)
+    rows, present = _present(shards)
+    lost = found["rows_counted"] - rows
+    wrong, numbers = [], {}
+    for name, column in COVERED.items():
+        there, here = found["coverage"][name]["rows"], present[column]
+        numbers[name] = here
+        if not there - lost <= here <= there:
+            wrong.append(f"{name}: {here:,} rows, {there:,} in the inventory")
+    words = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
+    return Verdict(not wrong, words, numbers)
+
+
+def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The columns of all rows, a row group at a time, with the name of the file."""
+    for name in data_files(shards):
+        with open_parquet(shards.path(name)) as file:
+            for group in range(file.num_row_groups):
+                [batch] = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
+                yield name, batch
+
+
+def _present(shards: Artifact) -> tuple[int, dict[str, int]]:
+    """Rows, and of each column those that are not null: the footers tell."""
+    rows, present = 0, dict.fromkeys(COVERED.values(), 0)
+    for name in data_files(shards):
+        metadata = pq.read_metadata(shards.path(name))
+        rows += metadata.num_rows
+        places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for column in present:
+                statistics: Any = group.column(places[column]).statistics
+                present[column] += group.num_rows - statistics.null_count
+    return rows, present
+
+
+Rows = list[dict[str, str]]
+_SHOWN_COLUMNS = 20
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 160
+
+
+def preview_columns(inventory: Artifact) -> Rows:
+    """The columns of a split, their types, and the share of rows that have them."""
+    columns = list(read_inventory(inventory)["columns"].items())
+    return [
+        {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}
+        for name, column in columns[:_SHOWN_COLUMNS]
+    ]
+
+
+def preview_coverage(coverage: Artifact) -> Rows:
+    """A line for each split: rows, and the shares of what most later steps ask for."""
+    splits: list[dict[str, Any]] = read_inventory(coverage)["splits"]
+    wanted = ("uuid", "correctness", "tools", "reasoning_content", "licence")
+    return [
+        {
+            "split": f"{one['dataset']} {one['split']}",
+            "rows": f"{one['rows_counted']:,}",
+            **{name: one["coverage"][name]["share"] for name in wanted},
+        }
+        for one in splits
+    ]
+
+
+def preview_rows(shards: Artifact) -> Rows:
+    """The first rows: id, exact tokens, what is asked first."""
+    # The tokenizer is loaded only where it is needed.
+    from pipeline_assets.corpus.nemotron.schema import data_files
+
+    with open_parquet(shards.path(data_files(shards)[0])) as file:
+        columns = ["id", "stats_tokens", "stats_completion_tokens", "text"]
+        rows = next(file.iter_batches(_SHOWN_ROWS, columns=columns, use_threads=False)).to_pylist()
+    return [
+        {
+            "id": row["id"],
+            "tokens": f"{row['stats_tokens']:,}",
+            "of the completion": f"{row['stats_completion_tokens']:,}",
+            "asked": " ".join(asked(row["text"])[:_SHOWN_CHARACTERS].split()),
+        }
+        for row in rows
+    ]
+
+
+def asked(text: str) -> str:
+    """The first words of the user; all of a text that has none."""
+    return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text

@@ -1,18 +1,173 @@
-"""What a row says of itself: the columns `meta_…`."""
+"""The id of a row: its uuid, else a hash of what was asked and said; repeats are numbered.
 
-from collections.abc import Mapping
+Over a whole split: `doc_ids.IdsWriter` for the ids of each shard and `doc_ids.write_repeats` over those files tell
+which rows repeat an id, from 24 bytes a row on disk and a bounded part of them in memory; `numbered` then names them.
+So the ids don't depend on the shards.
+
+How often a problem was solved, from the evaluations in `metadata` of Math-v2.
+
+Six conditions, `reason_{high,medium,low}_{with,no}_tool`, each `{count, pass, accuracy}`: of `count` attempts, `pass`
+were right.
+
+What a row says of itself: the columns `meta_…`.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue
-from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.nemotron.correctness import UNKNOWN, Correctness, correctness_of
-from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_there, text_of
-from pipeline_assets.corpus.nemotron.proofs import proof_task
-from pipeline_assets.corpus.nemotron.row_ids import is_its_id
-from pipeline_assets.corpus.nemotron.row_settings import Domain, RowSettings
+from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
+from pipeline_assets.corpus.nemotron.conversation import proof_task
+from pipeline_assets.corpus.nemotron.rows_recipe import Domain, RowSettings
+from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, is_there, text_of
 from pipeline_assets.corpus.readers.row_faults import is_nested_within
+
+# Not the evaluations, licences or links: a later revision that changes those has the same rows.
+_IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
+_IS_NUMBERED = re.compile(r".*#\d+", re.DOTALL)
+
+
+def row_id(row: Row, dataset: str, split: str) -> str:
+    """The uuid of a row; without one, hex sha256 of the canonical JSON of dataset, split and source columns.
+
+    A uuid that ends in `#` and digits counts as none, though it is hashed too: it could be that of a numbered repeat.
+    What a row has not takes no part, however the row was read (see `presence`).
+    """
+    uuid = text_of(row.get("uuid"))
+    if uuid is not None and is_its_id(uuid):
+        return uuid
+    columns = _identity({column: row.get(column) for column in _IDENTITY})
+    identity = {"dataset": dataset, "split": split, "uuid": uuid, "columns": columns}
+    return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
+
+
+def is_its_id(uuid: str) -> bool:
+    """Whether a row with this uuid has it for its id; if not, it is kept in `meta_source_json`."""
+    return _IS_NUMBERED.fullmatch(uuid) is None
+
+
+def _identity(value: JsonValue) -> JsonValue:
+    """The value with nothing in its objects that is not there, and floats as text: a float has many ways to be JSON."""
+    if isinstance(value, str):  # nearly all are
+        return value
+    if isinstance(value, dict):
+        return {key: _identity(one) for key, one in value.items() if is_there(one)}
+    if isinstance(value, list):
+        return [_identity(one) for one in value]
+    return repr(value) if isinstance(value, float) else value
+
+
+def numbered(row_ids: Sequence[str], repeats: Mapping[int, int]) -> list[str]:
+    """The ids of a shard's rows, those that were there before followed by `#2`, `#3`, ….
+
+    Args:
+        repeats: row in the shard → which repetition it is, as `doc_ids.read_repeats` says it of this shard.
+    """
+    ids = list(row_ids)
+    for row, repetition in repeats.items():
+        ids[row] = f"{ids[row]}#{repetition}"
+    return ids
+
+
+# Of conditions with equal correctness the first here is the best.
+CONDITIONS = ("high_with_tool", "high_no_tool", "medium_with_tool", "medium_no_tool", "low_with_tool", "low_no_tool")
+
+
+class Correctness(NamedTuple):
+    """What the conditions say of a problem; each null where no attempt tells it.
+
+    Attributes:
+        correctness: the highest over the conditions, 0 to 1, rounded to four digits as the stored accuracy is.
+        correctness_high: the highest over the two of high reasoning effort.
+        pass_k: the attempts of the best condition.
+        correct_count: how many of them were right.
+        correctness_condition: the best condition, as `CONDITIONS` names it.
+        difficulty_bin: from all attempts under all conditions together: `unsolved`, none was right; `hard`, up to a
+            quarter; `medium`, up to three quarters; `easy`, more.
+    """
+
+    correctness: float | None
+    correctness_high: float | None
+    pass_k: int | None
+    correct_count: int | None
+    correctness_condition: str | None
+    difficulty_bin: str | None
+
+
+class _Attempts(NamedTuple):
+    accuracy: float
+    attempts: int | None
+    passed: int | None
+
+
+UNKNOWN = Correctness(None, None, None, None, None, None)
+
+
+def correctness_of(evaluations: Mapping[str, JsonValue]) -> Correctness:
+    """What the conditions say together.
+
+    A condition says nothing whose count is 0, or which contradicts itself (more right than attempted, no numbers). If
+    count or pass is missing, the accuracy counts, and pass_k and correct_count are null. Numbers may be text.
+    """
+    found = {}
+    for condition in CONDITIONS:
+        given = evaluations.get(f"reason_{condition}")
+        if isinstance(given, dict) and (attempts := _attempts(given)) is not None:
+            found[condition] = attempts
+    if not found:
+        return UNKNOWN
+    best = max(found, key=lambda condition: found[condition].accuracy)  # the first of equals
+    high = [attempts.accuracy for condition, attempts in found.items() if condition.startswith("high_")]
+    return Correctness(
+        found[best].accuracy,
+        max(high, default=None),
+        found[best].attempts,
+        found[best].passed,
+        best,
+        _difficulty_bin([attempts for attempts in found.values() if attempts.attempts]),
+    )
+
+
+def _difficulty_bin(attempts: list[_Attempts]) -> str | None:
+    count = sum(one.attempts or 0 for one in attempts)
+    passed = sum(one.passed or 0 for one in attempts)
+    if not count:
+        return None
+    if not passed:
+        return "unsolved"
+    if 4 * passed <= count:
+        return "hard"
+    return "medium" if 4 * passed <= 3 * count else "easy"
+
+
+def _attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
+    count, passed = _whole(condition.get("count")), _whole(condition.get("pass"))
+    if count is not None and passed is not None:
+        return _Attempts(round(passed / count, 4), count, passed) if 0 <= passed <= count and count else None
+    accuracy = _number(condition.get("accuracy"))
+    if count == 0 or accuracy is None or not 0 <= accuracy <= 1:
+        return None
+    return _Attempts(round(accuracy, 4), None, None)
+
+
+def _whole(value: JsonValue) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) and abs(number) < 2**31 else None
+
+
+def _number(value: JsonValue) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
 
 _NAMES, _URLS = ("user_name",), ("url", "user_url")
 # What has a column of its own, or is in the text; `source_tools_id` stands for the tools.

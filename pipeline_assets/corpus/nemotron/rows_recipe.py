@@ -1,18 +1,112 @@
-"""What a recipe says of normalised rows."""
+"""What decides the rows besides their source: all of these are choices of a recipe, none has a default.
 
-from dataclasses import replace
+What a recipe says of normalised rows.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast, LossMode
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
+from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import SystemContent
-from pipeline_assets.corpus.harmony.template import Analysis, Template
-from pipeline_assets.corpus.nemotron.row_settings import Effort, NormaliseRules, RowSettings
 from pipeline_assets.corpus.sampling.row_groups import Share
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+
+Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
+Effort = Literal["low", "medium", "high"]
+
+DOMAINS: dict[str, Domain] = {
+    "nvidia/Nemotron-Math-v2": "math",
+    "nvidia/Nemotron-Math-Proofs-v1": "proof",
+    "nvidia/Nemotron-Science-v1": "science",
+    "nvidia/Nemotron-Agentic-v1": "agentic",
+    "nvidia/Nemotron-Instruction-Following-Chat-v1": "chat_if",
+}
+# How hard gpt-oss-120b was told to think when it answered, by split: what these are named after.
+EFFORTS: dict[str, dict[str, Effort]] = {
+    "nvidia/Nemotron-Math-v2": {
+        "high_part00": "high",
+        "high_part01": "high",
+        "high_part02": "high",
+        "medium": "medium",
+        "low": "low",
+    },
+}
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """How rows become texts.
+
+    Attributes:
+        template: of texts that are rendered. `plain/1` has no channels, so rows with tools, calls or kept analysis are
+            rejects of `not_in_template`. A row that is Harmony text already keeps its text.
+        analysis: what becomes of reasoning; of no effect on a row that is text already.
+        loss: which bodies are the completion.
+        system: the system message before each rendered conversation, or none. It has no tools of its own.
+        drop_invalid_harmony: a row whose own text is no Harmony is a reject; else it is kept, and says so.
+        drop_empty_completion: a row that doesn't end with the assistant's words is a reject; else it is kept, and says
+            so.
+        keep_user_names: the column `user_name` goes into `meta_source_json`.
+        keep_urls: the columns `url` and `user_url` do.
+    """
+
+    template: Template
+    analysis: Analysis
+    loss: LossMode
+    system: SystemContent | None
+    drop_invalid_harmony: bool
+    drop_empty_completion: bool
+    keep_user_names: bool
+    keep_urls: bool
+
+    def __post_init__(self) -> None:
+        if self.system is not None and self.system.tools:
+            raise ValueError("the system message of a row has no tools: a row's own go into the developer message")
+
+
+@dataclass(frozen=True)
+class RowOrigin:
+    """Where the rows of a block come from.
+
+    Attributes:
+        dataset: as the hub names it, `nvidia/Nemotron-Math-v2`.
+        subset: the hub's configuration, if the dataset has any but `default`.
+        split: `high_part00`.
+        domain: of the dataset; `DOMAINS` has the five, for any other the recipe says it.
+        file: as the manifest's inputs name it.
+        revision: the commit, 40 hex digits; None of a folder.
+    """
+
+    dataset: str
+    subset: str | None
+    split: str
+    domain: Domain
+    file: str
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class NormaliseRules:
+    """What decides the bytes besides the source.
+
+    Attributes:
+        max_rows: of a sample that lies evenly over the split's files (`plan_sample`); None for all.
+        shard_bytes: of a split's files that become one Parquet file.
+        max_reject_fraction: more bad rows than this stop the build, a decimal string.
+        tokenizer_sha256: of the o200k file that counts tokens.
+    """
+
+    rows: RowSettings
+    max_rows: int | None
+    shard_bytes: int
+    max_reject_fraction: str
+    tokenizer_sha256: str
+
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 3)
 

@@ -1,4 +1,16 @@
-"""Rows of one split as they were published, file by file, row by row: no schema is assumed, no two rows need be alike.
+"""What a row has: absent, null, `""` and `[]` all mean that it has not.
+
+The same rows reach us as published JSON, where a key is absent, and through Arrow, which fills it with null.
+
+Why a row gives no conversation, where Harmony itself has nothing against it.
+
+Rows of Parquet as JSON lines would have them: a row is the same whichever of the two it was published as.
+
+Parquet has one schema for all rows, so it has null where an object of a row has no such key. A null that JSON lines say
+themselves can't be told from that, and goes with it; in lists nulls stay. Nor does it have each row's order of keys,
+which is that of a tool's properties in a text.
+
+Rows of one split as they were published, file by file, row by row: no schema is assumed, no two rows need be alike.
 
 JSON lines are read as `json.loads` reads them, integers and floats to the last digit; NaN, Infinity and numbers beyond
 all floats, which are no JSON that others can read, make a row a reject. Parquet columns are read as Python values, in
@@ -10,12 +22,22 @@ which an absent key of a struct is None: treat absent and None alike.
 | `.parquet` | number in the file, from 0 | runs of row groups |
 """
 
+import base64
+import datetime
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, TypeAlias
 
-from pipeline_assets.corpus.nemotron.split_files import format_of
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline_assets.corpus.harmony.message import JsonValue, finite
+from pipeline_assets.corpus.nemotron.splits import format_of
 from pipeline_assets.corpus.readers.json_rows import NOT_FROM_A_CUT, read_row
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.row_faults import Fault
@@ -24,6 +46,174 @@ from pipeline_assets.corpus.readers.source_lines import lines
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
+
+Row: TypeAlias = Mapping[str, JsonValue]
+
+# Made once: json.dumps would make an encoder for every value. JSON can't hold itself.
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
+).encode
+
+
+def is_there(value: JsonValue) -> bool:
+    """Whether a column or key has a value; `{}`, 0 and false are values."""
+    return value is not None and value != "" and value != []
+
+
+def canonical_text(value: JsonValue) -> str:
+    """JSON with sorted keys and without blanks: one value, one text. Numbers are written as Python writes them; NaN and
+    infinities, which Parquet has and JSON has not, as null.
+    """
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(finite(value))
+
+
+def text_of(value: JsonValue) -> str | None:
+    """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
+    if not is_there(value):
+        return None
+    return value if isinstance(value, str) else canonical_text(value)
+
+
+class RowReason(StrEnum):
+    """The code under which a rejected row is counted; `harmony.refusal.Reason` has the others.
+
+    `no_messages`: there are none, nor a text, nor the parts of a proof. `no_problem`, `no_formal_statement`: a proof
+    without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
+    `malformed_tool_call`, `malformed_tools`: not the form that the datasets have. `unknown_role`. `reply_without_call`:
+    a tool replies without a name, and no call waits. `empty_completion`: by setting. `lone_surrogate`: no UTF-8 has it.
+    `nested_too_deep`: more than `row_faults.MAX_NESTING` values in values.
+    """
+
+    NO_MESSAGES = "no_messages"
+    NO_PROBLEM = "no_problem"
+    NO_FORMAL_STATEMENT = "no_formal_statement"
+    WRONG_TYPE = "wrong_type"
+    MALFORMED_MESSAGE = "malformed_message"
+    MALFORMED_TOOL_CALL = "malformed_tool_call"
+    MALFORMED_TOOLS = "malformed_tools"
+    UNKNOWN_ROLE = "unknown_role"
+    REPLY_WITHOUT_CALL = "reply_without_call"
+    EMPTY_COMPLETION = "empty_completion"
+    LONE_SURROGATE = "lone_surrogate"
+    NESTED_TOO_DEEP = "nested_too_deep"
+
+
+class RowFault(Exception):
+    """A row that can't be used; its own fault, so a reader counts it and goes on.
+
+    Args:
+        reason: the code.
+        detail: what is there, for the reject's line.
+    """
+
+    def __init__(self, reason: RowReason, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+# In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
+_TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "arguments"})
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """What is to be done to the rows of one file.
+
+    Attributes:
+        has_other_values: a column has times, decimals, bytes or the like, at any depth.
+        with_objects: columns with objects, of which nulls are to be left out.
+    """
+
+    has_other_values: bool
+    with_objects: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> "ParquetRows":
+        """Rows of this schema."""
+        with_objects = tuple(
+            field.name
+            for field in schema
+            if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
+        )
+        return cls(not all(_is_json(field.type) for field in schema), with_objects)
+
+    def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """A row as `json.loads` would have it."""
+        row = as_json(columns) if self.has_other_values else dict(columns)
+        for column in self.with_objects:
+            row[column] = _without_nulls(row[column])
+        return row
+
+
+def parquet_files(pieces: Iterable[object]) -> dict[str, ParquetRows]:
+    """The Parquet files among them, by name."""
+    files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
+    found = {}
+    for name, file in files.items():
+        with open_source(file) as opened:
+            found[name] = ParquetRows.of(pq.read_schema(opened))
+    return found
+
+
+def as_json(value: Any) -> Any:
+    """The value; times in ISO 8601, decimals as text to the last digit, bytes as their UTF-8, else in base64, UUIDs in
+    their usual form.
+    """
+    match value:
+        case dict():
+            return {key: as_json(one) for key, one in value.items()}
+        case list() | tuple():
+            return [as_json(one) for one in value]
+        case datetime.date() | datetime.time():  # a datetime is a date
+            return value.isoformat()
+        case datetime.timedelta() | Decimal() | uuid.UUID():
+            return str(value)
+        case bytes():
+            try:
+                return value.decode("utf-8")
+            except UnicodeDecodeError:
+                return base64.b64encode(value).decode("ascii")
+    return value
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: one if isinstance(one, str) else _without_nulls(one) for key, one in value.items() if one is not None
+        }
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def _has_objects(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) or any(_has_objects(field.type) for field in _fields(kind))
+
+
+def _has_objects_in_texts(kind: pa.DataType) -> bool:
+    return any(
+        _has_objects(field.type) if field.name in _TEXTS_OF_MESSAGES else _has_objects_in_texts(field.type)
+        for field in _fields(kind)
+    )
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(place) for place in range(kind.num_fields)]
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    if kind.num_fields:
+        return all(_is_json(field.type) for field in _fields(kind)) and not pa.types.is_map(kind)
+    if pa.types.is_dictionary(kind):
+        return _is_json(kind.value_type)
+    names = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
+    return any(test(kind) for test in (*names, pa.types.is_boolean, pa.types.is_null))
+
 
 SourcePiece = ByteRange | RowGroupRun
 SHARD_BYTES = 1 << 26

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Recei
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, ShardEncoding
+from pipeline_assets.corpus.tokens.encode import EncodeShard, ShardEncoding
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 
 SCHEMA = pa.schema(

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
 from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
-from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, OracleDisagrees
+from pipeline_assets.corpus.tokens.encode import EncodeShard, OracleDisagrees
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 

@@ -22,8 +22,7 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.tokens.encode import encode_shard
-from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard
+from pipeline_assets.corpus.tokens.encode import EncodeShard, encode_shard
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 _PAGE_CHARACTERS = 5000

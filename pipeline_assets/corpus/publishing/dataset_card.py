@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline_assets.corpus.markdown import code, plain, table
-from pipeline_assets.corpus.nemotron.columns import COLUMNS
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.publishing.card_metadata import card_metadata, type_name
 from pipeline_assets.corpus.publishing.card_split import CardSplit, card_split
 from pipeline_assets.corpus.publishing.hub_licences import hub_licence

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
-from pipeline_assets.corpus.formats.line_blocks import whole_lines
+from pipeline_assets.corpus.formats.jsonl_zst import whole_lines
 from pipeline_assets.corpus.readers.source_files import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.reads import hashed

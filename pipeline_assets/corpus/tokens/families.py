@@ -1,17 +1,246 @@
-"""Families of tokenizers: which ones there are, and how one is loaded."""
+"""A Hugging Face `tokenizer.json`, by the library `tokenizers`.
 
+Text is encoded as ordinary text: no template, no truncation, no padding, whatever the file says of them, and special
+tokens by their characters. Where a model gives a special id all the same, `holds_special` tells.
+
+A SentencePiece model, by the library `sentencepiece`. Its control symbols never come out of text.
+
+Families of tokenizers: which ones there are, and how one is loaded.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.tokens.tokenizer import Sha256, TokenRuns, read_pinned
+
+if TYPE_CHECKING:
+    import tokenizers
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sentencepiece
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizerRecipe, load_hf_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
-from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceRecipe, load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+
+_HF_FIX = "give the path of a tokenizer.json"
+_MAX_IDS = 2**31
+
+
+class HfTokenizerRecipe(RecipePart):
+    """Which tokenizer: `sha256` of its file, and the token that closes a document."""
+
+    family: Literal["hf_tokenizer"]
+    sha256: Sha256
+    end_of_document: str
+
+
+class HfTokenizer:
+    """Text to ids, in one thread."""
+
+    driver = "tokenizers"
+
+    def __init__(
+        self, library: "tokenizers.Tokenizer", path: Path, end_of_document: int, padding: int, special: set[int]
+    ) -> None:
+        """
+        Args:
+            path: what it was loaded from.
+            special: ids that only a builder may write, among them those of the end and of padding.
+        """
+        self.end_of_document = end_of_document
+        self.padding = padding
+        self._path = path
+        library.no_truncation()
+        library.no_padding()
+        library.encode_special_tokens = True
+        self._library = library
+        self.vocabulary_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
+        self._is_special = np.zeros(self.vocabulary_size, bool)
+        self._is_special[list(special)] = True
+
+    def can_encode(self, text: str) -> bool:
+        return True
+
+    def encode(self, texts: Sequence[str]) -> TokenRuns:
+        """Ids of each text, one by one: a batch would take threads of its own in every worker.
+
+        Raises:
+            InputError: the library can't encode one by this file, as where the unknown token is not in the vocabulary.
+        """
+        try:
+            runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
+        except Exception as error:  # the library raises no narrower one
+            fix = "give a tokenizer.json that has an id for every text"
+            raise InputError(f"it can't encode a text ({error})", self._path, fix) from None
+        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
+
+    def decode(self, ids: NDArray[np.int32]) -> str:
+        return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
+
+    def oracle_ids(self, text: str) -> None:
+        return None
+
+    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+        return bool(self._is_special[ids].any())
+
+
+def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
+    """
+    Raises:
+        InputError: the file can't be read, has another hash or is none of its kind; it encodes at random, its ids have
+            a gap or are no int32, or that of padding is none of them.
+        UsageError: it doesn't know the end of a document, or the library is not installed.
+    """
+    data = read_pinned(path, recipe.sha256, _HF_FIX)
+    try:
+        import tokenizers
+    except ImportError:
+        what = "the library `tokenizers` is not installed"
+        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
+    try:
+        library = tokenizers.Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises no narrower one
+        raise InputError(f"this is no tokenizer.json ({error})", path, _HF_FIX) from None
+    content, vocabulary = json.loads(data), library.get_vocab(with_added_tokens=True)
+    added = content.get("added_tokens") or []
+    _refuse_odd_ids(added, vocabulary, path)
+    if content["model"].get("dropout"):
+        raise InputError("it drops merges at random (model.dropout)", path, "give a file without dropout")
+    special = {token["content"]: int(token["id"]) for token in added if token["special"]}
+    if recipe.end_of_document not in special:
+        what = f"{recipe.end_of_document!r} is no special token of {path.name}"
+        known = ", ".join(list(special)[:5]) or "none"
+        raise UsageError(what, "tokenizer.end_of_document", f"name the one that ends a document; it has {known}")
+    end = special[recipe.end_of_document]
+    never_text = set(special.values()) - _unknown_ids(content["model"], vocabulary)
+    padding = _padding_id(library, vocabulary, path)
+    return HfTokenizer(library, path, end, padding if padding in never_text else end, never_text | {end})
+
+
+def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
+    """The id that the file pads with, None without one. It may be any token: the library pads with 0 where nobody says
+    otherwise.
+
+    Raises:
+        InputError: it is no token.
+    """
+    if library.padding is None:
+        return None
+    padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
+    if padding > largest:
+        what = f"it pads with the id {padding}, and its largest id is {largest}"
+        raise InputError(
+            what, path, "give a file whose `padding.pad_id` is the id of a special token, or without padding"
+        )
+    return padding
+
+
+def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
+    """
+    Raises:
+        InputError: the library gives an added token another id than the file, as it does after a gap; or ids are too
+            large.
+    """
+    for token in added:
+        if vocabulary.get(token["content"]) != token["id"]:
+            what = (
+                f"{token['content']!r} has the id {token['id']} there, {vocabulary.get(token['content'])} once loaded"
+            )
+            raise InputError(what, path, "give a file whose ids have no gap")
+    if not vocabulary or max(vocabulary.values()) >= _MAX_IDS:
+        what = f"its largest id is {max(vocabulary.values(), default=None)}"
+        raise InputError(what, path, f"give a tokenizer with ids below {_MAX_IDS:,}: tokens are int32")
+
+
+def _unknown_ids(model: dict[str, Any], vocabulary: dict[str, int]) -> set[int]:
+    """The id of what the vocabulary lacks: content gives it."""
+    if model.get("unk_id") is not None:
+        return {int(model["unk_id"])}
+    return {vocabulary[model["unk_token"]]} if model.get("unk_token") in vocabulary else set()
+
+
+_SENTENCEPIECE_FIX = "give the path of a SentencePiece .model file"
+
+
+class SentencePieceRecipe(RecipePart):
+    """Which model: `sha256` of its file, and the piece that closes a document."""
+
+    family: Literal["sentencepiece"]
+    sha256: Sha256
+    end_of_document: str
+
+
+class SentencePieceModel:
+    """Text to ids, in one thread."""
+
+    driver = "sentencepiece"
+
+    def __init__(self, library: "sentencepiece.SentencePieceProcessor", end_of_document: int) -> None:
+        self.vocabulary_size: int = library.get_piece_size()
+        self.end_of_document = end_of_document
+        self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
+        self._library = library
+
+    def can_encode(self, text: str) -> bool:
+        return True
+
+    def encode(self, texts: Sequence[str]) -> TokenRuns:
+        """Ids of each text, without those of a begin or an end."""
+        runs = self._library.encode(
+            list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
+        )
+        return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
+
+    def oracle_ids(self, text: str) -> None:
+        return None
+
+    def decode(self, ids: NDArray[np.int32]) -> str:
+        return str(self._library.decode(ids.tolist()))
+
+    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+        """A symbol that its user defined can close a document too, and that one does come out of text."""
+        return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
+
+
+def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePieceModel:
+    """
+    Raises:
+        InputError: the file can't be read, has another hash, or is none of its kind.
+        UsageError: it doesn't know the end of a document, or the library is not installed.
+    """
+    data = read_pinned(path, recipe.sha256, _SENTENCEPIECE_FIX)
+    try:
+        import sentencepiece
+    except ImportError:
+        what = "the library `sentencepiece` is not installed"
+        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
+    library = sentencepiece.SentencePieceProcessor()
+    try:
+        library.LoadFromSerializedProto(data)
+        is_model = library.get_piece_size() > 0
+    except RuntimeError:
+        is_model = False
+    if not is_model:
+        raise InputError("this is no SentencePiece model", path, _SENTENCEPIECE_FIX)
+    piece = library.piece_to_id(recipe.end_of_document)
+    if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
+        what = f"{recipe.end_of_document!r} is no piece of {path.name}"
+        raise UsageError(what, "tokenizer.end_of_document", "name the piece that ends a document there")
+    return SentencePieceModel(library, piece)
+
 
 AnyTokenizerRecipe = Annotated[
     TokenizerRecipe | HfTokenizerRecipe | SentencePieceRecipe, pydantic.Discriminator("family")

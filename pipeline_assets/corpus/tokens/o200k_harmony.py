@@ -1,15 +1,22 @@
-"""o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
+"""Panics of libraries that are written in Rust: caught, without the report that they write to stderr.
+
+o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
 
 The vocabulary file ships beside this module and its sha256 is checked at every load; nothing is fetched. Corpus text is
 ordinary text: a literal `<|endoftext|>` in a page is plain characters, and special ids are only ever added by a
 builder. gigatoken encodes; tiktoken, several times slower, is the oracle that a sample of every build is held against,
 and encodes the few texts on which the two are known to differ.
+
+A tokenizer file, described: its hash, size and special tokens, and whether both drivers encode a probe alike.
 """
 
 import binascii
+import contextlib
 import logging
+import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,13 +28,54 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.recipe import RecipePart
-from pipeline_assets.corpus.tokens.panics import panics
-from pipeline_assets.corpus.tokens.pinned_file import read_pinned
-from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+from pipeline_assets.corpus.tokens.tokenizer import TokenRuns, read_pinned
 
 if TYPE_CHECKING:
     import gigatoken
     import tiktoken
+from typing import Any
+
+from pipeline_assets.corpus.spine.canonical_json import sha256_of
+from pipeline_assets.corpus.spine.errors import UsageError
+
+_STDERR = 2
+
+
+def panics(call: Callable[[], object]) -> bool:
+    """Whether a call into a Rust library panics.
+
+    The library's panic hook writes its message, and where RUST_BACKTRACE is set a backtrace, to the file descriptor of
+    stderr before Python sees an exception, which is no `Exception`. Nothing in the library turns the hook off, so the
+    descriptor leads nowhere during the call: what another thread of this process writes there meanwhile is lost.
+    """
+    with _without_stderr():
+        try:
+            call()
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    try:
+        kept = os.dup(_STDERR)
+    except OSError:  # there is none
+        yield
+        return
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, _STDERR)
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(nowhere)
+        os.close(kept)
+
 
 logger = logging.getLogger("corpusmill")
 Driver = Literal["gigatoken", "tiktoken"]
@@ -243,3 +291,42 @@ def _is_classed_apart(text: str, raw: bytes) -> bool:
         if first in raw and pair.search(raw):
             return _IS_CLASSED_APART.search(text) is not None
     return False
+
+
+_PROBE = [
+    "Every token traces to a row at a hub commit.",
+    "naïve café 日本語 العربية 🙂 \U00011dd2't",
+    "<|start|>plain text, not control tokens<|end|>",
+    "def f(x):\n\treturn x ** 2   \r\n\n1234567",
+]
+
+
+def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
+    """What the file is.
+
+    Raises:
+        UsageError: the expected hash is none.
+        InputError: missing, another hash, not a rank file, not this family's size, or drivers that disagree.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
+        raise UsageError("this is no sha256", expected_sha256, "give 64 hex digits, or nothing for the shipped one's")
+    encoder = load_encoder(expected_sha256, path)
+    ranks = len(read_ranks(path))
+    if ranks != RANKS:
+        raise InputError(f"it has {ranks:,} ranks, {FAMILY} has {RANKS:,}", path, "give o200k_base.tiktoken")
+    runs = encoder.encode(_PROBE)
+    slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
+    if runs.ids.tolist() != slow:
+        raise InputError(f"{encoder.driver} and tiktoken encode a probe differently", path, "reinstall gigatoken")
+    return {
+        "family": FAMILY,
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": expected_sha256,
+        "ranks": ranks,
+        "vocabulary_size": VOCABULARY_SIZE,
+        "end_of_text": END_OF_TEXT,
+        "special_tokens_sha256": sha256_of(SPECIAL_TOKENS),
+        "driver": encoder.driver,
+        "probe_ids_sha256": sha256_of(slow),
+    }

@@ -1,12 +1,51 @@
-"""What a tokenizer is to those that build with it, whatever its family."""
+"""Encoded texts, one after the other.
 
+What a tokenizer is to those that build with it, whatever its family.
+
+Tokenizer files: assets with a pinned sha256, checked whenever they are loaded.
+"""
+
+import hashlib
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+import pydantic
+from numpy.typing import ArrayLike, NDArray
 
-from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+@dataclass(frozen=True)
+class TokenRuns:
+    """Encoded texts: ids (tokens,) int32, lengths (texts,) int32, and the texts' UTF-8 bytes."""
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    text_bytes: int
+
+    @classmethod
+    def of(cls, runs: Sequence[ArrayLike], text_bytes: int) -> "TokenRuns":
+        """Runs of ids, an array or a list a text, as one."""
+        arrays = [np.asarray(run, np.int32) for run in runs]
+        ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
+        return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """First token of each run, shape (texts,)."""
+        return np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+
+    def closed_by(self, end: int) -> "TokenRuns":
+        """The same runs, each followed by the token `end`, which its length then counts."""
+        lengths = self.lengths + np.int32(1)
+        ids = np.full(len(self.ids) + len(lengths), end, np.int32)
+        is_text = np.ones(len(ids), bool)
+        is_text[np.cumsum(lengths, dtype=np.int64) - 1] = False
+        ids[is_text] = self.ids
+        return TokenRuns(ids, lengths, self.text_bytes)
 
 
 class Tokenizer(Protocol):
@@ -49,3 +88,25 @@ class Tokenizer(Protocol):
 
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """Whether there is an id among them that only a builder may write."""
+
+
+Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
+
+
+def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
+    """The bytes of a tokenizer file.
+
+    Args:
+        fix: what to do where there is none.
+    Raises:
+        InputError: it can't be read, or its hash is not the pinned one (names both).
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"the tokenizer file can't be read ({error.strerror})", path, fix) from None
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != sha256:
+        cure = "restore the file, or pin the hash of the one you mean"
+        raise InputError(f"sha256 is {actual}, pinned {sha256}", path, cure)
+    return data

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE
-from pipeline_assets.corpus.nemotron.normalise_split import data_files
-from pipeline_assets.corpus.nemotron.preview import asked
+from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE
+from pipeline_assets.corpus.nemotron.row_checks import asked
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
+from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, evidence_on
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
+from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.trace.origin import listing_of

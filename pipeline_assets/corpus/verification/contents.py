@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.content import content_sha256
+from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.journal import Journal, Key, state_of
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import CITATION, kept_lines
 
+from pipeline_assets.corpus.filters.column_rules import Verdict
 from pipeline_assets.corpus.filters.english_web import C4
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import C4Recipe, FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Verdict
 
 Verdicts = Callable[..., Verdict]
 LINES = {"remove_lines": True, "terminal_punctuation": '.?!"”'}

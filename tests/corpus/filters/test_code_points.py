@@ -3,7 +3,7 @@
 import re
 import sys
 
-from pipeline_assets.corpus.filters.code_points import LETTER, SPACE, SYMBOL, TERMINAL, WORD, character_classes
+from pipeline_assets.corpus.filters.words import LETTER, SPACE, SYMBOL, TERMINAL, WORD, character_classes
 
 CLASSED = 0x40000
 

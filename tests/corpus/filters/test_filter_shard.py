@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.filters import filter_shard as stage
-from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
+from pipeline_assets.corpus.filters import filter_corpus as stage
+from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt

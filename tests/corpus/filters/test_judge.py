@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_filters import plain_verdict
 
+from pipeline_assets.corpus.filters.column_rules import Candidate
 from pipeline_assets.corpus.filters.english_web import C4, ENGLISH_WEB
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.verdict import Candidate
 
 # Looser at the start, so that real texts and short ones reach the filters at the end.
 LOOSE = FilterRecipe.model_validate(

@@ -6,10 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
-from pipeline_assets.corpus.filters.code_points import character_classes
-from pipeline_assets.corpus.filters.counting import batch_of
-from pipeline_assets.corpus.filters.phrase_search import count_phrases, first_phrases, lines_with_phrases
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton
+from pipeline_assets.corpus.filters.phrases import (
+    Scope,
+    build_automaton,
+    count_phrases,
+    first_phrases,
+    lines_with_phrases,
+)
+from pipeline_assets.corpus.filters.thresholds import batch_of
+from pipeline_assets.corpus.filters.words import character_classes
 
 BITS = character_classes().of_code_point
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.formats.line_blocks import count_lines, whole_lines
+from pipeline_assets.corpus.formats.jsonl_zst import count_lines, whole_lines
 
 
 @given(

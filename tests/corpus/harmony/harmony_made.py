@@ -2,9 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.control_tokens import SPECIAL
-from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.refusal import Refusal
+from pipeline_assets.corpus.harmony.message import SPECIAL, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.render import header
 
 # Pieces that make control tokens, or nearly, at the seams of content and structure.

@@ -7,10 +7,8 @@ from unittest import mock
 
 import openai_harmony
 
-from pipeline_assets.corpus.harmony.message import Message
-from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent
-from pipeline_assets.corpus.harmony.template import Analysis, Ending
-from pipeline_assets.corpus.harmony.tool_section import ToolNamespace
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message
+from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, ToolNamespace
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, Encoder, load_encoder
 
 

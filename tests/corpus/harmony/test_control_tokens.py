@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.control_tokens import SPECIAL, first_special
+from pipeline_assets.corpus.harmony.message import SPECIAL, first_special
 
 PIECES = st.sampled_from(["|", "<", "<|", "|>", "a ", "é", "<|end|>", "<|reserved_200100|>", "|" * 20])
 TEXTS = st.lists(PIECES, max_size=30).map("".join)

@@ -4,12 +4,17 @@ from harmony_made import CONVERSATIONS
 from harmony_oracle import encoder, library
 from hypothesis import given
 
-from pipeline_assets.corpus.harmony.encode import encode_harmony
-from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast, LossMode, loss_messages, loss_spans
-from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.encode import (
+    AssistantAll,
+    AssistantLast,
+    LossMode,
+    encode_harmony,
+    loss_messages,
+    loss_spans,
+)
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role, Template
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
 
 TEXT = (
     "<|start|>user<|message|>Q<|end|>"

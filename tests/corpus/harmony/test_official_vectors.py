@@ -6,19 +6,21 @@ from pathlib import Path
 
 import openai_harmony
 import pytest
+from builtin_tools import BROWSER, PYTHON
 from harmony_data import RENDERED, VECTORS, needs_shared_data
 from harmony_oracle import encoder, library, library_message, library_tokens
 
-from pipeline_assets.corpus.harmony.builtin_tools import BROWSER, PYTHON
 from pipeline_assets.corpus.harmony.encode import encode_harmony
-from pipeline_assets.corpus.harmony.json_text import JsonValue
-from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, JsonValue, Message, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, DeveloperContent, prompt_messages
-from pipeline_assets.corpus.harmony.refusal import Refusal
+from pipeline_assets.corpus.harmony.prompt import (
+    GPT_OSS_SYSTEM,
+    DeveloperContent,
+    FunctionTool,
+    function_namespace,
+    prompt_messages,
+)
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
-from pipeline_assets.corpus.harmony.tool_section import FunctionTool, function_namespace
 
 pytestmark = needs_shared_data
 PARTS_OF_TEXTS = {"test_streamable_parser", "test_tool_response_parsing"}

@@ -1,18 +1,24 @@
 """System and developer messages, word for word as openai-harmony renders them."""
 
 import pytest
+from builtin_tools import BROWSER, PYTHON
 from harmony_made import SCHEMAS, WORDS
 from harmony_oracle import prompt_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.builtin_tools import BROWSER, PYTHON
-from pipeline_assets.corpus.harmony.object_types import with_object_types
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, DeveloperContent, SystemContent, prompt_messages
-from pipeline_assets.corpus.harmony.refusal import Refusal
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Refusal, Template
+from pipeline_assets.corpus.harmony.prompt import (
+    GPT_OSS_SYSTEM,
+    DeveloperContent,
+    FunctionTool,
+    SystemContent,
+    ToolNamespace,
+    function_namespace,
+    prompt_messages,
+)
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
-from pipeline_assets.corpus.harmony.tool_section import FunctionTool, ToolNamespace, function_namespace
+from pipeline_assets.corpus.harmony.tool_types import with_object_types
 
 LINES = st.text(st.sampled_from("ab\n\r\v 漢"), max_size=6)
 TOOLS = st.builds(FunctionTool, WORDS, LINES, st.none() | SCHEMAS.filter(lambda schema: isinstance(schema, dict)))

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pipeline_assets.corpus.harmony.quality_flags import QualityFlags, basic_quality_flags_from_text
-from pipeline_assets.corpus.harmony.refusal import Reason
-from pipeline_assets.corpus.harmony.text_id import sha1_text_id
+from pipeline_assets.corpus.harmony.message import Reason
+from pipeline_assets.corpus.harmony.parse import QualityFlags, basic_quality_flags_from_text, sha1_text_id
 
 USER = "<|start|>user<|message|>Q<|end|>"
 CALL = "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}<|call|>"

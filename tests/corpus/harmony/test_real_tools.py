@@ -7,11 +7,16 @@ import pytest
 from harmony_data import RENDERED_TOOLS, ROWS, needs_shared_data
 from harmony_oracle import prompt_text
 
-from pipeline_assets.corpus.harmony.object_types import with_object_types
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, DeveloperContent, prompt_messages
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Template
+from pipeline_assets.corpus.harmony.prompt import (
+    GPT_OSS_SYSTEM,
+    DeveloperContent,
+    FunctionTool,
+    function_namespace,
+    prompt_messages,
+)
 from pipeline_assets.corpus.harmony.render import render_harmony
-from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
-from pipeline_assets.corpus.harmony.tool_section import FunctionTool, function_namespace
+from pipeline_assets.corpus.harmony.tool_types import with_object_types
 
 pytestmark = needs_shared_data
 

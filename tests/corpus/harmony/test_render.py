@@ -7,11 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony
-from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.harmony.refusal import Reason, Refusal
 from pipeline_assets.corpus.harmony.render import Rendering, render_harmony
-from pipeline_assets.corpus.harmony.template import Analysis, Ending, Template
 
 USER = Message(Role.USER, "And 9 / 2?")
 THINKS = Message(Role.ASSISTANT, "Halve it.", channel="analysis")

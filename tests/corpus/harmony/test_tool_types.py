@@ -5,10 +5,8 @@ from harmony_made import SCHEMAS
 from harmony_oracle import type_text
 from hypothesis import given, settings
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue, compact_json, content_text
-from pipeline_assets.corpus.harmony.object_types import with_object_types
-from pipeline_assets.corpus.harmony.refusal import Refusal
-from pipeline_assets.corpus.harmony.tool_types import typescript_type
+from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, compact_json, content_text
+from pipeline_assets.corpus.harmony.tool_types import typescript_type, with_object_types
 
 
 @settings(max_examples=400)

@@ -1,7 +1,6 @@
 """Every column is told of, in the schema's order."""
 
-from pipeline_assets.corpus.nemotron.columns import COLUMNS
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 
 
 def test_each_column_of_the_schema_has_a_line() -> None:

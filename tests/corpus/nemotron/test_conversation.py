@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from rows_made import ANSWER, LOOKUP, PROOFS, QUESTION, SETTINGS, called, normalised, reason_of, row_of, text_of
 
+from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
-from pipeline_assets.corpus.harmony.template import Analysis, Template
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>4<|return|>"

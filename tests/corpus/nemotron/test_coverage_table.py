@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
+from pipeline_assets.corpus.nemotron.inventory import coverage_markdown
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE
 
 

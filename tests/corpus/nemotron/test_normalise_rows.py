@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of
 
-from pipeline_assets.corpus.harmony.builtin_tools import BROWSER
-from pipeline_assets.corpus.harmony.control_tokens import SPECIAL
+from pipeline_assets.corpus.harmony.message import SPECIAL
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, ToolNamespace
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, unparsed_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -186,4 +185,4 @@ def test_what_is_nested_as_deep_as_allowed_passes() -> None:
 
 def test_the_system_message_of_the_settings_has_no_tools() -> None:
     with pytest.raises(ValueError, match="has no tools"):
-        replace(SETTINGS, system=replace(GPT_OSS_SYSTEM, tools=(BROWSER,)))
+        replace(SETTINGS, system=replace(GPT_OSS_SYSTEM, tools=(ToolNamespace("browser", None, ()),)))

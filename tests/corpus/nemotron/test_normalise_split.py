@@ -19,11 +19,10 @@ from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
 from pipeline_assets.corpus.document_comparison import document_changes
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.nemotron import shard_rows
+from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
-from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
-from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
+from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
@@ -158,7 +157,7 @@ def test_blocks_and_workers_change_no_row(
 
     built = build(folder / "built", files, rules, engine)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_rows, "_BLOCK_ROWS", block_rows)
+        patch.setattr(normalise_rows, "_BLOCK_ROWS", block_rows)
         in_blocks = build(folder / "blocks", files, rules)
 
     assert rows_of(in_blocks) == rows_of(built)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, normalised, reason_of, row_of
 
-from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast
-from pipeline_assets.corpus.nemotron.quality import length_of
-from pipeline_assets.corpus.nemotron.repetition import GRAM_TOKENS, repeated_fraction
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
+from pipeline_assets.corpus.nemotron.quality import GRAM_TOKENS, length_of, repeated_fraction
 
 
 @pytest.mark.parametrize("content", ["", "  \n", []])

@@ -9,9 +9,8 @@ import pytest
 from nemotron_hub import made_rows
 from rows_made import ANSWER, QUESTION, row_of
 
-from pipeline_assets.corpus.nemotron.row_census import RowCensus
-from pipeline_assets.corpus.nemotron.shards_audit import COVERED
-from pipeline_assets.corpus.nemotron.tally import MAX_NAMES, OTHERS, Tally, add, counts_at, names_at
+from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add, counts_at, names_at
+from pipeline_assets.corpus.nemotron.row_checks import COVERED
 
 
 def tally_of(*rows: dict[str, Any]) -> Tally:

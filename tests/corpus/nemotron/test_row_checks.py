@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, encoder, normalised
 
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
-from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLast, LossMode
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, Span, parse_harmony
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, span_faults, unparsed_rows

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, row_of
 
-from pipeline_assets.corpus.nemotron.quality import RowQuality
+from pipeline_assets.corpus.nemotron.quality import RowQuality, RowStats
 from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.stats import RowStats
 
 ROW = {"messages": [QUESTION, ANSWER]}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from healing_build import DATASET
 
-from pipeline_assets.corpus.nemotron import sample_fetch, source_rows
-from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
+from pipeline_assets.corpus.nemotron import source_rows, split_pin
 from pipeline_assets.corpus.nemotron.source_rows import plan_sample, read_shard
+from pipeline_assets.corpus.nemotron.split_pin import SampledSplit
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_files import SourceFile
 
@@ -18,7 +18,7 @@ Publish = Callable[..., str]
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_fetch, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(split_pin, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(source_rows, "_SAMPLE_PIECE_BYTES", 4000)
 
 

@@ -4,8 +4,15 @@ import json
 
 import pytest
 
-from pipeline_assets.corpus.nemotron.split_files import SplitFiles, files_of_split, find_splits, split_of_name
-from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS, partition_key
+from pipeline_assets.corpus.nemotron.splits import (
+    PARTITION_KEYS,
+    SPLITS,
+    SplitFiles,
+    files_of_split,
+    find_splits,
+    partition_key,
+    split_of_name,
+)
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 WHERE = "nvidia/Nemotron-Math-v2@0"

@@ -14,7 +14,7 @@ from published import CONTENT, SPLIT, card_of, normalise, publish, said
 from rows_made import LOOKUP, called
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.split_files import find_splits
+from pipeline_assets.corpus.nemotron.splits import find_splits
 from pipeline_assets.corpus.publishing.card_split import card_split
 from pipeline_assets.corpus.publishing.dataset_card import dataset_card
 

@@ -15,9 +15,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.tokens import encode, encoded_blocks
-from pipeline_assets.corpus.tokens.encode import encode_shard
-from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, is_spot_checked
+from pipeline_assets.corpus.tokens import encode
+from pipeline_assets.corpus.tokens.encode import EncodeShard, encode_shard, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.systems.healing import HealingRecipe
 
@@ -125,7 +124,7 @@ def test_blocks_of_lines_have_no_part_in_the_result(
     whole = encoded(documents)
     whole_ids = ids_of(whole)
 
-    monkeypatch.setattr(encoded_blocks, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(encode, "_BLOCK_BYTES", 1)
     in_blocks = encoded(documents)
 
     assert ids_of(in_blocks) == whole_ids

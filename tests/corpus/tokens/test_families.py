@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizerRecipe
+from pipeline_assets.corpus.tokens.families import HfTokenizerRecipe, SentencePieceRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, TokenizerRecipe
-from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 Load = Callable[..., Tokenizer]

@@ -1,18 +1,104 @@
-"""Calls of tools, and which call a tool replies to."""
+"""The tools that a row declares, and their id, by which a catalogue keeps each list once.
 
+Calls of tools, and which call a tool replies to.
+
+Whether the calls of a conversation are calls of the tools that its row declares.
+"""
+
+import hashlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue, content_text
-from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
-from pipeline_assets.corpus.nemotron.presence import Row, is_there, text_of
-from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
+from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, content_text
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
+from pipeline_assets.corpus.nemotron.json_schema import Budget, fits
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, is_there, text_of
 from pipeline_assets.corpus.readers.row_faults import is_nested_within
+
+# Larger lists are read each time: so what is kept stays below some tens of megabytes.
+_CACHED_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredTools:
+    """A list of tools.
+
+    Attributes:
+        tools_id: hex sha256 of `canonical`.
+        canonical: the list as it came, as canonical JSON: its order counts, that of keys does not. What the catalogue
+            has under the id.
+        namespace: what the developer message shows, keys of schemas in the row's own order.
+        parameters: JSON Schema of each tool's arguments, by its name; of several with one name, the last.
+    """
+
+    tools_id: str
+    canonical: str
+    namespace: ToolNamespace
+    parameters: Mapping[str, JsonValue]
+
+
+def declared_tools(row: Row) -> DeclaredTools | None:
+    """The tools of a row's column `tools`, a list or its JSON text; None if there are none.
+
+    Raises:
+        RowFault: `malformed_tools`: it is no list of functions with names.
+    """
+    tools = given_tools(row)
+    if tools is None:
+        return None
+    encoded = msgspec.json.encode(tools)
+    return _read(encoded) if len(encoded) <= _CACHED_BYTES else _read.__wrapped__(encoded)
+
+
+def given_tools(row: Row) -> JsonValue:
+    """The column `tools` as it came, or of its JSON text; None if nothing is there.
+
+    Raises:
+        RowFault: `malformed_tools`: it is text, but not JSON.
+    """
+    tools = row.get("tools")
+    if isinstance(tools, str) and is_there(tools):
+        try:
+            tools = msgspec.json.decode(tools)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
+    return tools if is_there(tools) else None
+
+
+@lru_cache(maxsize=128)
+def _read(encoded: bytes) -> DeclaredTools:
+    tools = msgspec.json.decode(encoded)
+    if not is_nested_within(tools):
+        raise RowFault(RowReason.NESTED_TOO_DEEP, "the tools of the row")
+    if not isinstance(tools, list):
+        raise RowFault(RowReason.MALFORMED_TOOLS, f"tools is {type(tools).__name__}")
+    functions = [_function(number, tool) for number, tool in enumerate(tools)]
+    canonical = canonical_text(tools)
+    return DeclaredTools(
+        hashlib.sha256(canonical.encode("utf-8")).hexdigest(),
+        canonical,
+        function_namespace(functions),
+        {function.name: function.parameters for function in functions},
+    )
+
+
+def _function(number: int, tool: JsonValue) -> FunctionTool:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict):
+        raise RowFault(RowReason.MALFORMED_TOOLS, f"tool {number} has no `function`")
+    name, description = function.get("name"), function.get("description")
+    if not isinstance(name, str) or not name:
+        raise RowFault(RowReason.MALFORMED_TOOLS, f"tool {number} has no name")
+    if is_there(description) and not isinstance(description, str):
+        raise RowFault(RowReason.MALFORMED_TOOLS, f"the description of {name:.80} is {type(description).__name__}")
+    return FunctionTool(name, description if isinstance(description, str) else "", function.get("parameters"))
+
 
 _decode = msgspec.json.Decoder().decode
 _MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field
@@ -156,3 +242,23 @@ def read_arguments(call: Message) -> tuple[bool, JsonValue]:
     except (msgspec.DecodeError, RecursionError):
         return False, None
     return (True, arguments) if is_nested_within(arguments) else (False, None)
+
+
+def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
+    """Whether each call names a declared tool, with a JSON object for arguments that fits the tool's schema.
+
+    True where nothing is called. A tool that declares no parameters takes any object: what it takes is not known. What
+    takes too long to tell, all calls together, doesn't fit.
+    """
+    if not calls:
+        return True
+    budget = Budget()
+    return tools is not None and all(_fits(call, tools, budget) for call in calls)
+
+
+def _fits(call: Message, tools: DeclaredTools, budget: Budget) -> bool:
+    namespace, _, name = (call.recipient or "").partition(".")
+    if namespace != FUNCTIONS or name not in tools.parameters:
+        return False
+    is_json, arguments = read_arguments(call)
+    return is_json and isinstance(arguments, dict) and fits(arguments, tools.parameters[name], budget)

@@ -1,7 +1,7 @@
 """Harmony's built-in tools, as openai-harmony 0.0.8 describes them to the model; the wording is part of the format."""
 
-from pipeline_assets.corpus.harmony.json_text import JsonValue
-from pipeline_assets.corpus.harmony.tool_section import FunctionTool, ToolNamespace
+from pipeline_assets.corpus.harmony.message import JsonValue
+from pipeline_assets.corpus.harmony.prompt import FunctionTool, ToolNamespace
 
 _STRING: JsonValue = {"type": "string"}
 _LINE: JsonValue = {"type": "number", "default": -1}
