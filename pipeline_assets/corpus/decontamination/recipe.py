@@ -10,9 +10,8 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
 _FINEST = 10**6

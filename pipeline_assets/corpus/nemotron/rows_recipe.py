@@ -9,9 +9,8 @@ from pipeline_assets.corpus.harmony.loss_spans import AssistantAll, AssistantLas
 from pipeline_assets.corpus.harmony.prompt import SystemContent
 from pipeline_assets.corpus.harmony.template import Analysis, Template
 from pipeline_assets.corpus.nemotron.row_settings import Effort, NormaliseRules, RowSettings
-from pipeline_assets.corpus.sampling.row_groups import Share
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 3)

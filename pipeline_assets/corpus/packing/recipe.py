@@ -8,9 +8,8 @@ from typing import Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.per_source import PerSource
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import PerSource, RecipePart
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
