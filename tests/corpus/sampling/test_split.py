@@ -1,4 +1,4 @@
-"""Train or valid, by a hash of the document id: known ids, the edges of the fraction, how a budget is shared and spent."""
+"""Train or valid by a hash of the document id: known ids, edges of the fraction, how a budget is shared and spent."""
 
 import numpy as np
 import pytest
