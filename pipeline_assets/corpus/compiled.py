@@ -19,11 +19,20 @@ import numba
 import numpy as np
 from numba.core import config, entrypoints
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.np import linalg
 
 F = TypeVar("F", bound=Callable[..., object])
 # At its first call numba loads what other libraries add to its types. No kernel is typed by them, and awkward, which
 # comes with gigatoken, takes a tenth of a second of every process.
 vars(entrypoints)["_already_initialized"] = True
+
+
+def _no_blas() -> None:
+    raise ImportError("kernels call no BLAS")
+
+
+# numba asks for one as it loads, and scipy, where it is installed, takes a third of a second to say where it is.
+vars(linalg)["ensure_blas"] = _no_blas
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _HASH_BYTES = 32
 _MOVED = (ImportError, AttributeError)  # code is kept with the types of its arguments by name, and these may move

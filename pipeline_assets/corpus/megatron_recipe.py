@@ -4,9 +4,8 @@ from typing import Any
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.row_groups import Share
 from pipeline_assets.corpus.sampling.split import describe_split
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 

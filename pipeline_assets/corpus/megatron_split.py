@@ -17,8 +17,7 @@ from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.planning.outcome import as_json
 from pipeline_assets.corpus.planning.split_forecast import forecast_sealed
 from pipeline_assets.corpus.planning.track_record import TrackRecord
-from pipeline_assets.corpus.sampling.budget import documents_that_fit
-from pipeline_assets.corpus.sampling.split import RULE, Split, split_budget
+from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably

@@ -7,12 +7,11 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.document_shards.publish import SHARDS
-from pipeline_assets.corpus.sampling.row_groups import Share
 from pipeline_assets.corpus.sampling.split import describe_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.spine.target import Content
 
 SELECTION_STAGE = StageVersion("text_selection", 2)

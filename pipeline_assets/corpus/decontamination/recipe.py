@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Name, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, RecipePart
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
 _FINEST = 10**6

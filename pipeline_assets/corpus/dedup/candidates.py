@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
@@ -13,7 +12,7 @@ from pipeline_assets.corpus.dedup.order import are_members, is_seen, load
 from pipeline_assets.corpus.dedup.pairs_of_keys import sorted_pairs
 from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import numbers, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
@@ -60,7 +59,7 @@ def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Rece
         _pair(orders, starts, compared, first, stop, pairs)
         later, earlier = distinct_pairs(pairs[0], pairs[1])
         name = f"{PAIRS}/{shard.name}-{len(files):05d}.parquet"
-        files.append(write_run(folder.path(name), name, pa.table({"later": later, "earlier": earlier})))
+        files.append(write_run(folder.path(name), name, table_of({"later": later, "earlier": earlier})))
     sizes = np.diff(np.append(np.flatnonzero(is_first), len(keys)))
     capped = np.flatnonzero(sizes > shard.max_compared + 1)
     return Receipt(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.order import document_numbers, include, is_member
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.formats.parquet import read_columns
 
 _NONE = -1
@@ -38,8 +38,8 @@ def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterato
         union = numbers(edges["shingles"]) + numbers(edges["other_shingles"]) - shared
         chosen = _walk(later, earlier, shared, union, dropped)
         chosen = chosen[np.argsort(document_numbers(later[chosen]))]
-        found = edges.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)]))
-        yield pa.table(
+        found = edges.take(column_of(chosen))
+        yield table_of(
             {
                 "number": document_numbers(later[chosen]),
                 "first": earlier[chosen],

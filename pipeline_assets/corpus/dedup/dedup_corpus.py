@@ -37,7 +37,7 @@ from pipeline_assets.corpus.dedup.steps import (
 )
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import mask, numbers, strings
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -169,9 +169,9 @@ def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
 def _stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.Array:
     """The name of the store that each document stands in, or null."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
-    names = pa.array([*(store.name for store in seen), None], pa.string())
-    places = np.where(is_seen(orders), np.searchsorted(bounds, document_numbers(orders), side="right"), len(seen))
-    return names.take(pa.array(places))
+    places = np.searchsorted(bounds, document_numbers(orders), side="right")
+    places_or_null = [mask(is_seen(orders)).buffers()[1], pa.py_buffer(places)]
+    return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(orders), places_or_null))
 
 
 def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:

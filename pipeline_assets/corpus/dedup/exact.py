@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline_assets.corpus.dedup.order import document_numbers, is_seen
 from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
@@ -46,11 +45,11 @@ def find_copies(shard: HashRange, window: Window, folder: BuildFolder) -> Receip
     first_rows, copy_numbers = by[firsts[copies]], document_numbers(order[by[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
-    run = pa.table(
+    run = table_of(
         {
             "number": copy_numbers[by_number],
             "first": order[first_rows],
-            "first_id": table["doc_id"].take(pa.array(first_rows)),
+            "first_id": table["doc_id"].take(column_of(first_rows)),
         }
     )
     name = f"{EXACT}/{shard.name}.parquet"

@@ -13,14 +13,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.candidates import MAX_PAIRS, PAIRS, distinct_pairs
 from pipeline_assets.corpus.dedup.order import are_members, document_numbers, load
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import numbers, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import UsageError, install_hint
 from pipeline_assets.corpus.spine.stage import Window
@@ -183,7 +182,7 @@ def _write(
     columns = (np.concatenate([np.empty(0, np.uint64), *(pair[side] for pair in pending)]) for side in (0, 1))
     later, earlier = distinct_pairs(*columns)
     name = f"{PAIRS}/{shard.name}-{number:05d}.parquet"
-    return write_run(folder.path(name), name, pa.table({"later": later, "earlier": earlier}))
+    return write_run(folder.path(name), name, table_of({"later": later, "earlier": earlier}))
 
 
 def load_faiss() -> ModuleType:

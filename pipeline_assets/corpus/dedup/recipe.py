@@ -5,8 +5,7 @@ from typing import Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.row_groups import Decimal
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart
 
 _FINEST = 10**6
 Mode = Literal["exact", "near", "both"]

@@ -6,9 +6,9 @@ from typing import Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.sampling.per_source import PerSource
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import PerSource
 
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
 

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.shingle_sets import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.dedup.sorted_runs import read_range
-from pipeline_assets.corpus.formats.arrow import mask, numbers
+from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -136,7 +136,7 @@ def with_seen(own: pa.Table, seen: Sequence[SeenRun], low: int, high: int) -> pa
     for path, first_number in seen:
         table = read_range([path], low, high)
         table = table.filter(mask(_are_among(numbers(table.column(0)), keys)))
-        orders = pa.array(numbers(table["order"]) + np.uint64(first_number))
+        orders = column_of(numbers(table["order"]) + np.uint64(first_number))
         columns = [orders if name == "order" else table[name] for name in own.schema.names]
         parts.append(pa.table(columns, schema=own.schema))
     return pa.concat_tables(parts)
@@ -168,7 +168,7 @@ def documents_of(store: SeenStore, wanted: Sequence[int]) -> dict[int, SeenDocum
     """Documents of a store, by their numbers in the corpus."""
     if not wanted:
         return {}
-    places = pa.array([number - store.first_number for number in wanted], pa.int64())
+    places = column_of(np.array(wanted, np.int64) - store.first_number)
     found = read_columns(store.listed, ["doc_id", "source"]).take(places)
     columns = (found[name].to_pylist() for name in ("doc_id", "source"))
     return {number: SeenDocument(*row) for number, row in zip(wanted, zip(*columns, strict=True), strict=True)}

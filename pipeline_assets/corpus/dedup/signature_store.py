@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS
 from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, read_range, rows_of
 from pipeline_assets.corpus.dedup.steps import Runs, runs_of
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt
@@ -81,7 +81,7 @@ def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt
 
 def _write_documents(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
     tables = (
-        pa.table([ids["doc_id"], pa.array([shard.source] * ids.num_rows, pa.string())], schema=_DOCUMENTS)
+        pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
         for shard, sketch in zip(run.shards, sketches, strict=True)
         for ids in map(read_columns, runs_of(run.building, [sketch], IDS))
     )
@@ -96,8 +96,8 @@ def _sorted_hashes(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
     for low, high in even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES):
         table = read_range(runs, low, high)
         orders = document_numbers(numbers(table["order"]))
-        by = pa.array(np.lexsort((orders, numbers(table["low"]), numbers(table["high"]))))
-        columns = [table["high"], table["low"], pa.array(orders), table["doc_id"]]
+        by = column_of(np.lexsort((orders, numbers(table["low"]), numbers(table["high"]))))
+        columns = [table["high"], table["low"], column_of(orders), table["doc_id"]]
         yield pa.table(columns, schema=_HASHES).take(by)
 
 
@@ -109,12 +109,12 @@ def _sorted_bands(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
     for low, high in even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES):
         table = read_range(runs, low, high)
         columns = sorted_pairs(numbers(table["key"]), document_numbers(numbers(table["order"])))
-        yield pa.table([pa.array(column) for column in columns], schema=_BANDS)
+        yield pa.table([column_of(column) for column in columns], schema=_BANDS)
 
 
 def _write_bits(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
     tables = (
-        pa.table([pa.array(document_numbers(numbers(table["order"]))), table["sketch"]], schema=_BITS)
+        pa.table([column_of(document_numbers(numbers(table["order"]))), table["sketch"]], schema=_BITS)
         for table in map(read_columns, runs_of(run.building, sketches, BITS))
     )
     return _write(run.building, BITS_FILE, tables, _BITS)

@@ -19,6 +19,7 @@ from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe,
 from pipeline_assets.corpus.dedup.sorted_runs import write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
+from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -89,23 +90,23 @@ class _Sketch:
 
     def runs(self) -> dict[str, pa.Table]:
         """A run for each area that the mode asks for, of the documents added since the last ones."""
-        own, doc_ids = _joined(self._orders, np.uint64), pa.array(self.doc_ids, pa.string())
-        tables = {IDS: pa.table({"order": own, "doc_id": doc_ids})}
+        own, doc_ids = _joined(self._orders, np.uint64), strings(self.doc_ids)
+        tables = {IDS: table_of({"order": own, "doc_id": doc_ids})}
         if self._recipe.mode != "near":
             hashes = _joined(self._hashes, _HALVES)
             high, low = hashes["high"].astype(np.uint64) ^ self._salt, hashes["low"].astype(np.uint64)
             by = np.argsort(high)
             columns: dict[str, Any] = {"high": high[by], "low": low[by], "order": own[by]}
-            tables[HASHES] = pa.table(columns | {"doc_id": doc_ids.take(pa.array(by))})
+            tables[HASHES] = table_of(columns | {"doc_id": doc_ids.take(column_of(by))})
         key_orders = _joined(self._key_orders, np.uint64)
         if self._recipe.near is not None and self._recipe.near.minhash is not None:
             keys = _joined(self._keys, np.uint64)
             by = np.argsort(keys)
-            tables[BANDS] = pa.table({"key": keys[by], "order": key_orders[by]})
+            tables[BANDS] = table_of({"key": keys[by], "order": key_orders[by]})
         elif self._recipe.near is not None:
             by = np.argsort(key_orders)
-            sketches = pa.array(self._bits, pa.binary()).take(pa.array(by))
-            tables[BITS] = pa.table({"order": key_orders[by], "sketch": sketches})
+            sketches = pa.array(self._bits, pa.binary()).take(column_of(by))
+            tables[BITS] = table_of({"order": key_orders[by], "sketch": sketches})
         self._forget()
         return tables
 

@@ -11,6 +11,7 @@ A word's hash is of its UTF-8: its length, then eight bytes at a time (the last 
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -63,15 +64,13 @@ class NormalizedBatch(NamedTuple):
 @functools.cache
 def lowered() -> Lowered:
     """The tables by this Python's Unicode data."""
-    of_code_point = np.fromiter(map(_lowered, range(_CODE_POINTS)), np.int32, _CODE_POINTS)
+    characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    characters = characters.replace("İ", "i").replace("Σ", "σ")  # no other grows, or is lowered by what is beside it
+    words = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
+    of_code_point = np.frombuffer(words.encode("utf-32-le"), np.int32, _CODE_POINTS)
     of_byte = np.zeros(256, np.uint8)
     of_byte[:128] = of_code_point[:128]
     return Lowered(of_byte, of_code_point)
-
-
-def _lowered(code_point: int) -> int:
-    character = chr(code_point)
-    return ord(character.lower()[0]) if character.isalnum() or character == "_" else BLANK
 
 
 def normalize(texts: Sequence[bytes]) -> NormalizedBatch:

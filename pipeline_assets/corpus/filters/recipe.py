@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
-from pipeline_assets.corpus.sampling.row_groups import Decimal
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart
 
 
 def _is_phrase(phrase: str) -> str:

@@ -2,7 +2,7 @@
 quarter of a second of every process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,12 @@ def column_of(values: NDArray[Any]) -> pa.Array:
     """Whole numbers or floats, shape (rows,), as a column that views them: what `numbers` takes back."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def table_of(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """Columns of one length by their names; those of NumPy are viewed."""
+    arrays = [column_of(one) if isinstance(one, np.ndarray) else one for one in columns.values()]
+    return pa.Table.from_arrays(arrays, names=list(columns))
 
 
 def array_of(values: Sequence[Any]) -> pa.Array:

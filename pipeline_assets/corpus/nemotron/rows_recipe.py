@@ -11,9 +11,8 @@ import pydantic
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import SystemContent
-from pipeline_assets.corpus.sampling.row_groups import Share
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if"]

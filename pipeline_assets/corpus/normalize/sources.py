@@ -8,9 +8,8 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
-from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.recipe import Name, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, RecipePart
 
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 

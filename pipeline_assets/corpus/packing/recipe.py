@@ -10,9 +10,8 @@ from typing import Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.sampling.per_source import PerSource
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import PerSource, RecipePart
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 

@@ -5,35 +5,18 @@ the best row group of each file in file rank, the second pass the second best, u
 touches as many files, and dumps, as it has row groups, and no footer is fetched that isn't needed.
 """
 
-import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
+from pipeline_assets.corpus.spine.hashes import rank
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
-
-def _is_decimal(text: str) -> str:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        raise ValueError("write it as a decimal number, such as 0.3")
-    return text
-
-
-def _is_share(fraction: str) -> str:
-    if Fraction(fraction) > 1:
-        raise ValueError("a fraction is at most 1")
-    return fraction
-
-
 Unit = Literal["files", "documents", "text_bytes"]
-Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
-Share = Annotated[Decimal, pydantic.AfterValidator(_is_share)]
 
 
 class Amount(RecipePart):
@@ -80,11 +63,6 @@ class Piece:
         """
         text_bytes = max(0, self.group.text_bytes - 4 * self.group.rows)
         return text_bytes if self.rows == self.group.rows else text_bytes * self.rows // self.group.rows
-
-
-def rank(seed: str, *parts: object) -> bytes:
-    """sha256 of the seed and what is ranked, joined by NUL: the order of a seeded draw, the same on every machine."""
-    return hashlib.sha256("\0".join([seed, *map(str, parts)]).encode("utf-8")).digest()
 
 
 def choose_pieces(

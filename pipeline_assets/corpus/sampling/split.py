@@ -1,9 +1,12 @@
-"""Train or valid, by a hash of the document id: the same document always lands in the same split."""
+"""Train or valid, by a hash of the document id: the same document always lands in the same split; and its budget."""
 
 import hashlib
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -40,3 +43,15 @@ def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
     """Tokens of one split: valid has its fraction of the budget, rounded down, train has the rest."""
     valid = int(Fraction(valid_fraction) * token_budget)
     return valid if split == "valid" else token_budget - valid
+
+
+def documents_that_fit(lengths: NDArray[np.int32], budget: int) -> int:
+    """How many documents, from the first on, have at most `budget` tokens together.
+
+    The first document that doesn't fit ends it; shorter ones after it are not looked at.
+
+    Args:
+        lengths: tokens per document, shape (documents,); may be empty.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return int(np.searchsorted(ends, budget, side="right"))

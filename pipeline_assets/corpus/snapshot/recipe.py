@@ -8,8 +8,8 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.column_map import ColumnMap
-from pipeline_assets.corpus.sampling.row_groups import Amount, Decimal
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Name, RecipePart
+from pipeline_assets.corpus.sampling.row_groups import Amount
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Decimal, Name, RecipePart
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 

@@ -1,4 +1,4 @@
-"""sha256 of files, read in blocks."""
+"""sha256 of files, read in blocks, and of what is ranked by a seed."""
 
 import hashlib
 from pathlib import Path
@@ -26,3 +26,8 @@ def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
 def unreadable(error: OSError) -> str:
     """What to say of a file that the system doesn't give: a bad sector, a missing right, a folder in its place."""
     return f"it can't be read ({error.strerror or error})"
+
+
+def rank(seed: str, *parts: object) -> bytes:
+    """sha256 of the seed and what is ranked, joined by NUL: the order of a seeded draw, the same on every machine."""
+    return hashlib.sha256("\0".join([seed, *map(str, parts)]).encode("utf-8")).digest()

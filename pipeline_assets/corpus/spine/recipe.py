@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Self, get_args
 
@@ -27,7 +28,21 @@ def _is_name(name: str) -> str:
     return name
 
 
+def _is_decimal(text: str) -> str:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        raise ValueError("write it as a decimal number, such as 0.3")
+    return text
+
+
+def _is_share(fraction: str) -> str:
+    if Fraction(fraction) > 1:
+        raise ValueError("a fraction is at most 1")
+    return fraction
+
+
 Name = Annotated[str, pydantic.AfterValidator(_is_name)]
+Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
+Share = Annotated[Decimal, pydantic.AfterValidator(_is_share)]
 
 
 class RecipePart(pydantic.BaseModel):
@@ -67,6 +82,22 @@ class RecipePart(pydantic.BaseModel):
     def fingerprint(self) -> str:
         """The section's fingerprint: of what it says, not of how the YAML is laid out."""
         return sha256_of(self.content())
+
+
+class PerSource(RecipePart):
+    """A cap on each source.
+
+    Attributes:
+        every_source: of each that isn't named.
+        sources: of single ones, by their names.
+    """
+
+    every_source: Decimal
+    sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
+
+    def cap(self, source: str) -> Fraction:
+        """Of a source."""
+        return Fraction(self.sources.get(source, self.every_source))
 
 
 class Recipe(RecipePart):
