@@ -29,7 +29,7 @@ from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowSettings
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder

@@ -31,8 +31,7 @@ from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
-from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings

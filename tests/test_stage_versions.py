@@ -25,9 +25,9 @@ from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
-from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
 from pipeline_assets.corpus.recipes.nemotron import NemotronRecipe
 from pipeline_assets.corpus.recipes.run import Run

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.ledger import ledger
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, ledger
 from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
 from pipeline_assets.corpus.filters.filter_shard import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pipeline_assets.corpus.document_shards.changed_text import with_text
+from pipeline_assets.corpus.document_shards import with_text
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe

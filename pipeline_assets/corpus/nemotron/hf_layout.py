@@ -9,7 +9,7 @@ Nothing is copied: the files are those of the splits under a second name. Their 
 
 from collections.abc import Iterator, Sequence
 
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.spine import durable

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.nemotron.coverage_table import coverage_markdown
 from pipeline_assets.corpus.nemotron.parquet_values import parquet_files
@@ -21,8 +20,8 @@ from pipeline_assets.corpus.nemotron.source_rows import (
 )
 from pipeline_assets.corpus.nemotron.split_files import format_of
 from pipeline_assets.corpus.nemotron.tally import Tally, add, counts_at, names_at
-from pipeline_assets.corpus.readers.local_parquet import read_local_footer
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.parquet import read_local_footer
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron.row_text import RowText, row_text
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.stats import row_stats
 from pipeline_assets.corpus.nemotron.tools_catalog import DeclaredTools, declared_tools
-from pipeline_assets.corpus.readers.row_faults import Fault, is_nested_within
+from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
-from pipeline_assets.corpus.readers.source_files import open_source
+from pipeline_assets.corpus.readers.parquet import RowGroupRun
+from pipeline_assets.corpus.readers.source_folder import open_source
 
 # In messages null counts as absent wherever it is looked for, but for what becomes JSON text of its own.
 _TEXTS_OF_MESSAGES = frozenset({"content", "reasoning_content", "arguments"})

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_the
 from pipeline_assets.corpus.nemotron.proofs import proof_task
 from pipeline_assets.corpus.nemotron.row_ids import is_its_id
 from pipeline_assets.corpus.nemotron.row_settings import Domain, RowSettings
-from pipeline_assets.corpus.readers.row_faults import is_nested_within
+from pipeline_assets.corpus.readers.columns import is_nested_within
 
 _NAMES, _URLS = ("user_name",), ("url", "user_url")
 # What has a column of its own, or is in the text; `source_tools_id` stands for the tools.

@@ -16,9 +16,9 @@ from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.split_files import format_of
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
-from pipeline_assets.corpus.readers.source_files import HEAD_BYTES, ByteRange, SourceFile
-from pipeline_assets.corpus.readers.source_lines import lines_of, placed_lines
+from pipeline_assets.corpus.readers.lines import lines_of, placed_lines
+from pipeline_assets.corpus.readers.parquet import RowGroupRun
+from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile
 
 BLOCK_BYTES = 1 << 22
 

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.document_shards.shard_writer import IDS, REJECTS
+from pipeline_assets.corpus.document_shards import IDS, REJECTS
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_settings import RowOrigin, RowSettings
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
-from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.collector import no_cycles
 from pipeline_assets.corpus.spine.rejects import Reject

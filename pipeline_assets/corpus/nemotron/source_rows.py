@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.split_files import format_of
-from pipeline_assets.corpus.readers.json_rows import NOT_FROM_A_CUT, read_row
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
-from pipeline_assets.corpus.readers.source_lines import lines
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
+from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size

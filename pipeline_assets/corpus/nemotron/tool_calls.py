@@ -12,7 +12,7 @@ from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.tool_section import FUNCTIONS
 from pipeline_assets.corpus.nemotron.presence import Row, is_there, text_of
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
-from pipeline_assets.corpus.readers.row_faults import is_nested_within
+from pipeline_assets.corpus.readers.columns import is_nested_within
 
 _decode = msgspec.json.Decoder().decode
 _MOST_CLAIMED = 256  # calls at once that replies to come may name: far more than there are in any row of the field

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.tool_section import FunctionTool, ToolNamespace, function_namespace
 from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_there
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
-from pipeline_assets.corpus.readers.row_faults import is_nested_within
+from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Larger lists are read each time: so what is kept stays below some tens of megabytes.
 _CACHED_BYTES = 64 << 10

@@ -13,16 +13,18 @@ from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converted, NormalizeSettings, finish
-from pipeline_assets.corpus.normalize.file_pieces import convert_local, convert_wikipedia
-from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
-from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
-from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
-from pipeline_assets.corpus.normalize.page_audit import pages_add_up
-from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.normalize.converted import (
+    NORMALIZE_STAGE,
+    Converted,
+    NormalizeSettings,
+    finish,
+    named_columns_have_values,
+    write_group_manifest,
+)
+from pipeline_assets.corpus.normalize.files import convert_local, convert_wikipedia, pages_add_up
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
-from pipeline_assets.corpus.readers.source_files import SourceFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run
@@ -35,6 +37,8 @@ from pipeline_assets.corpus.recipes.stage_a_sources import (
     WikipediaSource,
     source_of,
 )
+from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
+from pipeline_assets.corpus.snapshot.plan import raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -57,7 +61,7 @@ def _build_raw(target: Target, run: Run) -> Artifact:
         assert isinstance(target.outside, SourceFolder)
         if target.recipe.get("kind") == "stackexchange":
             _check_dumps(target.outside.below(run.root))
-        content = raw_of_folder(target.outside, run.root, run.naming(target.partition).engine)
+        content = pin_of_folder(target.outside, run.root, run.naming(target.partition).engine)
     return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
 
 

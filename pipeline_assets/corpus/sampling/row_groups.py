@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.hub_parquet import RowGroup
+from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
 

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_settings import NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError

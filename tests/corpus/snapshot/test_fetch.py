@@ -10,8 +10,14 @@ import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch, fetch_pieces, file_requests, shards_of
-from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import (
+    SnapshotPlan,
+    bytes_to_fetch,
+    fetch_pieces,
+    file_requests,
+    plan_snapshot,
+    shards_of,
+)
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine import durable
 from resources.loopback_hub import LoopbackHub

@@ -8,8 +8,7 @@ import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.healing import HealingRecipe
-from pipeline_assets.corpus.snapshot.footers import FooterReader
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import FooterReader, plan_snapshot
 from pipeline_assets.corpus.spine.errors import InputError
 from resources.loopback_hub import LoopbackHub
 
