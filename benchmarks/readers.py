@@ -54,9 +54,10 @@ def bare_doc(path: Path) -> Iterator[str]:
 
 
 def local(path: Path) -> Iterator[str]:
-    from pipeline_assets.corpus.readers.column_map import LicensedColumns
-    from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local, read_piece
-    from pipeline_assets.corpus.readers.source_files import list_files
+    from pipeline_assets.corpus.normalize.files import read_piece
+    from pipeline_assets.corpus.readers.columns import LicensedColumns
+    from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
+    from pipeline_assets.corpus.readers.source_folder import list_files
 
     recipe = LocalRecipe(
         files=(path.name,),
@@ -71,7 +72,7 @@ def local(path: Path) -> Iterator[str]:
 
 
 def wikipedia(path: Path) -> Iterator[str]:
-    from pipeline_assets.corpus.readers.source_files import byte_ranges, list_files
+    from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
     from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 
     recipe = WikipediaRecipe(

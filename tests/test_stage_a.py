@@ -15,7 +15,7 @@ from stage_a_build import build, digests, ledger
 from stage_a_sources import SITES, with_all_steps, write_hub, write_recipe, write_sources
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from stage_a_root import step
 
-from pipeline_assets.corpus.readers.held_folders import CHANGED
+from pipeline_assets.corpus.readers.held import CHANGED
 
 PROJECT = Path(__file__).parents[1]
 Typed = subprocess.CompletedProcess[str]

@@ -234,7 +234,7 @@ def warning_last(targets: Sequence["Target"], root: Path, strict: bool) -> Itera
 
 
 def _build_source(recipe: Any, source: str, run: "Run", kinds: Collection[str]) -> None:
-    from pipeline_assets.corpus.normalize.group_manifest import group_manifest
+    from pipeline_assets.corpus.normalize.converted import group_manifest
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
     from pipeline_assets.systems.stage_a import NORMALIZED

@@ -60,7 +60,7 @@ def _of_rows(made: "Artifact") -> Iterator[str]:
 
 
 def _rejects(made: "Artifact", what: str, rejected: Mapping[str, int]) -> Iterator[str]:
-    from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+    from pipeline_assets.corpus.document_shards import REJECTS_FILE
 
     if rejected:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())

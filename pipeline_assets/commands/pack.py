@@ -104,7 +104,7 @@ def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:
 
 
 def _lines(packed: "Artifact") -> Iterator[str]:
-    from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+    from pipeline_assets.corpus.document_shards import REJECTS_FILE
     from pipeline_assets.corpus.packing.summary import summary_of
 
     told = summary_of(packed)

@@ -210,7 +210,7 @@ def ingest_stackexchange(
 ) -> None:
     """Read sites' Posts.xml or .7z: a source for each, named by its host."""
     from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
-    from pipeline_assets.corpus.readers.source_files import list_files
+    from pipeline_assets.corpus.readers.source_folder import list_files
     from pipeline_assets.corpus.readers.stackexchange.archive import site_of
 
     def sources() -> list[dict[str, Any]]:

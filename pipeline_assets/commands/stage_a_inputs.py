@@ -9,11 +9,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
-from pipeline_assets.corpus.readers.hub_configs import CARD, config_named, metadata_of_card, read_configs
+from pipeline_assets.corpus.readers.hub_configs import (
+    CARD,
+    config_named,
+    files_of_split,
+    metadata_of_card,
+    read_configs,
+)
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_globs import matching_paths
-from pipeline_assets.corpus.readers.hub_parquet import read_footer
+from pipeline_assets.corpus.readers.parquet import read_footer
 from pipeline_assets.corpus.recipes.written import write_recipe_of
+from pipeline_assets.corpus.snapshot.drawn_lines import head_columns
+from pipeline_assets.corpus.snapshot.plan import is_lines
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.systems.stage_a import StageARecipe, Step
@@ -70,7 +77,7 @@ def _fixed(pattern: str) -> str:
 def hub_source(
     hub: HubFiles, dataset: str, config: str, commit: str, amount: dict[str, int], rules: Sequence[str], seed: str
 ) -> dict[str, Any]:
-    """The section of a hub dataset: files by its card, columns by its first footer, licence by its card.
+    """The section of a hub dataset: files by its card, else names; columns by its first file; licence by its card.
 
     Raises:
         UsageError: no such config (names the nearest), or it has no files or no column `text`.
@@ -83,16 +90,18 @@ def hub_source(
         what = f"config {config!r} can't be found: its card lists none"
         raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
     chosen = config_named(configs, config, where) if configs else None
-    patterns = ["**/*.parquet"] if chosen is None else chosen.patterns("train")
-    meant = matching_paths([file.path for file in listing], patterns, where)
-    named = frozenset(meant)
-    files = [file for file in listing if file.path in named]
-    if not files:
+    patterns, meant = files_of_split(chosen, "train", [file.path for file in listing], where)
+    if not meant:
         folder = None if chosen is None else chosen.folder
         none = "its card names none" if folder is None else f"its card names the folder {folder} and no files of train"
         what = f"config {config!r} has no files ({', '.join(patterns) or none})"
         raise UsageError(what, where, "take another config, or write a recipe with `files`")
-    names = read_footer(hub, dataset, commit, files[0]).metadata.schema.to_arrow_schema().names
+    first = next(file for file in listing if file.path == meant[0])
+    names: Sequence[str]
+    if is_lines(first):
+        names = head_columns(hub, dataset, commit, first)
+    else:
+        names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
     if "text" not in names:
         raise UsageError(
             f"there is no column `text`; it has {', '.join(names)}", where, "write a recipe with `columns`"
@@ -107,7 +116,7 @@ def hub_source(
         "config": config,
         "revision": commit,
         "split": "train",
-        "files": _recipe_patterns(patterns, meant, [file.path for file in listing]),
+        "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
         "domain": "web",
         "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
         "columns": {
@@ -123,7 +132,7 @@ def hub_source(
     }
 
 
-def _recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
+def recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
     """Patterns that match the files that a card means where fnmatch reads them, as of a recipe, whose `*` crosses
     folders: the card's own where those do, else the name of each file.
     """

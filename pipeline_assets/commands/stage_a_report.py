@@ -93,7 +93,7 @@ def _json(fate: "DocumentFate") -> dict[str, Any]:
 
 def _place(fate: "DocumentFate", root: Path, source: str, file: str, row: int) -> str:
     """Where in its file a row of a source is, in words; its line where the file is still here."""
-    from pipeline_assets.corpus.readers.row_words import row_words
+    from pipeline_assets.corpus.readers.lines import row_words
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.corpus.spine.errors import InputError
     from pipeline_assets.corpus.trace.origin import listing_of

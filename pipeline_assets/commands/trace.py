@@ -79,7 +79,7 @@ def _traced_in(
     folder: Path, token: int | None, doc_id: str | None, row: int | None, root: Path
 ) -> Callable[[bool], None]:
     """What shows the answer, which is there already; whether as JSON is asked."""
-    from pipeline_assets.corpus.document_shards.publish import holds_documents
+    from pipeline_assets.corpus.document_shards import holds_documents
     from pipeline_assets.corpus.packing.recipe import PACK_STAGE
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
     from pipeline_assets.corpus.trace.conversation_to_source import holds_conversations

@@ -23,8 +23,7 @@ from pipeline_assets.commands.terminal import (
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.held_folders import HeldOfFolders
-    from pipeline_assets.corpus.readers.hub_cache import HeldOfHub
+    from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.journal import Journal
     from pipeline_assets.corpus.spine.rehash import Claim

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.decontamination.summary import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, shard_rows
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.filters.filter_corpus import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
@@ -32,7 +32,7 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
-from pipeline_assets.corpus.readers.row_words import row_words
+from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
@@ -190,11 +190,13 @@ def _ledger(source: str, step: str, artifact: Artifact, examples: Mapping[str, S
 def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = {}
     wanted = len(normalized.manifest.identity.counts["ledger"]["rejected"])
+    is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
     for block in read_line_blocks(normalized.path(REJECTS_FILE)):
         for reject in _reject_decoder.decode_lines(block):
             examples = found.setdefault(reject.reason, [])
             if len(examples) < _EXAMPLES:
-                examples.append(Example(f"{reject.file} {row_words(reject.file, reject.row, None)}", reject.detail, ""))
+                place = f"row {reject.row:,}" if is_hub else row_words(reject.file, reject.row, None)
+                examples.append(Example(f"{reject.file} {place}", reject.detail, ""))
         if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
             break
     return found

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.decontamination.evidence import (
 )
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe

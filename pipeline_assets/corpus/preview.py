@@ -7,7 +7,7 @@ import msgspec
 
 from pipeline_assets.corpus.corpus_report import REPORT_JSON
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.sampling.split import describe_split
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError

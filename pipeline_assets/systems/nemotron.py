@@ -29,18 +29,16 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
     SampledSplit,
     SplitFolder,
-    fetch_split,
     pin_of_folder,
     pin_of_hub,
-    pinned_files,
     split_folder_of,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.readers.source_files import SourceFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
+from pipeline_assets.corpus.readers.raw_pin import fetch_pinned, pinned_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -317,7 +315,7 @@ def _source_files(pin: Manifest, raw: Target, run: Run) -> list[SourceFile]:
     """The files of a split, on this machine, in order."""
     if raw.outside is None:
         hub = run.hub_for("this dataset")
-        return fetch_split(hub, pin, run.fetch_threads, run.engine.log_every_s)
+        return fetch_pinned(hub, pin, run.fetch_threads, run.engine.log_every_s)
     assert isinstance(raw.outside, SplitFolder)
     names = tuple(entry["name"] for entry in pin.identity.inputs)
     return files_of(SourceFolder(raw.outside.below(run.root).path, names), pin)

@@ -26,13 +26,15 @@ from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, Converted, NormalizeSettings, finish
-from pipeline_assets.corpus.normalize.file_pieces import convert_local, convert_wikipedia
-from pipeline_assets.corpus.normalize.group_manifest import write_group_manifest
-from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
-from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
-from pipeline_assets.corpus.normalize.page_audit import pages_add_up
-from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.normalize.converted import (
+    NORMALIZE_STAGE,
+    Converted,
+    NormalizeSettings,
+    finish,
+    named_columns_have_values,
+    write_group_manifest,
+)
+from pipeline_assets.corpus.normalize.files import convert_local, convert_wikipedia, pages_add_up
 from pipeline_assets.corpus.normalize.sources import (
     FileSource,
     HubSource,
@@ -55,11 +57,13 @@ from pipeline_assets.corpus.packing.recipe import (
 )
 from pipeline_assets.corpus.packing.shares import shares_reached
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
-from pipeline_assets.corpus.readers.source_files import SourceFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
+from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
+from pipeline_assets.corpus.snapshot.plan import raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -311,7 +315,7 @@ def _list_inputs(target: Target, run: Run) -> Content:
     if target.recipe.get("kind") == "stackexchange":
         for file in target.outside.below(run.root).files():
             check_readable(file.path)  # said before an hour of hashing, not after
-    return raw_of_folder(target.outside, run.root, run.engine)
+    return pin_of_folder(target.outside, run.root, run.engine)
 
 
 RAW = Kind(

@@ -19,9 +19,7 @@ from pipeline_assets.corpus.decontamination.index_file import index_files, write
 from pipeline_assets.corpus.decontamination.item_index import index_items
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
-from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.ledger import ledger
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, ledger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage

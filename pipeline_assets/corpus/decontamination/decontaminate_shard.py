@@ -17,8 +17,7 @@ from pipeline_assets.corpus.decontamination.item_index import ItemIndex
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_fields
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document_shards.changed_text import with_text
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS, with_text
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.rejects import Reject

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
-from pipeline_assets.corpus.readers.column_paths import find_column
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, find_column
+from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.row_words import row_words
-from pipeline_assets.corpus.readers.source_files import SourceFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError

@@ -35,8 +35,7 @@ from pipeline_assets.corpus.dedup.steps import (
     keep,
     sketch_corpus,
 )
-from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines
 from pipeline_assets.corpus.formats.arrow import mask, numbers, strings
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table

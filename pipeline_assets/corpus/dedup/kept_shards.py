@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_fields
 from pipeline_assets.corpus.dedup.decisions import dropped_rows
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.stage import Window

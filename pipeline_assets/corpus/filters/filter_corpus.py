@@ -16,10 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pipeline_assets.corpus.document_shards.changed_text import with_text
-from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.ledger import ledger
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, ledger, with_text
 from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement, Value
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe

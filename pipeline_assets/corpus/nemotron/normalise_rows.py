@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.document_shards.shard_writer import IDS, REJECTS
+from pipeline_assets.corpus.document_shards import IDS, REJECTS
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
@@ -39,7 +39,7 @@ from pipeline_assets.corpus.nemotron.source_rows import (
     read_shard,
 )
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
-from pipeline_assets.corpus.readers.row_faults import Fault, is_nested_within
+from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.collector import no_cycles
 from pipeline_assets.corpus.spine.rejects import Reject

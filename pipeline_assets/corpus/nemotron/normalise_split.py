@@ -29,9 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.document_shards.gathered import gather_lines
-from pipeline_assets.corpus.document_shards.ledger import ledger
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE, read_rejects
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, ledger, read_rejects
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
@@ -42,8 +40,8 @@ from pipeline_assets.corpus.nemotron.rows_recipe import NormaliseRules, RowOrigi
 from pipeline_assets.corpus.nemotron.schema import DATA, SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.readers.row_words import reject_words
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.lines import reject_words
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts

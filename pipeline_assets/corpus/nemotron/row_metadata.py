@@ -24,7 +24,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
 from pipeline_assets.corpus.nemotron.conversation import proof_task
 from pipeline_assets.corpus.nemotron.rows_recipe import Domain, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, is_there, text_of
-from pipeline_assets.corpus.readers.row_faults import is_nested_within
+from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Not the evaluations, licences or links: a later revision that changes those has the same rows.
 _IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")

@@ -38,11 +38,10 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.harmony.message import JsonValue, finite
 from pipeline_assets.corpus.nemotron.splits import format_of
-from pipeline_assets.corpus.readers.json_rows import NOT_FROM_A_CUT, read_row
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
-from pipeline_assets.corpus.readers.source_lines import lines
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
+from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size

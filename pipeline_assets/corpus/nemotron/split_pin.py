@@ -10,7 +10,6 @@ at sizes alone, and how many rows a piece gives for those before it is counted h
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,17 +17,22 @@ from typing import Any, BinaryIO
 from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, format_of
-from pipeline_assets.corpus.normalize.raw_source import raw_of_folder
+from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
-from pipeline_assets.corpus.readers.source_files import HEAD_BYTES, ByteRange, SourceFile, list_files
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_path
-from pipeline_assets.corpus.readers.source_lines import lines_of, placed_lines
+from pipeline_assets.corpus.readers.lines import lines_of, placed_lines
+from pipeline_assets.corpus.readers.parquet import RowGroupRun
+from pipeline_assets.corpus.readers.source_folder import (
+    HEAD_BYTES,
+    ByteRange,
+    SourceFile,
+    SourceFolder,
+    folder_path,
+    list_files,
+)
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.target import Content
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
@@ -112,10 +116,7 @@ def pin_of_hub(
     card = "" if split in patterns else _card(hub, dataset, revision)
     chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, where)
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
-    files = [listed[path] for path in chosen.files]
-    inputs = [{"name": f"{where}:{file.path}", "digest": file.digest, "bytes": file.size} for file in files]
-    counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return Content([], counts, _decisions(chosen), outside=inputs)
+    return raw_pin.pin_of_hub(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
 
 
 def pin_of_folder(folder: SplitFolder, root: Path, settings: EngineSettings) -> Content:
@@ -126,38 +127,7 @@ def pin_of_folder(folder: SplitFolder, root: Path, settings: EngineSettings) -> 
     """
     here = folder.below(root)
     chosen = here.chosen()
-    return replace(raw_of_folder(here.source_folder(), root, settings), decisions=_decisions(chosen))
-
-
-def fetch_split(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) -> list[SourceFile]:
-    """The files that a pin lists, whole, in the cache, each checked against its hash.
-
-    Raises:
-        InputError: from the hub.
-    """
-    dataset, revision, listed = pinned_files(pin)
-    progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s)
-
-    def fetch(file: HubFile) -> SourceFile:
-        return SourceFile(hub.fetch(dataset, revision, file).local, file.path, file.size)
-
-    files = []
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for file in pool.map(fetch, listed):
-            files.append(file)
-            progress.add(file.bytes, {})
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-    return files
-
-
-def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Dataset, commit and files of a pin of a hub, in order."""
-    dataset, revision = str(pin.identity.recipe["dataset"]), str(pin.identity.recipe["revision"])
-    start = len(f"{dataset}@{revision}:")
-    files = [HubFile(entry["name"][start:], entry["bytes"], entry["digest"]) for entry in pin.identity.inputs]
-    return dataset, revision, files
+    return raw_pin.pin_of_folder(here.source_folder(), root, settings, _decisions(chosen))
 
 
 def split_folder_of(manifest: Manifest, root: Path) -> SplitFolder | None:

@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card
-from pipeline_assets.corpus.readers.hub_globs import matching_paths
+from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card, matching_paths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 SPLITS: dict[str, tuple[str, ...]] = {

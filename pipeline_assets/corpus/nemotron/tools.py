@@ -19,7 +19,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, con
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
 from pipeline_assets.corpus.nemotron.json_schema import Budget, fits
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, is_there, text_of
-from pipeline_assets.corpus.readers.row_faults import is_nested_within
+from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Larger lists are read each time: so what is kept stays below some tens of megabytes.
 _CACHED_BYTES = 64 << 10

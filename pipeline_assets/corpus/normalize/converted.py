@@ -1,24 +1,223 @@
-"""A source's shards, from the first pass to the content of its artifact: too many rejects, repeated ids, counts."""
+"""Rows of any source → Documents: the map of columns, what becomes of each row, and the artifact that they end in.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+Every row is a Document, a reject with its reason, or dropped by a rule that is counted.
+"""
 
-from pipeline_assets.corpus.document import DeriveId
-from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts
-from pipeline_assets.corpus.document_shards.publish import gather_rejects, publish, read_rejects
-from pipeline_assets.corpus.readers.row_words import reject_words
-from pipeline_assets.corpus.readers.source_files import SourceFile
+import dataclasses
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from pipeline_assets.corpus.document import DeriveId, Document, derived_doc_id
+from pipeline_assets.corpus.document_shards import (
+    ShardWriter,
+    check_documents,
+    document_counts,
+    gather_rejects,
+    publish,
+    read_rejects,
+)
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.readers.columns import (
+    ColumnMap,
+    Fault,
+    LicensedColumns,
+    SourceLabels,
+    find_column,
+    text_fault,
+)
+from pipeline_assets.corpus.readers.lines import numbered_words
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
-from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import check_rejects
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
+from pipeline_assets.corpus.spine.rejects import Reject, Words, check_rejects
 from pipeline_assets.corpus.spine.stage import Shard, Work
 from pipeline_assets.corpus.spine.target import Content
 
+NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
+_DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
 NORMALIZE_STAGE = StageVersion("normalize", 2)
-S = TypeVar("S", bound=Shard)
+WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
+_FOUND = "found/"
+_EVIDENCE = "license_evidence"
+_BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
+Row = Document | Reject
+S = TypeVar("S", bound=Shard)
+
+
+class RowMap:
+    """Makes Documents of the rows of a file; those of `LicensedColumns` say in `meta` what their licence rests on."""
+
+    def __init__(self, columns: ColumnMap, labels: SourceLabels, file_name: str, derive_id: DeriveId) -> None:
+        self._columns = [(field, name) for field, name in columns if name is not None]
+        self._is_licensed = isinstance(columns, LicensedColumns)
+        self._source, self._domain, self._license_tag = labels.source, labels.domain, labels.license_tag
+        self._file_name, self._derive_id = file_name, derive_id
+
+    def document(self, row: dict[str, Any], place: int) -> Document | Reject:
+        """The row as a Document, which takes it over as its `meta`.
+
+        Args:
+            place: of the row in its file.
+        """
+        found = {field: find_column(row, name) for field, name in self._columns}
+        values = {field: at[0][at[1]] for field, at in found.items() if at is not None}
+        if "text" not in values:
+            detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
+            return Reject(self._file_name, place, "no_text", detail)
+        text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
+        if self._is_licensed and type(doc_id) is int:
+            doc_id = str(doc_id)
+        fault = text_fault(text, doc_id)
+        if fault is None and self._is_licensed and not isinstance(created_at, _DATES):
+            fault = Fault("wrong_type", f"created_at is {type(created_at).__name__}")
+        if fault is not None:
+            return Reject(self._file_name, place, fault.reason, fault.detail)
+        for field, at in found.items():
+            if at is not None and field != "license":
+                at[0].pop(at[1], None)
+        license_tag = self._license_tag
+        if self._is_licensed:
+            license_tag, row[_EVIDENCE] = self._licence(values.get("license"))
+        row["source_file"], row["source_row"] = self._file_name, place
+        return Document(
+            text=text,
+            source=self._source,
+            domain=self._domain,
+            doc_id=doc_id or self._derive_id(text),
+            license_tag=license_tag,
+            created_at=None if created_at is None else str(created_at),
+            meta=row,
+        )
+
+    def _licence(self, value: object) -> tuple[str, str]:
+        """(tag, what it rests on)."""
+        if value is None or value == "":
+            return self._license_tag, "recipe"
+        tag = value.strip().lower() if isinstance(value, str) else "unknown"
+        return tag, f"row: {dict(self._columns)['license']}"
+
+
+def local_doc_id(source: str, text: str) -> str:
+    """The id of a local text without one: `derived_doc_id` with `local` as dataset, the source's name as config, no
+    split. File names have no part in it: a file that is renamed, split or compressed keeps its ids.
+    """
+    return derived_doc_id("local", source, "", text)
+
+
+class Dropped(Protocol):
+    """A row that a rule of the reader keeps out."""
+
+    @property
+    def reason(self) -> str:
+        """The rule's code."""
+
+
+def write_outcomes(
+    outcomes: Iterable[Row | Dropped], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
+) -> int:
+    """Writes Documents and rejects in their order, and counts what is dropped.
+
+    Args:
+        licences: what licence tags become; None leaves them as they are.
+    Returns:
+        how many outcomes there were.
+    """
+    batch: list[Document] = []
+    characters = number = 0
+    for outcome in outcomes:
+        number += 1
+        if isinstance(outcome, Reject):
+            writer.reject(outcome)
+            continue
+        if not isinstance(outcome, Document):
+            writer.count(f"dropped/{outcome.reason}")
+            continue
+        document = _as_written(outcome, writer, derive_id, licences)
+        if isinstance(document, Reject):
+            writer.reject(document)
+            continue
+        batch.append(document)
+        characters += len(document.text)
+        if characters > _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
+            writer.write(batch)
+            batch, characters = [], 0
+    writer.write(batch)
+    return number
+
+
+def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None) -> Row:
+    changes: dict[str, object] = {}
+    if "\0" in document.text:
+        text = writer.without_nul(document.text)
+        if not text:
+            file, row = document.meta["source_file"], document.meta["source_row"]
+            return Reject(file, row, "empty_text", "nothing but NUL")
+        is_derived = document.doc_id == derive_id(document.text)
+        changes |= {"text": text} | ({"doc_id": derive_id(text)} if is_derived else {})
+    if licences is not None and document.license_tag not in licences:
+        licensed = licences.licensed(document.license_tag, str(document.meta.get(_EVIDENCE, "row")))
+        changes |= {"license_tag": licensed.tag, "meta": document.meta | {_EVIDENCE: licensed.evidence}}
+    return msgspec.structs.replace(document, **changes) if changes else document
+
+
+def no_derived_id(text: str) -> str:
+    """For sources whose every row has an id."""
+    return ""
+
+
+def noting_columns(
+    rows: Iterable[Row], columns: LicensedColumns, derive_id: DeriveId, writer: ShardWriter
+) -> Iterator[Row]:
+    """The rows; `found/<field>` is counted once for each field that one of them has a value for."""
+    waiting = {field for field, name in columns if name is not None and field != "text"}
+    for row in rows:
+        if waiting and isinstance(row, Document):
+            found = {field for field in waiting if _has(row, field, derive_id)}
+            waiting -= found
+            for field in found:
+                writer.count(f"{_FOUND}{field}")
+        yield row
+
+
+def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
+    """Names of columns that no document has a value for.
+
+    Args:
+        counts: of all shards.
+    """
+    named = [(field, name) for field, name in columns if field != "text" and name is not None]
+    return [str(name) for field, name in named if not counts.get(f"{_FOUND}{field}")]
+
+
+def named_columns_have_values(normalized: Artifact) -> Verdict:
+    """Each column that the recipe names for id, date and licence has a value in some document: else its name may be
+    misspelt, and every row has a derived id, no date, or the recipe's licence.
+    """
+    missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES, [])
+    if missing:
+        return Verdict(
+            False, f"no document has a value for {', '.join(f'`{name}`' for name in missing)}: is it misspelt?"
+        )
+    return Verdict(True, "every column that is named has values")
+
+
+def _has(document: Document, field: str, derive_id: DeriveId) -> bool:
+    match field:
+        case "created_at":
+            return document.created_at is not None
+        case "license":
+            return str(document.meta.get(_EVIDENCE, "")).startswith("row")
+        case _:
+            return document.doc_id != derive_id(document.text)
 
 
 @dataclass(frozen=True)
@@ -40,15 +239,15 @@ class Converted:
         decisions: what reading settled.
         expected_rejects: reasons that say nothing of the data's quality.
         uncounted: counts of what never reached a shard.
-        files: of which people are told the lines of rejects.
+        words: how people are told of a reject.
     """
 
     shards: Mapping[str, Receipt]
     derive_id: DeriveId
     decisions: Mapping[str, Any]
     expected_rejects: frozenset[str] = frozenset()
-    uncounted: Mapping[str, int] = field(default_factory=dict)
-    files: Sequence[SourceFile] = ()
+    uncounted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    words: Words = numbered_words
 
 
 def convert_shards(
@@ -74,8 +273,7 @@ def finish(building: Building, converted: Converted, max_reject_fraction: str, s
         if name.startswith(prefix) and name.removeprefix(prefix) not in converted.expected_rejects
     )
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
-    words = reject_words(converted.files)
-    check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, words)
+    check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, converted.words)
     published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, building.target, "look at the rejects, or correct the source in the recipe")
@@ -86,3 +284,17 @@ def finish(building: Building, converted: Converted, max_reject_fraction: str, s
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,
     )
+
+
+def group_manifest(folder: Path) -> Path:
+    """Where the manifest of the group in a folder lies."""
+    return folder.with_name(f"{folder.name}.{FILE_NAME}")
+
+
+def write_group_manifest(artifact: Artifact) -> Path:
+    """A copy of the artifact's manifest, to the byte."""
+    path = group_manifest(artifact.folder)
+    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
+    if not path.exists() or path.read_bytes() != data:
+        durable.write_durably(path, data)
+    return path

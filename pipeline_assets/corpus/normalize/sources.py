@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe

@@ -4,11 +4,16 @@ import functools
 from collections.abc import Iterator
 
 from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
-from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.normalize.converted import (
+    Converted,
+    NormalizeSettings,
+    convert_shards,
+    no_derived_id,
+    write_outcomes,
+)
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_buckets
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_assets.corpus.document_shards.ledger import ledger
+from pipeline_assets.corpus.document_shards import ledger
 from pipeline_assets.corpus.formats.memmap import DTYPE, Frame, Meta
 from pipeline_assets.corpus.packing.documents import SourceCounts
 from pipeline_assets.corpus.packing.recipe import PackRecipe

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.planning.rates import Rates
 from pipeline_assets.corpus.readers.hub_files import HubFile, Span
-from pipeline_assets.corpus.readers.hub_parquet import Footer, row_groups
+from pipeline_assets.corpus.readers.parquet import Footer, row_groups
 from pipeline_assets.corpus.sampling.row_groups import Piece
 from pipeline_assets.corpus.snapshot.convert import convert_shard
-from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard
+from pipeline_assets.corpus.snapshot.plan import LocalPiece, SnapshotShard
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.formats.arrow import array_of
 from pipeline_assets.corpus.planning.estimate import Estimate
-from pipeline_assets.corpus.readers.hub_parquet import ColumnBounds, RowGroup
+from pipeline_assets.corpus.readers.parquet import ColumnBounds, RowGroup
 
 _PROBES = 64
 _UNKNOWN = 0.5

@@ -5,7 +5,7 @@ footers tell.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
 from pipeline_assets.corpus.planning.memory import snapshot_memory

@@ -3,6 +3,10 @@
 A multilingual dataset names its configs `<language>_<Script>`: ISO 639-3 and ISO 15924, such as `eng_Latn`. The
 dataset's card lists them, in the YAML between its first two `---` lines, under `configs` (hub documentation, "Manual
 Configuration"). Names are compared whole: `asm_Beng` is Assamese in Bengali script and has nothing to do with `eng`.
+
+Patterns of a card are read as `datasets` reads them (fsspec's glob): `*`, `?` and `[…]` stay in a folder and pass over
+hidden names, `**` stands for any number of folders. By fnmatch, whose `*` crosses folders, one split would have the
+files of another.
 """
 
 import difflib
@@ -10,14 +14,29 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.source_folder import FORMATS, format_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import parse_yaml
 
 CARD = "README.md"
 _FIX = "name the files in the recipe instead of a config"
+_ANY_FOLDERS = "**"
+_HIDDEN = "."
+_ROWS = ("parquet", "lines")
+_METADATA = ".json"  # uncompressed and named by no card: dataset_infos.json and its like
+_SPLIT_WORDS = {
+    split: re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)")
+    for split, words in (
+        ("train", "train|training"),
+        ("validation", "validation|valid|dev|val"),
+        ("test", "test|testing|eval|evaluation"),
+    )
+}
 _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_(\w+))?$")
 
 
@@ -29,7 +48,7 @@ class Config:
         name: as the card has it.
         language, script: where the name is of that form, else None.
         variant: what follows them, as in `eng_Latn_removed`; None where nothing does.
-        files: (split, pattern) of its data files, in the card's order; patterns are as `hub_globs` reads them.
+        files: (split, pattern) of its data files, in the card's order; patterns are as `matching_paths` reads them.
         folder: the one that its files lie in, where the card names that (`data_dir`) and no files; else None.
     """
 
@@ -122,6 +141,36 @@ def config_named(configs: Sequence[Config], name: str, where: str) -> Config:
     raise UsageError(f"there is no config {name!r} among {len(by_name)}", where, f"nearest: {', '.join(nearest)}")
 
 
+def files_of_split(config: Config | None, split: str, paths: Sequence[str], where: str) -> tuple[list[str], list[str]]:
+    """Patterns of the files of a split, as a card has them, and the files themselves: Parquet or JSON lines.
+
+    Where a card names no files, folders and names say the split, as they do to `datasets`: `train/0.jsonl.zst`,
+    `web-train-00000.parquet`; where none says any, all files are of `train`. Where there is Parquet, lines aren't read.
+
+    Args:
+        config: None where the card lists none.
+        paths: of the dataset.
+    Raises:
+        InputError: a pattern of the card is none of `datasets`.
+    """
+    if config is not None and (patterns := config.patterns(split)):
+        return patterns, [path for path in matching_paths(paths, patterns, where) if format_of(path) in _ROWS]
+    folder = "" if config is None else config.folder
+    if folder is None:
+        return [], []
+    inside = matching_paths(paths, [posixpath.join(folder, "**")], where)
+    parquet = [path for path in inside if format_of(path) == "parquet"]
+    rows = parquet or [path for path in inside if format_of(path) == "lines" and not path.endswith(_METADATA)]
+    said = [path for path in rows if _SPLIT_WORDS[split].search(path)]
+    if said or config is not None or any(words.search(path) for path in rows for words in _SPLIT_WORDS.values()):
+        rows = said
+    if not rows:
+        return [], []
+    above = posixpath.commonpath([posixpath.dirname(path) for path in rows])
+    endings = {"".join(PurePosixPath(path).suffixes[-1 if path.endswith(tuple(FORMATS)) else -2 :]) for path in rows}
+    return [posixpath.join(above, f"**/*{ending}") for ending in sorted(endings)], rows
+
+
 def _config(entry: dict[str, Any]) -> Config:
     name = str(entry["config_name"])
     match = _LANGUAGE_SCRIPT.match(name)
@@ -143,3 +192,35 @@ def _files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
             paths = item["path"]
             for path in paths if isinstance(paths, list) else [paths]:
                 yield str(item.get("split", "train")), posixpath.join(folder, str(path))
+
+
+def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object) -> list[str]:
+    """The paths that one of the patterns means, in their order; a pattern that is a path is that path alone.
+
+    Raises:
+        InputError: `**` is beside other characters, which is no pattern of `datasets` either.
+    """
+    there = dict.fromkeys(paths)
+    named = dict.fromkeys(PurePosixPath(pattern).as_posix() for pattern in patterns)  # without `./` and `//`
+    globs = [PurePosixPath(pattern).parts for pattern in named if pattern not in there]
+    for parts in globs:
+        if any(_ANY_FOLDERS in part and part != _ANY_FOLDERS for part in parts):
+            what = f"in the pattern {'/'.join(parts)!r}, `**` is no folder of its own"
+            raise InputError(what, where, "write `**/` for folders and `*` in a name")
+    return [path for path in there if path in named or any(_is_meant(tuple(path.split("/")), glob) for glob in globs)]
+
+
+def _is_meant(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    """Whether the names of folders and of a file are what the parts of a pattern stand for."""
+    if not names or not parts:
+        return not names and not parts
+    if parts[0] != _ANY_FOLDERS:
+        return _is_named(names[0], parts[0]) and _is_meant(names[1:], parts[1:])
+    rest = parts[1:] or ("*",)
+    if _is_meant(names, rest):
+        return True
+    return not names[0].startswith(_HIDDEN) and _is_meant(names[1:], parts)
+
+
+def _is_named(name: str, part: str) -> bool:
+    return fnmatchcase(name, part) and (part.startswith(_HIDDEN) or not name.startswith(_HIDDEN))

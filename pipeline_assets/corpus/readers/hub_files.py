@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_retry
-from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient
-from pipeline_assets.corpus.readers.traffic import Traffic
+from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient, Traffic
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.hashes import file_sha256
@@ -147,10 +146,7 @@ class HubFiles:
             InputError: they don't; all are removed from the cache.
         """
         rest = self.fetch(dataset, commit, file, 0, tail[0].start)
-        if _digest_of([rest.local, *(span.local for span in tail)], file) != file.digest:
-            for span in (rest, *tail):
-                span.local.unlink()
-            raise hub_retry.not_as_listed(file.digest, f"{dataset}@{commit}:{file.path}")
+        check_whole(file, (rest, *tail), f"{dataset}@{commit}:{file.path}")
         return rest
 
     def _commit(self, dataset: str, revision: str) -> str:
@@ -267,6 +263,24 @@ class HubFiles:
 def is_digest(text: str) -> bool:
     """Whether a hash is written as listings have it."""
     return _DIGEST.fullmatch(text) is not None
+
+
+def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:
+    """
+    Args:
+        spans: all bytes of the file, in order.
+    Raises:
+        InputError: they haven't the file's hash; all are removed from the cache.
+    """
+    if _digest_of([span.local for span in spans], file) != file.digest:
+        forget(spans)
+        raise hub_retry.not_as_listed(file.digest, where)
+
+
+def forget(spans: Iterable[Span]) -> None:
+    """Removes spans from the cache: damaged bytes must not be what the next try finds."""
+    for span in spans:
+        span.local.unlink(missing_ok=True)
 
 
 def _check_dataset(dataset: str) -> None:

@@ -7,6 +7,7 @@ followed elsewhere too, but without the token; a next page has to be of the orig
 import base64
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pipeline_assets.corpus.readers.hub_retry import Garbled, reading_answer
-from pipeline_assets.corpus.readers.traffic import Traffic
 from pipeline_assets.corpus.spine.errors import Obstacle
 
 if TYPE_CHECKING:
@@ -28,6 +28,18 @@ _MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far bel
 _MAX_REFUSAL_BYTES = 1 << 16
 _MAX_REDIRECTS = 5
 _USER = re.compile(r"(?<=://)[^/?#]*@")
+
+
+class Traffic:
+    """Bytes of listings and files that a hub sent, counted as they arrive, by any number of threads."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
 
 
 @dataclass(frozen=True)

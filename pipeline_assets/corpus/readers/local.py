@@ -1,4 +1,4 @@
-"""Local files → Documents: JSON lines, Parquet and text, in pieces that are planned from sizes and footers alone.
+"""Local files → rows: JSON lines, Parquet and text, in pieces that are planned from sizes and footers alone.
 
 | name | rows | place of a row (`source_row`) | pieces |
 |---|---|---|---|
@@ -9,35 +9,26 @@
 Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one piece, since it can't be entered midway.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
-from pipeline_assets.corpus.readers.json_rows import json_rows
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.local_rows import RowMap, SourceLabels, local_doc_id
-from pipeline_assets.corpus.readers.plain_text import paragraphs, whole_text
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
-from pipeline_assets.corpus.readers.source_lines import lines
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, SourceLabels, utf8_fault
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
+from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import (
+    FORMATS,
+    ByteRange,
+    SourceFile,
+    byte_ranges,
+    format_of,
+    open_source,
+)
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.rejects import Reject
 
 Piece = ByteRange | RowGroupRun
-Format = Literal["lines", "parquet", "text"]
-_FORMATS: dict[str, Format] = {
-    ".jsonl": "lines",
-    ".ndjson": "lines",
-    ".json": "lines",
-    ".parquet": "parquet",
-    ".txt": "text",
-}
-_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
-_TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
+TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
 class LocalRecipe(SourceLabels):
@@ -66,37 +57,26 @@ def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: in
     return [piece for file in files for piece in _pieces(file, recipe, shard_bytes)]
 
 
-def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Document | Reject]:
-    """A Document or a Reject for every row that begins in the piece, in file order.
-
-    Raises:
-        InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
-    """
-    name = piece.file.name
-    columns = _TEXT_COLUMNS if _format(piece.file) == "text" else recipe.columns
-    assert columns is not None, "plan_local checks it"
-    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source)).document
-    for place, row in piece_rows(piece, recipe):
-        yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else document(row, place)
-
-
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """(place, row or fault) of every row that begins in the piece, as it stands in the file; a text is a row with one
     column, `text`.
 
     Raises:
-        InputError: as `read_piece` does.
+        InputError: as the readers do.
     """
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
-    if _format(piece.file) == "lines":
+    if format_of(piece.file.name) == "lines":
         return json_rows(piece, lines(piece))
     texts = whole_text(piece) if recipe.text_unit == "file" else paragraphs(piece)
     return ((place, text if isinstance(text, Fault) else {"text": text}) for place, text in texts)
 
 
 def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
-    kind = _format(file)
+    kind = format_of(file.name)
+    if kind is None:
+        what = f"its name ends with none of {', '.join(FORMATS)}, compressed or not"
+        raise UsageError(what, file.path, "rename it, or narrow the pattern in `files`")
     if kind == "text":
         if recipe.text_unit is None:
             fix = "set `text_unit` in the recipe to `file` or `paragraph`"
@@ -112,13 +92,57 @@ def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence
     return byte_ranges(file, shard_bytes)
 
 
-def _format(file: SourceFile) -> Format:
-    """By its name: nothing in a text file says that its lines are not meant to be JSON."""
-    name = file.name.lower()
-    for suffix in _COMPRESSED:
-        name = name.removesuffix(suffix)
-    for suffix, kind in _FORMATS.items():
-        if name.endswith(suffix):
-            return kind
-    what = f"its name ends with none of {', '.join(_FORMATS)}, compressed or not"
-    raise UsageError(what, file.path, "rename it, or narrow the pattern in `files`")
+def whole_text(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
+    """(0, the file's text as it is, or the fault).
+
+    Raises:
+        InputError: it is longer than 256 MiB, or can't be read as `line_blocks` says.
+    """
+    text = bytearray()  # a line each, in a list, would take fifteen times as much where lines are short
+    for place, block in line_blocks(piece.file):
+        _check_size(piece, 0, place + len(block))
+        text += block
+    yield 0, _decoded(text)
+
+
+def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
+    """(place, text or fault) of the paragraphs that begin in the range, each to its end.
+
+    A paragraph is a run of lines that are not blank. The newline of its last line is not part of it, others are.
+
+    Raises:
+        InputError: a paragraph is longer than 256 MiB, or the file can't be read as `line_blocks` says.
+    """
+    paragraph = bytearray()
+    begin = 0
+    is_after_blank = True if piece.start == 0 else None
+    for place, line in lines(ByteRange(piece.file, piece.start)):
+        is_blank = not line.strip()
+        if is_after_blank is None:
+            is_after_blank = not line_before(piece.file, place).strip()
+        if paragraph and is_blank:
+            yield begin, _decoded(paragraph.rstrip(b"\r\n"))
+            paragraph = bytearray()
+        if not paragraph and piece.stop is not None and place >= piece.stop:
+            return
+        if paragraph or (is_after_blank and not is_blank):
+            begin = begin if paragraph else place
+            _check_size(piece, begin, place + len(line))
+            paragraph += line
+        is_after_blank = is_blank
+    if paragraph:
+        yield begin, _decoded(paragraph.rstrip(b"\r\n"))
+
+
+def _check_size(piece: ByteRange, begin: int, end: int) -> None:
+    if end - begin > MAX_LINE_BYTES:
+        what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
+        fix = "as `text_unit` take `paragraph`, or cut the file at blank lines"
+        raise InputError(what, piece.file.path, fix)
+
+
+def _decoded(text: bytearray) -> str | Fault:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)

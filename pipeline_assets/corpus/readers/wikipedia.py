@@ -24,9 +24,9 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.row_words import row_words
-from pipeline_assets.corpus.readers.source_files import ByteRange
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import RecipePart

@@ -3,7 +3,7 @@
 import itertools
 from pathlib import Path
 
-from pipeline_assets.corpus.normalize.group_manifest import group_manifest, write_group_manifest
+from pipeline_assets.corpus.normalize.converted import group_manifest, write_group_manifest
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.document_shards.publish import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.megatron_split import encode_stage
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
 from pipeline_assets.corpus.planning.recipe_plan import Budget, Dump, PlanSettings, RecipePlan, Sample, TargetPlan
@@ -19,8 +19,7 @@ from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.sampling.row_groups import Amount
 from pipeline_assets.corpus.sampling.split import SPLITS
-from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
-from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, bytes_to_fetch, plan_snapshot
 from pipeline_assets.corpus.snapshot.take import CONVERT_STAGE
 from pipeline_assets.corpus.spine.inventory import Holding
 from pipeline_assets.corpus.text_selection import chosen_paths

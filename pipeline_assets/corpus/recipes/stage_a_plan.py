@@ -7,23 +7,24 @@ from pipeline_assets.corpus.normalize.sources import HubSource, NormalizedSource
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.planning.estimate import Estimate, exactly, total
 from pipeline_assets.corpus.planning.memory import snapshot_memory
-from pipeline_assets.corpus.planning.rates import at_work
+from pipeline_assets.corpus.planning.rates import at_work, fetch_seconds
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan, TargetPlan
 from pipeline_assets.corpus.planning.snapshot_forecast import forecast_snapshot
 from pipeline_assets.corpus.planning.track_record import TrackRecord
-from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_files import SourceFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder
-from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder
+from pipeline_assets.corpus.snapshot.plan import bytes_to_fetch, has_lines, list_rows, plan_snapshot
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.hashes import rank
 from pipeline_assets.corpus.spine.inventory import Holding
 from pipeline_assets.systems.stage_a import StageARecipe
 
 Figures = dict[str, Estimate]
 _BASIS = "sizes of the files"
 _TEXT_OF_FILE = (0.2, 0.7, 1.0)  # of plain files: the rest is other columns, markup, rows that go
+_DOCUMENT_BYTES = Estimate(300, 3_000, 20_000, "the amount, and pages of any length")
 _TEXT_OF_PACKED = (0.8, 3.0, 9.0)  # of compressed ones, and Parquet
 _STORED_OF_TEXT = Estimate(0.15, 0.4, 0.8, _BASIS)  # zstd of Document lines, levels 1 to 22
 _SIGNATURES_OF_TEXT = Estimate(0.5, 1.1, 3.0, "words are longer or shorter")
@@ -104,6 +105,8 @@ def _planned(
         return {}, {}, exactly(sealed.manifest.identity.counts["text_bytes"], "the sealed source")
     if isinstance(source, HubSource):
         snapshot = source.snapshot(recipe.shard_text_bytes)
+        if has_lines(listing := list_rows(hub, snapshot)):
+            return _of_lines(hub, snapshot, listing, settings)
         plan = plan_snapshot(hub, snapshot, settings.fetch_threads, settings.engine.log_every_s)
         missing = bytes_to_fetch(hub, snapshot, plan)
         figures = forecast_snapshot(plan, snapshot, missing, settings.record()).figures(
@@ -117,18 +120,42 @@ def _planned(
     return _of_files(files, settings)
 
 
+def _of_lines(
+    hub: HubFiles, recipe: SnapshotRecipe, listing: Sequence[HubFile], settings: PlanSettings
+) -> tuple[Figures, Figures, Estimate]:
+    """The same of JSON lines on a hub, by sizes in the listing: what they hold is known by fetching them."""
+    unit, amount = recipe.amount.limit
+    ranked = sorted(listing, key=lambda file: rank(recipe.seed, file.path))
+    files = ranked[:amount] if unit == "files" else ranked
+    size, text = sum(file.size for file in files), total((_text_of(file.path, file.size) for file in files), _BASIS)
+    missing = exactly(sum(hub.bytes_missing(recipe.dataset, file, 0, file.size) for file in files), "the listing")
+    if unit != "files":
+        each = Estimate(1, 1, 1, "the amount") if unit == "text_bytes" else _DOCUMENT_BYTES
+        asked = exactly(amount, "the amount").times(each)
+        low, likely, high = (min(pair) for pair in zip(text.bounds, asked.bounds, strict=True))
+        text = Estimate(low, likely, high, each.basis)
+        missing = Estimate(0, min(size, text.likely / 2), size, "the amount")
+    record = settings.record()
+    fetching = {"bytes_fetched": missing.counted()}
+    seconds = fetch_seconds(round(missing.likely), record.fetch_rate())
+    if seconds is not None:
+        fetching["fetch_seconds"] = seconds
+    text = text.counted()
+    return fetching, _costs(text, text.times(_STORED_OF_TEXT).counted(), record.rates().convert, settings, record), text
+
+
 def _of_files(files: Sequence[SourceFile], settings: PlanSettings) -> tuple[Figures, Figures, Estimate]:
     size = sum(file.bytes for file in files)
     record = settings.record()
-    text = total((_text_of(file) for file in files), _BASIS).counted()
+    text = total((_text_of(file.name, file.bytes) for file in files), _BASIS).counted()
     stored = text.times(_STORED_OF_TEXT).counted()
     hashing = {"build_seconds": record.rates().seconds(size / record.rates().write)}
     return hashing, _costs(text, stored, record.rates().convert, settings, record), text
 
 
-def _text_of(file: SourceFile) -> Estimate:
-    is_packed = Path(file.name).suffix in _PACKED
-    return exactly(file.bytes, _BASIS).times(Estimate(*(_TEXT_OF_PACKED if is_packed else _TEXT_OF_FILE), _BASIS))
+def _text_of(name: str, size: int) -> Estimate:
+    is_packed = Path(name).suffix in _PACKED
+    return exactly(size, _BASIS).times(Estimate(*(_TEXT_OF_PACKED if is_packed else _TEXT_OF_FILE), _BASIS))
 
 
 def _filtered(text: Estimate, settings: PlanSettings) -> Figures:

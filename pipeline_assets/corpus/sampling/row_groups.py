@@ -12,7 +12,7 @@ from typing import Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.hub_parquet import RowGroup
+from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.spine.hashes import rank
 from pipeline_assets.corpus.spine.recipe import RecipePart
 

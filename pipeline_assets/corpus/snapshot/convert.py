@@ -1,76 +1,210 @@
-"""The stage `snapshot`: row groups of a source → one Document shard, its ids and its rejects."""
+"""Rows of a hub dataset → Document shards: row groups of Parquet, or the first rows of files of JSON lines."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import functools
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.document import Document, derived_doc_id
-from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
-from pipeline_assets.corpus.filters.column_rules import first_failed
+from pipeline_assets.corpus.document import DeriveId, derived_doc_id
+from pipeline_assets.corpus.document_shards import ShardWriter
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
 from pipeline_assets.corpus.formats.arrow import mask
-from pipeline_assets.corpus.readers.column_paths import take_column
-from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
-from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
-from pipeline_assets.corpus.readers.row_faults import text_fault
-from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard
+from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.normalize.converted import (
+    WITHOUT_VALUES,
+    Converted,
+    NormalizeSettings,
+    Row,
+    RowMap,
+    columns_without_values,
+    convert_shards,
+    noting_columns,
+    write_outcomes,
+)
+from pipeline_assets.corpus.readers.columns import (
+    Fault,
+    LicensedColumns,
+    SourceLabels,
+    column_paths,
+    column_values,
+    faulty_rows,
+    has_column,
+)
+from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
+from pipeline_assets.corpus.readers.lines import read_row
+from pipeline_assets.corpus.readers.parquet import open_row_groups
+from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
+from pipeline_assets.corpus.snapshot.plan import (
+    LocalPiece,
+    SnapshotShard,
+    fetch_pieces,
+    has_lines,
+    hub_inputs,
+    is_lines,
+    plan_snapshot,
+    shards_of,
+)
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
 
 _BATCH_ROWS = 1024
 
 
-@dataclass(frozen=True)
-class RowBatch:
-    """Rows of one file that passed the rules: their numbers in it, and their columns."""
-
-    file: str
-    rows: Sequence[int]
-    columns: pa.RecordBatch
-
-
 def convert_shard(
-    shard: SnapshotShard, window: Window, folder: BuildFolder, recipe: SnapshotRecipe, zstd_level: int
+    shard: SnapshotShard,
+    window: Window,
+    folder: BuildFolder,
+    recipe: SnapshotRecipe,
+    zstd_level: int,
+    columns: LicensedColumns | None = None,
+    licences: LicenceTable | None = None,
 ) -> Receipt:
     """One shard: rows that pass the rules become Documents, bad rows become rejects, all are counted.
 
     Counts: as `ShardWriter`, and `rows` read, `dropped/<rule>`.
+
+    Args:
+        columns, licences: of rows that may say their own licence; else all have the recipe's, and its columns.
+    Raises:
+        InputError: the bytes of a file can't be read.
+        UsageError: Parquet without the column for the licence.
     """
+    derive_id = derive_from(recipe)
+    labels = SourceLabels(source=recipe.source, domain=recipe.domain, license_tag=recipe.license_tag)
+    first_row = 0
     with ShardWriter(folder, shard.name, zstd_level) as writer:
-        for batch in row_batches(shard, window, recipe, writer):
-            _write_documents(batch, recipe, writer)
+        for local in shard.pieces:
+            file = local.piece.group.file
+            rows = RowMap(columns or recipe.columns, labels, file.path, derive_id)
+            if is_lines(file):
+                outcomes = _of_lines(local, window, first_row, recipe, rows, writer)
+                outcomes = noting_columns(outcomes, columns, derive_id, writer) if columns else outcomes
+            else:
+                outcomes = _of_parquet(local, window, first_row, recipe, rows, columns, writer)
+            write_outcomes(outcomes, writer, derive_id, licences)
+            first_row += local.piece.rows
     return writer.receipt()
 
 
-def row_batches(
-    shard: SnapshotShard, window: Window, recipe: SnapshotRecipe, writer: ShardWriter
-) -> Iterator[RowBatch]:
-    """Rows of the shard that pass the rules; the others are counted by the writer, and those that kill a worker kept
-    aside, unread.
+def convert_hub_rows(
+    building: Building,
+    raw: Artifact,
+    hub: HubFiles,
+    recipe: SnapshotRecipe,
+    columns: LicensedColumns,
+    licences: LicenceTable,
+    settings: NormalizeSettings,
+) -> Converted:
+    """The rows that the raw artifact names, from the cache; what is no more there is fetched again.
 
     Raises:
-        InputError: a row group's bytes can't be read.
+        InputError: from the hub, or the listing isn't that of the raw artifact.
     """
-    first_row = 0
-    for local in shard.pieces:
-        group = local.piece.group
-        for seen, batch in _batches(local, f"{recipe.dataset}@{recipe.revision}:{group.file.path}"):
-            rules = recipe.row_rules(batch.schema.names)
-            numbers = np.arange(seen, seen + batch.num_rows)
-            wanted = _in_window(numbers + first_row, window, group.file.path, group.first_row - first_row, writer)
-            writer.count("rows", int(wanted.sum()))
-            failed = first_failed(rules, batch)
-            for number, rule in enumerate(rules):
-                writer.count(f"dropped/{rule.text}", int((failed[wanted] == number).sum()))
-            kept = wanted & (failed < 0)
-            rows = (numbers[kept] + group.first_row).tolist()
-            yield RowBatch(group.file.path, rows, batch.filter(mask(kept)))
-        first_row += local.piece.rows
+    log_every_s, pinned = settings.engine.log_every_s, raw.manifest.identity.inputs
+    plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
+    if hub_inputs(recipe, plan) != pinned:
+        raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")
+    pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
+    shards = shards_of(plan, pieces, recipe.shard_text_bytes)
+    work = functools.partial(
+        convert_shard, recipe=recipe, columns=columns, licences=licences, zstd_level=settings.zstd_level
+    )
+    named = convert_shards(building, work, shards, settings)
+    has_language = recipe.language is not None and plan.has_language
+    decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
+    missing = columns_without_values(columns, total_counts(named.values())) if has_lines(plan.listing) else []
+    return Converted(named, derive_from(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
+
+
+def derive_from(recipe: SnapshotRecipe) -> DeriveId:
+    """The rule for ids of rows without one."""
+    return functools.partial(derived_doc_id, recipe.dataset, recipe.config, recipe.split)
+
+
+def _where(local: LocalPiece, recipe: SnapshotRecipe) -> str:
+    return f"{recipe.dataset}@{recipe.revision}:{local.piece.group.file.path}"
+
+
+def _of_lines(
+    local: LocalPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
+) -> Iterator[Row]:
+    """What becomes of the rows of a file of JSON lines that pass the rules; others are counted.
+
+    Args:
+        first_row: number of the piece's first row in its shard.
+    Raises:
+        InputError: from `row_lines`.
+    """
+    path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
+    with SpanStream(local.spans) as source:
+        lines = itertools.islice(row_lines(source, _where(local, recipe)), local.piece.rows)
+        for number, line in enumerate(lines):
+            if first_row + number < window.start:
+                continue
+            if window.stop is not None and first_row + number >= window.stop:
+                return
+            writer.count("rows")
+            if first_row + number in window.fatal:
+                yield Reject(path, number, KILLED_WORKER)
+                continue
+            row = read_row(line)
+            if isinstance(row, Fault):
+                yield Reject(path, number, row.reason, row.detail)
+                continue
+            failed = _failed(with_language if "language" in row else rules, row)
+            if isinstance(failed, ColumnRule):
+                writer.count(f"dropped/{failed.text}")
+            else:
+                yield rows.document(row, number) if failed is None else Reject(path, number, *failed)
+
+
+def _failed(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
+    """The first rule that a row fails, as one does without the column; reason and detail if they can't be compared."""
+    for rule in rules:
+        try:
+            if rule.measure({rule.column: row.get(rule.column)}).is_failed:
+                return rule
+        except UsageError as error:  # of this row, whose columns are its own
+            return "wrong_type", error.what
+    return None
+
+
+def _of_parquet(
+    local: LocalPiece,
+    window: Window,
+    first_row: int,
+    recipe: SnapshotRecipe,
+    rows: RowMap,
+    columns: LicensedColumns | None,
+    writer: ShardWriter,
+) -> Iterator[Row]:
+    """The same of a row group: rules are held against a batch of rows at once."""
+    group = local.piece.group
+    for seen, batch in _batches(local, _where(local, recipe)):
+        if columns is not None:
+            _check_licence(batch.schema, columns.license, _where(local, recipe))
+        rules = recipe.row_rules(batch.schema.names)
+        numbers = np.arange(seen, seen + batch.num_rows)
+        wanted = _in_window(numbers + first_row, window, group.file.path, group.first_row - first_row, writer)
+        writer.count("rows", int(wanted.sum()))
+        failed = first_failed(rules, batch)
+        for number, rule in enumerate(rules):
+            writer.count(f"dropped/{rule.text}", int((failed[wanted] == number).sum()))
+        kept = wanted & (failed < 0)
+        values = [column_values(column) for column in batch.filter(mask(kept)).columns]
+        faults = faulty_rows(values)
+        for number, (row, cells) in enumerate(zip(numbers[kept].tolist(), zip(*values, strict=True), strict=True)):
+            if number in faults:
+                yield Reject(group.file.path, group.first_row + row, faults[number].reason, faults[number].detail)
+            else:
+                yield rows.document(dict(zip(batch.schema.names, cells, strict=True)), group.first_row + row)
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -89,8 +223,7 @@ def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatc
                 if seen >= rows:
                     return
     except (pa.ArrowException, OSError) as error:
-        for span in local.spans:  # damaged bytes must not be what the next try finds in the cache
-            span.local.unlink(missing_ok=True)
+        forget(local.spans)
         what = f"row group {group.number} can't be read ({' '.join(str(error).split())})"
         raise InputError(what, where, "the file is damaged: pin another commit, or leave it out of `files`") from None
 
@@ -108,34 +241,11 @@ def _in_window(
     return inside & ~fatal
 
 
-def _write_documents(batch: RowBatch, recipe: SnapshotRecipe, writer: ShardWriter) -> None:
-    """The rows as lines; those without usable text, as rejects."""
-    columns, rows, file = recipe.columns, batch.rows, batch.file
-    values = {name: column_values(batch.columns.column(name)) for name in batch.columns.schema.names}
-    damaged = faulty_rows(list(values.values()))
-    texts = take_column(values, columns.text)
-    ids = take_column(values, columns.id) if columns.id is not None else [None] * len(rows)
-    created = take_column(values, columns.created_at) if columns.created_at is not None else [None] * len(rows)
-    values |= {"source_file": [file] * len(rows), "source_row": list(rows)}
-    documents: list[Document] = []
-    metas = zip(*values.values(), strict=True)
-    for number, (row, text, doc_id, created_at, meta) in enumerate(zip(rows, texts, ids, created, metas, strict=True)):
-        fault = damaged.get(number) or text_fault(text, doc_id)
-        if fault is not None:
-            writer.reject(Reject(file, row, fault.reason, fault.detail))
-            continue
-        text = writer.without_nul(text)
-        if not text:
-            writer.reject(Reject(file, row, "empty_text", "nothing but NUL"))
-            continue
-        document = Document(
-            text=text,
-            source=recipe.source,
-            domain=recipe.domain,
-            doc_id=doc_id or derived_doc_id(recipe.dataset, recipe.config, recipe.split, text),
-            license_tag=recipe.license_tag,
-            created_at=None if created_at is None else str(created_at),
-            meta=dict(zip(values, meta, strict=True)),
-        )
-        documents.append(document)
-    writer.write(documents)
+def _check_licence(schema: pa.Schema, column: str | None, where: str) -> None:
+    """
+    Raises:
+        UsageError: there is no such column (names those present).
+    """
+    if column is not None and not has_column(schema, column):
+        what = f"there is no column `{column}`; it has {', '.join(column_paths(schema))}"
+        raise UsageError(what, where, "set `columns.license` in the recipe to one that is there, or to null")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
-from pipeline_assets.corpus.readers.column_map import ColumnMap
+from pipeline_assets.corpus.readers.columns import ColumnMap
 from pipeline_assets.corpus.sampling.row_groups import Amount
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Decimal, Name, RecipePart
 

@@ -6,16 +6,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline_assets.corpus.document import derived_doc_id
-from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts
-from pipeline_assets.corpus.document_shards.publish import gather_rejects, publish, read_rejects
-from pipeline_assets.corpus.document_shards.shard_writer import NORMALISATION
+from pipeline_assets.corpus.document_shards import (
+    NORMALISATION,
+    check_documents,
+    document_counts,
+    gather_rejects,
+    publish,
+    read_rejects,
+)
 from pipeline_assets.corpus.planning.outcome import as_json
 from pipeline_assets.corpus.planning.snapshot_forecast import SnapshotForecast, forecast_snapshot
 from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_shard
-from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, bytes_to_fetch, fetch_pieces, shards_of
-from pipeline_assets.corpus.snapshot.plan import hub_inputs, log_plan, plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import (
+    SnapshotShard,
+    bytes_to_fetch,
+    fetch_pieces,
+    hub_inputs,
+    log_plan,
+    plan_snapshot,
+    shards_of,
+)
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

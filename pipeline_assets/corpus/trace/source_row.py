@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.readers.row_words import file_at, row_words
+from pipeline_assets.corpus.readers.lines import file_at, row_words
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -72,7 +72,7 @@ AnyRow = SourceRow | FileRow
 def place_told(row: AnyRow) -> str:
     """Where in its file a row is, in words; the number of its line where the file is here."""
     if isinstance(row, SourceRow):
-        return row_words(row.path, row.row, None)
+        return f"row {row.row:,}"
     return row_words(row.path.name, row.row, file_at(row.path))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact

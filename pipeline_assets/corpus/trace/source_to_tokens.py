@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.megatron_split import REJECTS, SPLIT_STAGE
 from pipeline_assets.corpus.sampling.split import split_rule
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE

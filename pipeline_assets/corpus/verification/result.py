@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pipeline_assets.corpus.readers.held_folders import CHANGED, HeldOfFolders
-from pipeline_assets.corpus.readers.hub_cache import CURE, HeldOfHub
+from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.chain import Chain, Finding
 from pipeline_assets.corpus.spine.rehash import Claim, Reading

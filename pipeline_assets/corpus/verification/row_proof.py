@@ -6,7 +6,7 @@ Memory: of each shard in hand, the drawn documents of one row group.
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,11 +14,15 @@ from typing import Any, ClassVar
 import msgspec
 
 from pipeline_assets.corpus.document import derived_doc_id
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.readers.hub_cache import covers, spans_of
+from pipeline_assets.corpus.readers.columns import find_column
+from pipeline_assets.corpus.readers.held import covers, spans_of
 from pipeline_assets.corpus.readers.hub_files import HubFile, Span
-from pipeline_assets.corpus.readers.hub_parquet import SpanFile, open_row_groups
+from pipeline_assets.corpus.readers.lines import read_row
+from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
+from pipeline_assets.corpus.readers.source_folder import format_of
+from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.sample import Sample
 from pipeline_assets.corpus.trace.snapshot_rows import Origin
@@ -69,23 +73,19 @@ class RowProver:
         recipe = self.artifact.manifest.identity.recipe
         group = next(group for group in entry["row_groups"] if group["number"] == number)
         spans = spans_of(self.cache, entry)
-        if not covers(spans, group["start"], group["stop"]) or not _has_footer(spans, entry["bytes"]):
+        has_schema = _is_lines(entry) or _has_footer(spans, entry["bytes"])
+        if not covers(spans, group["start"], group["stop"]) or not has_schema:
             proof.not_here += len(documents)
             return
         by_row = {document.meta.source_row - group["first_row"]: document for document in documents}
         columns = [name for name in (recipe["columns"]["text"], recipe["columns"]["id"]) if name is not None]
-        file = HubFile(entry["name"], entry["bytes"], entry["digest"])
-        with open_row_groups(file, spans) as parquet:
-            first = 0
-            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=columns, use_threads=False):
-                for row in sorted(by_row.keys() & set(range(first, first + batch.num_rows))):
-                    values = {name: batch.column(name)[row - first].as_py() for name in columns}
-                    what = self._contradiction(by_row.pop(row), values)
-                    if what is None:
-                        proof.documents += 1
-                    else:
-                        proof.complain(what)
-                first += batch.num_rows
+        rows = _line_rows if _is_lines(entry) else _parquet_rows
+        for row, values in rows(entry, number, spans, columns, frozenset(by_row)):
+            what = self._contradiction(by_row.pop(row), values)
+            if what is None:
+                proof.documents += 1
+            else:
+                proof.complain(what)
         for document in by_row.values():
             proof.complain(f"document {document.doc_id!r} is of {_place(document)}, which the file doesn't have")
 
@@ -105,6 +105,33 @@ class RowProver:
         identity = self.artifact.manifest.identity
         prefix = f"{identity.recipe['dataset']}@{identity.recipe['revision']}:"
         return {entry["name"].removeprefix(prefix): entry for entry in identity.inputs if "row_groups" in entry}
+
+
+def _parquet_rows(
+    entry: _Json, number: int, spans: Sequence[Span], columns: Sequence[str], wanted: Set[int]
+) -> Iterator[tuple[int, _Json]]:
+    file, first = HubFile(entry["name"], entry["bytes"], entry["digest"]), 0
+    with open_row_groups(file, spans) as parquet:
+        for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=columns, use_threads=False):
+            for row in sorted(wanted & set(range(first, first + batch.num_rows))):
+                yield row, {name: batch.column(name)[row - first].as_py() for name in columns}
+            first += batch.num_rows
+
+
+def _line_rows(
+    entry: _Json, number: int, spans: Sequence[Span], columns: Sequence[str], wanted: Set[int]
+) -> Iterator[tuple[int, _Json]]:
+    last = max(wanted, default=-1)
+    with SpanStream(spans) as source:
+        for row, line in enumerate(itertools.islice(row_lines(source, entry["name"]), last + 1)):
+            values = read_row(line) if row in wanted else None
+            if isinstance(values, dict):
+                found = {name: find_column(values, name) for name in columns}
+                yield row, {name: at and at[0][at[1]] for name, at in found.items()}
+
+
+def _is_lines(entry: _Json) -> bool:
+    return format_of(entry["name"]) == "lines"
 
 
 def _has_footer(spans: Sequence[Span], size: int) -> bool:

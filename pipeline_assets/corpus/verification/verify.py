@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline_assets.corpus.readers.held_folders import held_of_folders
-from pipeline_assets.corpus.readers.hub_cache import held_of_hub
+from pipeline_assets.corpus.readers.held import held_of_folders, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
 from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of

@@ -11,9 +11,9 @@ from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.normalize.raw_source import raw_of_folder
+from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -56,7 +56,7 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
     source = SourceFolder(folder, own.files)
     place = Path("listed", own.name)
     target = Target("made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, outside=source)
-    listing = target.seal_members(folder, raw_of_folder(source, folder, EngineSettings()), {})
+    listing = target.seal_members(folder, pin_of_folder(source, folder, EngineSettings()), {})
     return EvaluationSet(own, listing.manifest, source)
 
 

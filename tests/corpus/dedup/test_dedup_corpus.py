@@ -14,7 +14,7 @@ from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
 from pipeline_assets.corpus.dedup.settings import DedupSettings
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

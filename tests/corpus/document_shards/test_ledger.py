@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.document_shards.ledger import check_documents, document_counts, ledger
+from pipeline_assets.corpus.document_shards import check_documents, document_counts, ledger
 from pipeline_assets.corpus.spine.errors import InputError
 
 

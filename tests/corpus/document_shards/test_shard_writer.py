@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.rejects import Reject

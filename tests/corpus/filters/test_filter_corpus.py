@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.filter_corpus import DroppedLine, read_dropped
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings

@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.message import SPECIAL, Message, Refusal, Role
-from pipeline_assets.corpus.harmony.render import header
+from pipeline_assets.corpus.harmony.message import SPECIAL, Message, Refusal, Role, header
 
 # Pieces that make control tokens, or nearly, at the seams of content and structure.
 PIECES = ["<|", "|>", "<", "|", ">", "start", "end", "message", "call", "return", "channel", "constrain", "<|end|>"]

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, ToolNamespace
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, rows_add_up, unparsed_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.readers.row_faults import MAX_NESTING, Fault
+from pipeline_assets.corpus.readers.columns import MAX_NESTING, Fault
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "nemotron_rows.json").read_text())
 GOLDEN_SETTINGS = replace(SETTINGS, system=GPT_OSS_SYSTEM)

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.nemotron import source_rows, split_pin
 from pipeline_assets.corpus.nemotron.source_rows import plan_sample, read_shard
 from pipeline_assets.corpus.nemotron.split_pin import SampledSplit
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 
 Publish = Callable[..., str]
 

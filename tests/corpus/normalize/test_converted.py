@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.readers.local_rows import local_doc_id
+from pipeline_assets.corpus.normalize.converted import local_doc_id
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 

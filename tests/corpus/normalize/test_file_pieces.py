@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.document_shards.publish import shard_rows
-from pipeline_assets.corpus.normalize.file_pieces import page_ledger, piece_shards
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.normalize.files import page_ledger, piece_shards
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

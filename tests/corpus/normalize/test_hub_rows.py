@@ -10,11 +10,10 @@ from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import NormalizeSettings
-from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows, derive_from, normalize_rows
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, fetch_pieces, shards_of
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
+from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -59,7 +58,7 @@ def shard(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> t
 def read(shard: tuple[HubSource, SnapshotShard], window: Window, folder: BuildFolder) -> Receipt:
     source, pieces = shard
     columns = source.columns
-    return normalize_rows(pieces, window, folder, source.snapshot(1000), columns, licence_table(), zstd_level=3)
+    return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns, licence_table())
 
 
 def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(

@@ -9,12 +9,11 @@ import msgspec
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize import outcomes
-from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
-from pipeline_assets.corpus.readers.local_rows import local_doc_id
+from pipeline_assets.corpus.normalize import converted
+from pipeline_assets.corpus.normalize.converted import local_doc_id, no_derived_id, write_outcomes
 from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.rejects import Reject
 
@@ -121,7 +120,7 @@ def test_batches_have_no_part_in_the_result(write, monkeypatch: pytest.MonkeyPat
     given = [document(f"Text \0 {number}.", str(number)) for number in range(50)]
     at_once = write(*given)
 
-    monkeypatch.setattr(outcomes, "_BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(converted, "_BATCH_CHARACTERS", 1)
 
     assert write(*given) == at_once
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.normalize.page_audit import pages_add_up
+from pipeline_assets.corpus.normalize.files import pages_add_up
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from stage_a_build import INLINE, only, recipe_with
 
-from pipeline_assets.corpus.normalize import raw_source
-from pipeline_assets.corpus.normalize.raw_source import raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
-from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, open_source
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.snapshot.plan import raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> SourceFolder:
 
 
 def raw(source: SourceFolder, threads: int = 0) -> Content:
-    return raw_of_folder(source, Path("/data"), EngineSettings(threads, log_every_s=60))
+    return pin_of_folder(source, Path("/data"), EngineSettings(threads, log_every_s=60))
 
 
 def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:
@@ -92,7 +92,7 @@ def test_files_that_change_while_they_are_hashed_stop_the_build(
         return opened
 
     os.utime(source.path / "a.jsonl", ns=(5, 6))
-    monkeypatch.setattr(raw_source, "open_source", open_disturbed)
+    monkeypatch.setattr(raw_pin, "open_source", open_disturbed)
 
     with pytest.raises(InputError) as error:
         raw(source)
@@ -116,7 +116,7 @@ class TestHub:
     ) -> None:
         snapshot = recipe.sources[0].snapshot(recipe.shard_text_bytes)  # type: ignore[union-attr]
 
-        content = raw_of_hub(hub_files, snapshot, fetch_threads=1, log_every_s=60)
+        content = raw_of_hub(hub_files, snapshot, threads=1, log_every_s=60)
 
         assert content.files == []
         assert content.counts == {"files": 2, "row_groups": 3, "rows": 120}
@@ -129,10 +129,10 @@ class TestHub:
         self, recipe: StageARecipe, hub_files: HubFiles, tmp_path: Path
     ) -> None:
         snapshot = recipe.sources[0].snapshot(recipe.shard_text_bytes)  # type: ignore[union-attr]
-        raw_of_hub(hub_files, snapshot, fetch_threads=1, log_every_s=60)
+        raw_of_hub(hub_files, snapshot, threads=1, log_every_s=60)
         before = hub_files.traffic.bytes
 
-        raw_of_hub(hub_files, snapshot, fetch_threads=1, log_every_s=60)
+        raw_of_hub(hub_files, snapshot, threads=1, log_every_s=60)
 
         assert before > 0
         assert hub_files.traffic.bytes == before

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.document_shards.publish import shard_rows
+from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import ledger_adds_up
 from pipeline_assets.corpus.spine.engine import EngineSettings

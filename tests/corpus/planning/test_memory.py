@@ -6,7 +6,8 @@ import pytest
 
 from pipeline_assets.corpus.planning.estimate import Estimate
 from pipeline_assets.corpus.planning.memory import snapshot_memory, split_memory
-from pipeline_assets.corpus.spine.engine import EngineSettings, StartMethod
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.start_method import StartMethod
 
 MB = 10**6
 Model = Callable[[EngineSettings, float], Estimate]

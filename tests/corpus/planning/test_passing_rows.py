@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
 from pipeline_assets.corpus.planning.passing_rows import passing_rows
 from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.hub_parquet import Footer, RowGroup, row_groups
+from pipeline_assets.corpus.readers.parquet import Footer, RowGroup, row_groups
 from pipeline_assets.corpus.spine.errors import UsageError
 
 FILE = HubFile("a.parquet", 1, "sha256:0")

@@ -11,8 +11,7 @@ from pipeline_assets.corpus.planning.outcome import outcomes
 from pipeline_assets.corpus.planning.snapshot_forecast import SnapshotForecast, forecast_snapshot
 from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import bytes_to_fetch, plan_snapshot
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules
 from pipeline_assets.corpus.publishing.card_split import CardSplit
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.target import Target

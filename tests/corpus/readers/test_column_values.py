@@ -7,8 +7,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
-from pipeline_assets.corpus.readers.row_faults import Fault
+from pipeline_assets.corpus.readers.columns import Fault, column_values, faulty_rows
 
 MOMENT = 1_700_000_000_000_000_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.readers.hub_cache import CURE, HeldOfHub, held_of_hub
+from pipeline_assets.corpus.readers.held import CURE, HeldOfHub, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.progress import Progress

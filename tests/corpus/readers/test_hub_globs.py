@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from datasets.data_files import resolve_pattern
 
-from pipeline_assets.corpus.readers.hub_globs import matching_paths
+from pipeline_assets.corpus.readers.hub_configs import matching_paths
 from pipeline_assets.corpus.spine.errors import InputError
 
 PATHS = [

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
-from pipeline_assets.corpus.readers.hub_parquet import (
+from pipeline_assets.corpus.readers.parquet import (
     ColumnBounds,
     Footer,
     SpanFile,

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.readers.json_rows import json_rows, read_row
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import SourceFile, byte_ranges
-from pipeline_assets.corpus.readers.source_lines import lines
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.lines import json_rows, lines, read_row
+from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]

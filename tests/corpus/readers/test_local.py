@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local, read_piece
-from pipeline_assets.corpus.readers.source_files import SourceFile, list_files
+from pipeline_assets.corpus.normalize.files import read_piece
+from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
+from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size

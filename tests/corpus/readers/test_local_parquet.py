@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
-from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns
+from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline_assets.corpus.document import Document, derived_doc_id
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
-from pipeline_assets.corpus.readers.local_rows import RowMap, SourceLabels, local_doc_id
+from pipeline_assets.corpus.normalize.converted import RowMap, local_doc_id
+from pipeline_assets.corpus.readers.columns import LicensedColumns, SourceLabels
 from pipeline_assets.corpus.spine.rejects import Reject
 
 LABELS = SourceLabels(source="notes", domain="books", license_tag="cc0-1.0")

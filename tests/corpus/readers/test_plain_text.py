@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers import plain_text
-from pipeline_assets.corpus.readers.plain_text import paragraphs, whole_text
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
+from pipeline_assets.corpus.readers import local
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.local import paragraphs, whole_text
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
@@ -67,7 +67,7 @@ def test_a_paragraph_that_is_no_utf8_is_a_fault_and_the_others_are_texts(source:
 def test_a_text_too_large_to_be_one_is_refused(
     source: Source, monkeypatch: pytest.MonkeyPatch, read: Callable[[ByteRange], object]
 ) -> None:
-    monkeypatch.setattr(plain_text, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(local, "MAX_LINE_BYTES", 1 << 20)
     file = source(b"a line of text\n" * 100_000)
 
     with pytest.raises(InputError) as error:

@@ -19,10 +19,11 @@ MB_AT_ONCE = 40
 READ = """
 import json, sys
 from pathlib import Path
-from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local, read_piece
-from pipeline_assets.corpus.readers.source_files import byte_ranges, list_files
+from pipeline_assets.corpus.normalize.files import read_piece
+from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
+from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_count import count_pages
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])

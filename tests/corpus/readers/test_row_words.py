@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipeline_assets.corpus.readers.row_words import file_at, reject_words, row_words
-from pipeline_assets.corpus.readers.source_files import SourceFile
+from pipeline_assets.corpus.readers.lines import file_at, reject_words, row_words
+from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
 

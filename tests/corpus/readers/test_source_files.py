@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, list_files, open_source
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files, open_source
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 
 

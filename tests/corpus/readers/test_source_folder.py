@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.readers.source_files import SourceFile
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, as_provenance, files_of, folder_of
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, files_of, folder_of
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 

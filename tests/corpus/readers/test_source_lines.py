@@ -11,9 +11,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers import source_lines
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
-from pipeline_assets.corpus.readers.source_lines import line_before, lines
+from pipeline_assets.corpus.readers import lines as lines_module
+from pipeline_assets.corpus.readers.lines import line_before, lines
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
@@ -94,7 +94,7 @@ def test_utf_16_is_refused_and_the_cure_named(source: Source, encoding: str) -> 
 def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_lines, "MAX_LINE_BYTES", 3 << 20)
+    monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 3 << 20)
 
     with pytest.raises(InputError, match="a line is longer than 3 MiB; it is no file of lines"):
         list(lines(ByteRange(source(b"x" * (5 << 20)))))

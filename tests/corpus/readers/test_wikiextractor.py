@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.source_files import byte_ranges, list_files
+from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
+from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, list_files
-from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files
+from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]

@@ -10,8 +10,8 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.row_faults import Fault
-from pipeline_assets.corpus.readers.source_files import SourceFile, byte_ranges
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.corpus.spine.errors import InputError
 

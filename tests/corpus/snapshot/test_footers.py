@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.footers import FooterReader
-from pipeline_assets.corpus.snapshot.plan import plan_snapshot
+from pipeline_assets.corpus.snapshot.plan import FooterReader, plan_snapshot
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub

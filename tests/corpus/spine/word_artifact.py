@@ -14,10 +14,11 @@ from pathlib import Path
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import EngineSettings, StartMethod, run_stage
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window, Work
+from pipeline_assets.corpus.spine.start_method import StartMethod
 from pipeline_assets.corpus.spine.target import Content, Target
 
 

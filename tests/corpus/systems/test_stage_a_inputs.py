@@ -1,5 +1,6 @@
 """Stage A recipes from a command line: inputs by pattern, hub datasets by name, nothing written that can't be built."""
 
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 import yaml
 from healing_build import DATASET
 
-from pipeline_assets.commands.stage_a_inputs import folder_and_patterns, hub_source, write_recipe
+from pipeline_assets.commands.stage_a_inputs import folder_and_patterns, hub_source, recipe_patterns, write_recipe
+from pipeline_assets.corpus.readers.hub_configs import files_of_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import UsageError
 
@@ -97,3 +99,52 @@ def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., s
     assert files("deep") == ["data/*.parquet"]
     with pytest.raises(UsageError, match=r"has no files \(its card names the folder data and no files of train\)"):
         files("folder")
+
+
+LINES = b'{"text": "a page", "timestamp": "2019-04-25", "url": "http://a", "id": 7}\n'
+LINES_CARD = b"""---
+configs:
+- config_name: en
+  data_files:
+  - split: train
+    path: en/c4-train.*.json.gz
+  - split: validation
+    path: en/c4-validation.*.json.gz
+- config_name: folder
+  data_dir: books
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "files"),
+    [("en", ["en/c4-train.*.json.gz"]), ("folder", ["books/train/*.jsonl"])],
+)
+def test_a_hub_source_of_json_lines_has_the_files_that_the_card_means(
+    config: str, files: list[str], publish: Callable[..., str], hub_files: HubFiles
+) -> None:
+    packed = gzip.compress(LINES)
+    names = ["en/c4-train.0.json.gz", "en/c4-train.1.json.gz", "en/c4-validation.0.json.gz"]
+    books = {"books/train/0.jsonl": LINES, "books/train/1.jsonl": LINES, "books/test/0.jsonl": LINES}
+    commit = publish({"README.md": LINES_CARD} | dict.fromkeys(names, packed) | books)
+
+    section = hub_source(hub_files, DATASET, config, commit, {"documents": 1}, (), "0")
+
+    assert section["files"] == files
+    assert section["columns"] == {"text": "text", "id": "id", "created_at": None, "license": None}
+
+
+@pytest.mark.parametrize(
+    ("paths", "files"),
+    [
+        (["train/c1/0.jsonl.zst", "train/c2/0.jsonl.zst", "validation/c1/0.jsonl.zst"], ["train/*.jsonl.zst"]),
+        (["web-train-0.jsonl", "web-test-0.jsonl"], ["web-train-0.jsonl"]),
+        (["a.jsonl", "b/c.jsonl", "dataset_infos.json"], ["*.jsonl"]),
+        (["a.jsonl", "b.jsonl.gz"], ["*.jsonl", "*.jsonl.gz"]),
+        (["a.parquet", "b.jsonl"], ["*.parquet"]),
+    ],
+)
+def test_where_no_card_says_it_folders_and_names_say_the_split(paths: list[str], files: list[str]) -> None:
+    patterns, meant = files_of_split(None, "train", paths, "here")
+
+    assert recipe_patterns(patterns, meant, paths) == files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.readers.hub_cache import CURE
+from pipeline_assets.corpus.readers.held import CURE
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.sample import Sample

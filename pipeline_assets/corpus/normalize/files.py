@@ -4,28 +4,38 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.document_shards.publish import read_rejects
-from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
+from pipeline_assets.corpus.document import DeriveId
+from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
 from pipeline_assets.corpus.licences import LicenceTable
-from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
-from pipeline_assets.corpus.normalize.named_columns import WITHOUT_VALUES, columns_without_values, noting_columns
-from pipeline_assets.corpus.normalize.outcomes import no_derived_id, write_outcomes
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
-from pipeline_assets.corpus.readers.local import LocalRecipe, Piece, plan_local, read_piece
-from pipeline_assets.corpus.readers.local_rows import NO_SUCH_COLUMN, local_doc_id
-from pipeline_assets.corpus.readers.row_words import row_words
-from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges
+from pipeline_assets.corpus.normalize.converted import (
+    NO_SUCH_COLUMN,
+    WITHOUT_VALUES,
+    Converted,
+    NormalizeSettings,
+    Row,
+    RowMap,
+    columns_without_values,
+    convert_shards,
+    local_doc_id,
+    no_derived_id,
+    noting_columns,
+    write_outcomes,
+)
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns
+from pipeline_assets.corpus.readers.lines import reject_words, row_words
+from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, format_of
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_count import PageLedger, count_pages
+from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.stage import Window
 
-Read = Callable[[Piece], Iterator[Document | Reject]]
-
+Read = Callable[[Piece], Iterator[Row]]
 TITLE_ONLY = "title_only"
 _TIMES_PACKED = 4
 
@@ -69,7 +79,7 @@ def convert_local(
     if recipe.columns is not None and not counts.get("documents"):
         _refuse_missing_text(building, list(named.values()), recipe.columns.text, files)
     missing = columns_without_values(recipe.columns, counts) if recipe.columns else []
-    return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {}, files=files)
+    return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {}, words=reject_words(files))
 
 
 def _refuse_missing_text(
@@ -115,7 +125,7 @@ def convert_wikipedia(
     )
     named = convert_shards(building, work, shards, settings)
     page_ledger(total_counts(named.values())).check(building.target)
-    return Converted(named, no_derived_id, {}, expected_rejects=frozenset({TITLE_ONLY}), files=files)
+    return Converted(named, no_derived_id, {}, expected_rejects=frozenset({TITLE_ONLY}), words=reject_words(files))
 
 
 def page_ledger(counts: Mapping[str, int]) -> PageLedger:
@@ -124,7 +134,21 @@ def page_ledger(counts: Mapping[str, int]) -> PageLedger:
     return PageLedger(counts.get("pages", 0), counts.get("documents", 0), rejects)
 
 
-def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
+def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Row]:
+    """A Document or a Reject for every row that begins in the piece, in file order.
+
+    Raises:
+        InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
+    """
+    name = piece.file.name
+    columns = TEXT_COLUMNS if format_of(name) == "text" else recipe.columns
+    assert columns is not None, "plan_local checks it"
+    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source)).document
+    for place, row in piece_rows(piece, recipe):
+        yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else document(row, place)
+
+
+def _read_pages(piece: Piece, recipe: WikipediaRecipe) -> Iterator[Row]:
     assert isinstance(piece, ByteRange)
     return read_wikipedia(piece, recipe)
 
@@ -167,3 +191,13 @@ def normalize_pieces(
 def _unpacked_bytes(piece: Piece) -> int:
     is_packed = isinstance(piece, ByteRange) and piece.stop is None
     return piece.bytes * (_TIMES_PACKED if is_packed else 1)
+
+
+def pages_add_up(normalized: Artifact) -> Verdict:
+    """Pages of a Wikipedia extraction, counted by their first lines alone, are articles and rejects."""
+    counts = normalized.manifest.identity.counts
+    if "pages" not in counts:
+        return Verdict(True, "it is no Wikipedia extraction", applies=False)
+    rejects = sum(counts["ledger"]["rejected"].values())
+    ledger = PageLedger(counts["pages"], counts["documents"], rejects)
+    return Verdict(ledger.adds_up, str(ledger), {"pages": ledger.pages, "articles": ledger.articles})

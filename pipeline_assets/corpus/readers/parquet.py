@@ -1,20 +1,32 @@
-"""Parquet on a hub, read by footer and row group: memory and traffic are those of what is read, not of the file."""
+"""Parquet of a hub and of this machine, by footer and row group: memory and traffic are those of what is read."""
 
 import bisect
+import dataclasses
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
+from pipeline_assets.corpus.readers.columns import (
+    Fault,
+    LicensedColumns,
+    column_paths,
+    column_values,
+    faulty_rows,
+    has_column,
+)
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.shards import grouped_by_size
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
 _MAGIC = b"PAR1"
+_BATCH_ROWS = 1024
+_FIX = "fetch or write the file again, or leave it out"
 
 
 class SpanFile(io.RawIOBase):
@@ -110,7 +122,7 @@ class RowGroup:
     stop: int
     text_bytes: int
     codec: str = ""
-    bounds: tuple[ColumnBounds, ...] = field(default=(), compare=False)
+    bounds: tuple[ColumnBounds, ...] = dataclasses.field(default=(), compare=False)
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
@@ -195,3 +207,98 @@ def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
         pyarrow.ArrowException, OSError: the bytes are not those of a Parquet file.
     """
     return pq.ParquetFile(SpanFile(file.size, spans), pre_buffer=False, page_checksum_verification=True)
+
+
+@dataclass(frozen=True)
+class RowGroupRun:
+    """Consecutive row groups of a file.
+
+    Attributes:
+        first, stop: numbers of the row groups.
+        first_row, rows: which rows of the file they hold.
+        bytes: uncompressed, as the footer says.
+    """
+
+    file: SourceFile
+    first: int
+    stop: int
+    first_row: int
+    rows: int
+    bytes: int
+
+
+def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
+    """The file's row groups in runs, each closed by the group that brings it to `run_bytes`.
+
+    Args:
+        columns: must be there; None where any will do.
+    Raises:
+        InputError: it is no Parquet file.
+        UsageError: it has no column of such a name (names those it has).
+    """
+    metadata = read_local_footer(file)
+    if columns is not None:
+        _check_columns(metadata.schema.to_arrow_schema(), columns, file)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    runs: list[RowGroupRun] = []
+    first = first_row = 0
+    for run in grouped_by_size(groups, lambda group: group.total_byte_size, run_bytes):
+        rows = sum(group.num_rows for group in run)
+        size = sum(group.total_byte_size for group in run)
+        runs.append(RowGroupRun(file, first, first + len(run), first_row, rows, size))
+        first, first_row = first + len(run), first_row + rows
+    return runs
+
+
+def read_local_footer(file: SourceFile) -> pq.FileMetaData:
+    """What the footer says.
+
+    Raises:
+        InputError: it is no Parquet file.
+    """
+    with open_source(file) as opened:
+        try:
+            return pq.read_metadata(opened)
+        except (pa.ArrowException, OSError) as error:
+            what = f"its Parquet footer can't be read ({' '.join(str(error).split())})"
+            raise InputError(what, file.path, _FIX) from None
+
+
+def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """(number in the file, row or fault) of every row; a row with bytes that are no UTF-8 in any column is a fault.
+
+    Args:
+        batch_rows: that are in memory at a time.
+    Raises:
+        InputError: the bytes can't be read.
+    """
+    try:
+        # Without pre_buffer=False, and group by group, memory would grow with the run.
+        with (
+            open_source(run.file) as opened,
+            pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True) as parquet,
+        ):
+            number = run.first_row
+            for group in range(run.first, run.stop):
+                for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
+                    yield from enumerate(_rows(batch), number)
+                    number += batch.num_rows
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
+        what = f"row groups {run.first} to {run.stop - 1} can't be read ({' '.join(str(error).split())})"
+        raise InputError(what, run.file.path, _FIX) from None
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+    names = batch.schema.names
+    columns = [column_values(column) for column in batch.columns]
+    faults = faulty_rows(columns)
+    for number, values in enumerate(zip(*columns, strict=True)):
+        yield faults.get(number) or dict(zip(names, values, strict=True))
+
+
+def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile) -> None:
+    for field, name in columns:
+        if name is not None and not has_column(schema, name):
+            what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
+            fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
+            raise UsageError(what, file.path, fix, key=f"columns.{field}")

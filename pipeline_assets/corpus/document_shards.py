@@ -1,0 +1,319 @@
+"""Document shards on their way into an artifact: converted one by one, then published with every doc_id once."""
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
+
+SHARDS = "shards"
+REJECTS_FILE = f"rejects{SUFFIX}"
+CONVERTED = f"{WORK}/converted"
+IDS = f"{WORK}/ids"
+REJECTS = f"{WORK}/rejects"
+DUPLICATE_ID = "duplicate_doc_id"
+NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are removed"
+_MAX_NUL_FRACTION = Fraction(1, 100)
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Document)
+_reject_decoder = msgspec.json.Decoder(Reject)
+
+
+class ShardWriter:
+    """Writes one shard; `receipt` is there once the block has ended without error. Nothing is held back but a zstd
+    block of each file, and the ids of one sorted run.
+
+    Attributes:
+        counts: `documents` and `bytes` of text written, `rejected/<reason>`, `nul_documents`,
+            `nul_characters_removed`, and what the caller counts.
+    """
+
+    def __init__(self, folder: BuildFolder, name: str, zstd_level: int) -> None:
+        self.counts: dict[str, int] = {}
+        self._names = f"{CONVERTED}/{name}{SUFFIX}", f"{IDS}/{name}", f"{REJECTS}/{name}{SUFFIX}"
+        documents, ids, rejects = map(folder.path, self._names)
+        self._documents, self._ids = JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
+        self._rejects = JsonlZstWriter(rejects, zstd_level)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        for writer in (self._rejects, self._ids, self._documents):
+            self._open.enter_context(writer)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, traceback)
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Nothing isn't counted."""
+        if more:
+            self.counts[name] = self.counts.get(name, 0) + more
+
+    def reject(self, reject: Reject) -> None:
+        """Keeps a row aside."""
+        self._rejects.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
+        self.count(f"rejected/{reject.reason}")
+
+    def without_nul(self, text: str) -> str:
+        """The text without its NUL characters, which are counted; empty where there is nothing else."""
+        if "\0" not in text:
+            return text
+        plain = text.replace("\0", "")
+        if plain:
+            self.count("nul_documents")
+            self.count("nul_characters_removed", len(text) - len(plain))
+        return plain
+
+    def write(self, documents: Sequence[Document]) -> None:
+        """The next documents, in order."""
+        if not documents:
+            return
+        self._ids.add(document.doc_id for document in documents)
+        texts = (document.text for document in documents)
+        self.count("documents", len(documents))
+        self.count("bytes", sum(len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts))
+        self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
+
+    def receipt(self) -> Receipt:
+        """Files, in this order: the documents, their ids as `doc_ids` reads them, the rejects."""
+        documents, ids, rejects = self._names
+        files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
+        return Receipt(files, self.counts)
+
+
+def gather_lines(building: Building, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
+    """The lines of some `.jsonl.zst` files of the building folder, one file after the other."""
+    with JsonlZstWriter(building.path(name), zstd_level) as writer:
+        for part in parts:
+            for block in read_line_blocks(building.path(part.path)):
+                writer.write_lines(block, block.count(b"\n"))
+    return writer.output(name)
+
+
+def gather_frames(building: Building, parts: Iterable[OutputFile], name: str) -> OutputFile:
+    """As `gather_lines`, but each part stays a zstd frame of its own: nothing is compressed again, and a line can be
+    read without those of the parts before.
+    """
+    content, rows = hashlib.sha256(), 0
+    with DurableFile(building.path(name)) as file:
+        for part in parts:
+            path = building.path(part.path)
+            for block in read_line_blocks(path):
+                content.update(block)
+            file.append(path, part.bytes)
+            rows += part.rows
+    return OutputFile(name, rows, file.bytes_written, file.sha256, content.hexdigest())
+
+
+@dataclass(frozen=True)
+class ConvertedShard:
+    """A converted shard: where it lies, its receipt, and what says which rows repeat an id; None where none does."""
+
+    name: str
+    file: Path
+    converted: Receipt
+    repeats: Path | None
+
+    @property
+    def rows(self) -> int:
+        return self.converted.files[0].rows
+
+
+def publish(
+    building: Building, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
+) -> list[Receipt]:
+    """Receipts of the final shards, every doc_id once. Only shards where one is repeated are written again.
+
+    Args:
+        converted: receipts of `ShardWriter` by shard, in manifest order.
+    """
+    receipts = list(converted.values())
+    ids = [building.path(receipt.files[1].path) for receipt in receipts]
+    repeats = doc_ids.write_repeats(ids, building)
+    shards = [
+        ConvertedShard(name, building.path(receipt.files[0].path), receipt, of_shard)
+        for (name, receipt), of_shard in zip(converted.items(), repeats, strict=True)
+    ]
+    rewritten = [shard for shard in shards if shard.repeats is not None]
+    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=zstd_level)
+    again = run_stage("publish", work, rewritten, building, engine) if rewritten else ()
+    receipts_again = {shard.name: receipt for shard, receipt in zip(rewritten, again, strict=True)}
+    return [receipts_again.get(shard.name) or _linked(shard, building) for shard in shards]
+
+
+def gather_rejects(
+    building: Building, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
+) -> OutputFile:
+    """All rejects in one file: shard by shard, rows in source order, then repeated ids."""
+    with JsonlZstWriter(building.path(REJECTS_FILE), zstd_level) as writer:
+        for receipts in zip(converted, published, strict=True):
+            for reject in read_rejects(building, receipts):
+                writer.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
+    return writer.output(REJECTS_FILE)
+
+
+def read_rejects(building: Building, receipts: Sequence[Receipt]) -> Iterator[Reject]:
+    """The rejects that receipts name, in their order."""
+    for receipt in receipts:
+        for file in receipt.files:
+            if file.path.startswith(REJECTS):
+                for block in read_line_blocks(building.path(file.path)):
+                    yield from _reject_decoder.decode_lines(block)
+
+
+def shard_rows(corpus: Artifact) -> dict[str, int]:
+    """Documents by shard, in manifest order."""
+    return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
+
+
+def holds_documents(artifact: Artifact) -> bool:
+    """Whether an artifact is a corpus of Documents, whatever made it."""
+    return bool(shard_rows(artifact))
+
+
+def _linked(shard: ConvertedShard, folder: BuildFolder) -> Receipt:
+    """The shard as it is, under its final name: done in no time, so that no worker does it and no receipt keeps it."""
+    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    durable.link(shard.file, folder.path(name))
+    return Receipt([replace(shard.converted.files[0], path=name)], shard.converted.counts)
+
+
+def publish_shard(
+    shard: ConvertedShard, window: Window, folder: BuildFolder, derive_id: DeriveId, zstd_level: int
+) -> Receipt:
+    """The shard written again, under its final name: a repeated source id is rejected, a repeated derived id numbered
+    `#2`, `#3`.
+
+    Counts are those of the whole conversion, corrected.
+    """
+    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    counts = dict(shard.converted.counts)
+    rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
+    rejected: Counter[str] = Counter()
+    times = doc_ids.read_repeats(shard.repeats, shard.rows)
+    first_row = 0
+    with (
+        JsonlZstWriter(folder.path(name), zstd_level) as writer,
+        JsonlZstWriter(folder.path(rejects_name), zstd_level) as rejects,
+    ):
+        for block in read_line_blocks(shard.file):
+            lines = block.splitlines(keepends=True)
+            kept = []
+            for row, line in window.of(lines, first_row):
+                verdict = _publish_line(line, row, int(times[row]), shard, window, derive_id)
+                if isinstance(verdict, Reject):
+                    rejects.write_lines(msgspec.json.encode(verdict.to_json()) + b"\n", 1)
+                    rejected[verdict.reason] += 1
+                    counts["bytes"] -= len(_decoder.decode(line).text.encode("utf-8")) if row not in window.fatal else 0
+                else:
+                    kept.append(verdict)
+            first_row += len(lines)
+            writer.write_lines(b"".join(kept), len(kept))
+    counts["documents"] -= rejected.total()
+    for reason, rows in rejected.items():
+        counts[f"rejected/{reason}"] = counts.get(f"rejected/{reason}", 0) + rows
+    return Receipt([writer.output(name), rejects.output(rejects_name)], counts)
+
+
+def _publish_line(
+    line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
+) -> bytes | Reject:
+    """The line as it is published, or why it isn't; it is the nth of its id, or 0, the first."""
+    if row in window.fatal:
+        return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
+    if not nth:
+        return line
+    document = _decoder.decode(line)
+    if document.doc_id == derive_id(document.text):
+        numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{nth}")
+        return _encoder.encode(numbered) + b"\n"
+    return Reject(document.meta["source_file"], document.meta["source_row"], DUPLICATE_ID, document.doc_id)
+
+
+def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
+    """
+    Args:
+        fix: what to do where nothing is left.
+    Raises:
+        InputError: too many NUL characters, or nothing left.
+    """
+    documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
+    if with_nul > _MAX_NUL_FRACTION * documents:
+        what = f"{with_nul:,} of {documents:,} documents hold NUL characters, more than 1 %"
+        raise InputError(what, where, "this is not text as it was published: pin another commit or source")
+    if not documents and not counts.get("rows"):
+        raise InputError("there is no row in its files", where, "give files that have some, or leave the source out")
+    if not documents:
+        raise InputError("no row passed the rules", where, fix)
+
+
+def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Counts with the ledger apart."""
+    return {
+        "ledger": ledger(counts),
+        "documents": counts["documents"],
+        "text_bytes": counts["bytes"],
+        "nul_documents": counts.get("nul_documents", 0),
+        "nul_characters_removed": counts.get("nul_characters_removed", 0),
+    }
+
+
+def ledger(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Rows in = documents out + dropped + rejected, each by reason. Where rows become a part of another row's document,
+    as answers do, they are `merged`, and count on the right too.
+    """
+    merged = {"merged": counts["merged"]} if counts.get("merged") else {}
+    return {
+        "in": counts["rows"],
+        "out": counts["documents"],
+        **merged,
+        "dropped": _by_reason(counts, "dropped/"),
+        "rejected": _by_reason(counts, "rejected/"),
+    }
+
+
+def _by_reason(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
+
+
+class _Whole(msgspec.Struct, frozen=True):
+    """A Document whose text changes: fields and their order as in `Document`, and not a byte of the meta moves."""
+
+    text: str
+    source: str
+    domain: str
+    doc_id: str
+    license_tag: str
+    created_at: str | None
+    meta: msgspec.Raw
+
+
+_whole_decoder = msgspec.json.Decoder(_Whole)
+
+
+def with_text(line: bytes, text: str) -> bytes:
+    """The document in a line, without its line feed, as a line that has this text and is the same otherwise."""
+    return _encoder.encode(msgspec.structs.replace(_whole_decoder.decode(line), text=text))

@@ -1,0 +1,183 @@
+"""Columns of a source, by name or by path: which is which field of a Document, and values that no Document can hold.
+
+`metadata.url` is `url` of the object `metadata`. Such a value is a fault of its row.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline_assets.corpus.spine.recipe import RecipePart
+
+NESTED_TOO_DEEP = "nested_too_deep"
+# Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
+# calls: a row's fate must not.
+MAX_NESTING = 64
+
+
+class ColumnMap(RecipePart):
+    """Which source column is which field of a Document; None where the source has none.
+
+    A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
+    columns of text, id and date leave `meta`, all others stay there.
+    """
+
+    text: str
+    id: str | None
+    created_at: str | None
+
+
+class LicensedColumns(ColumnMap):
+    """The same for sources whose rows may say their own licence.
+
+    Attributes:
+        id: text or whole numbers; a row without one gets a derived id.
+        created_at: kept as text, as it came.
+        license: the row's licence, lower-cased; a row without one has the recipe's, and one that is no text (a list,
+            say) is `unknown`. The column stays in `meta` as it came.
+    """
+
+    license: str | None
+
+
+class SourceLabels(RecipePart):
+    """What holds for every document of a local source.
+
+    Attributes:
+        license_tag: of rows that don't say their own.
+    """
+
+    source: str
+    domain: str
+    license_tag: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a row, or one value of it, can't be used; reason and detail as in `Reject`."""
+
+    reason: str
+    detail: str = ""
+
+
+def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
+    """Whether there are at most so many objects and lists inside one another; a map of Arrow is a list of tuples."""
+    if not isinstance(value, (dict, list, tuple)):
+        return True
+    if levels == 0:
+        return False
+    for one in value.values() if isinstance(value, dict) else value:
+        # Most values are neither: asking before the call saves two calls of three.
+        if isinstance(one, (dict, list, tuple)) and not is_nested_within(one, levels - 1):
+            return False
+    return True
+
+
+def nesting_fault() -> Fault:
+    """Why a row with a value of more than `MAX_NESTING` levels can't be used."""
+    return Fault(NESTED_TOO_DEEP, f"more than {MAX_NESTING} objects and lists inside one another")
+
+
+def text_fault(text: object, doc_id: object) -> Fault | None:
+    """Why a row with this text and id can't be a Document; None if it can."""
+    if text is None:
+        return Fault("no_text", "null")
+    if not isinstance(text, str):
+        return Fault("wrong_type", f"text is {type(text).__name__}")
+    if doc_id is not None and not isinstance(doc_id, str):
+        return Fault("wrong_type", f"id is {type(doc_id).__name__}")
+    return None if text else Fault("empty_text")
+
+
+def utf8_fault(error: UnicodeDecodeError) -> Fault:
+    """Which kind of bytes is no UTF-8: a surrogate that stands for no character, or others."""
+    try:
+        error.object.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return Fault("invalid_utf8", f"{error.reason} at byte {error.start}")
+    return Fault("lone_surrogate", f"at byte {error.start}")
+
+
+def column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
+    """Names of all columns, those inside structs with their path."""
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from column_paths(field.type, f"{above}{field.name}.")
+        else:
+            yield above + field.name
+
+
+def has_column(schema: pa.Schema, name: str) -> bool:
+    """Whether there is a column of this name or path."""
+    return name in schema.names or name in column_paths(schema)
+
+
+def find_column(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | None:
+    """(the object that holds the column, its key there); None if the row has no such column."""
+    if name in row:
+        return row, name
+    holder: Any = row
+    *path, key = name.split(".")
+    for part in path:
+        holder = holder.get(part)
+        if not isinstance(holder, dict):
+            return None
+    return (holder, key) if key in holder else None
+
+
+def take_column(columns: dict[str, list[Any]], name: str) -> list[Any]:
+    """The values of a column, taken out of all columns: a nested one out of the objects that hold it."""
+    if name in columns:
+        return columns.pop(name)
+    top = name.split(".")[0]
+    found = [find_column({top: value}, name) for value in columns[top]]
+    return [None if at is None else at[0].pop(at[1]) for at in found]
+
+
+def column_values(column: pa.Array) -> list[Any]:
+    """The column as Python values; one that is, or holds, text that is no UTF-8 as its `Fault`, and so one that is
+    nested deeper than `MAX_NESTING`.
+
+    Nanoseconds are times of the standard library where those can hold them, else text.
+    """
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        values = [_value(scalar) for scalar in column]
+    if str(column.type).count("<") > MAX_NESTING:
+        values = [value if is_nested_within(value) else nesting_fault() for value in values]
+    return [_without_pandas(value) for value in values] if "[ns" in str(column.type) else values
+
+
+def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
+    """Rows of a batch with a value that is a Fault; nearly always none, which costs a look at the types."""
+    return {
+        number: value
+        for column in reversed(columns)
+        if Fault in set(map(type, column))
+        for number, value in enumerate(column)
+        if isinstance(value, Fault)
+    }
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)
+
+
+def _without_pandas(value: Any) -> Any:
+    """pyarrow has pandas hold nanoseconds, in types that no JSON encoder takes."""
+    match type(value).__name__:
+        case "list" | "tuple":
+            return [_without_pandas(item) for item in value]
+        case "dict":
+            return {key: _without_pandas(item) for key, item in value.items()}
+        case "Timestamp":
+            return str(value) if value.nanosecond else value.to_pydatetime()
+        case "Timedelta":
+            return str(value) if value.nanoseconds else value.to_pytimedelta()
+    return value

@@ -1,0 +1,263 @@
+"""Lines of a source file, compressed or not, with the place where each begins; JSON lines as rows; a row told in words.
+
+A place is the number of bytes before it in the uncompressed text. It names a line exactly in a file that was never read
+from its start, stays when the file is compressed, and leads back to it: `tail -c +$((PLACE + 1)) FILE | head -1`.
+"""
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from pipeline_assets.corpus.formats.compression import codec_of, decompressed
+from pipeline_assets.corpus.formats.jsonl_zst import whole_lines
+from pipeline_assets.corpus.readers.columns import (
+    MAX_NESTING,
+    NESTED_TOO_DEEP,
+    Fault,
+    is_nested_within,
+    nesting_fault,
+    utf8_fault,
+)
+from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.reads import hashed
+from pipeline_assets.corpus.spine.rejects import Reject, Words
+
+MAX_LINE_BYTES = 1 << 28
+_NO_LINES = "it is no file of lines: convert it, or leave it out"
+_BLOCK_BYTES = 1 << 20
+_MOST_COUNTED_BYTES = 1 << 32
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_NUMBERED = (".parquet", ".xml", ".7z")  # their rows have numbers; all else is lines, or records of lines
+# Faults of a last line that say nothing of whether the file was cut off there.
+NOT_FROM_A_CUT = frozenset({"wrong_type", NESTED_TOO_DEEP})
+_decode = msgspec.json.Decoder().decode
+
+
+def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(place, bytes) in blocks of whole lines, from the first line that begins at `start` or after it to the end.
+
+    A byte order mark of UTF-8 is passed over.
+
+    Args:
+        start: 0 for a compressed file.
+    Raises:
+        InputError: the file can't be read, is cut off or damaged, is UTF-16, or has a line longer than 256 MiB.
+    """
+    with open_source(file) as opened:
+        first = _seek_line(opened, start)
+        yield from placed_lines(_blocks(opened, file), first, file.path)
+
+
+def placed_lines(blocks: Iterable[bytes], place: int, where: object) -> Iterator[tuple[int, bytes]]:
+    """(place, bytes) in blocks of whole lines, without a byte order mark of UTF-8 at the start of the file.
+
+    Args:
+        blocks: of a file, one after the other.
+        place: where the first one begins.
+    Raises:
+        InputError: a line is longer than 256 MiB, or the file is UTF-16.
+    """
+    for block in whole_lines(blocks, where, _NO_LINES, MAX_LINE_BYTES):
+        if place == 0 and block.startswith(_UTF16_MARKS):
+            raise InputError("it is UTF-16", where, "convert it: iconv -f UTF-16 -t UTF-8")
+        skipped = len(_UTF8_MARK) if place == 0 and block.startswith(_UTF8_MARK) else 0
+        yield place + skipped, block[skipped:]
+        place += len(block)
+
+
+def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
+    """(place, line with its newline) of the lines that begin in the range.
+
+    Raises:
+        InputError: as `line_blocks` does.
+    """
+    return lines_of(line_blocks(piece.file, piece.start), piece.stop)
+
+
+def lines_of(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
+    """(place, line with its newline) of the lines of some blocks that begin before `stop`, or all."""
+    for place, block in blocks:
+        for line in io.BytesIO(block):
+            if stop is not None and place >= stop:
+                return
+            yield place, line
+            place += len(line)
+
+
+def line_number(file: SourceFile, place: int) -> int | None:
+    """Number of the line at a place, from 1: all before it is read. None where that is more than 4 GiB, or the file has
+    holes, as one of which only a sample was fetched.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    lines, at = 1, 0
+    with open_source(file) as opened:
+        if place > _MOST_COUNTED_BYTES or opened.seek(0, os.SEEK_HOLE) < min(place, file.bytes):
+            return None
+        opened.seek(0)
+        for block in _blocks(opened, file):
+            lines += block.count(b"\n", 0, max(place - at, 0))
+            at += len(block)
+            if at >= place:
+                break
+    return lines
+
+
+def line_before(file: SourceFile, place: int) -> bytes:
+    """The line that ends where a line begins, with its newline; at the start of the file nothing. Not of compressed
+    files.
+    """
+    found = b""
+    with open_source(file) as opened:
+        while place > 0 and b"\n" not in found[:-1]:
+            step = min(place, max(_BLOCK_BYTES >> 4, len(found)))
+            place -= step
+            opened.seek(place)
+            found = opened.read(step) + found
+    if place == 0:
+        found = found.removeprefix(_UTF8_MARK)
+    return found[found[:-1].rfind(b"\n") + 1 :]
+
+
+def _seek_line(opened: BinaryIO, start: int) -> int:
+    """Moves to the first line that begins at `start` or after it; its place."""
+    if start == 0:
+        return 0
+    place = opened.seek(start - 1)
+    while block := opened.read(_BLOCK_BYTES >> 4):
+        end = block.find(b"\n") + 1
+        if end:
+            return opened.seek(place + end)
+        place += len(block)
+    return place
+
+
+def _blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
+    place = opened.tell()
+    codec = codec_of(opened.read(HEAD_BYTES)) if place == 0 else None
+    opened.seek(place)
+    source = hashed(opened, file.path) if place == 0 else opened
+    if codec is not None:
+        yield from decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
+    else:
+        while block := source.read(_BLOCK_BYTES):
+            yield block
+
+
+def row_words(name: str, row: int, file: SourceFile | None) -> str:
+    """`line 12 (byte 3,456)`, `byte 3,456` where the line can't be counted, `row 12` of what has no lines.
+
+    Args:
+        name: of the file, which tells what it is.
+        row: its `source_row`.
+        file: None if it isn't here.
+    """
+    if name.lower().endswith(_NUMBERED):
+        return f"row {row:,}"
+    try:
+        line = None if file is None else line_number(file, row)
+    except InputError:
+        line = None
+    return f"byte {row:,}" if line is None else f"line {line:,} (byte {row:,})"
+
+
+def reject_words(files: Iterable[SourceFile]) -> Words:
+    """How people are told of a reject of one of these files."""
+    by_name = {file.name: file for file in files}
+    return lambda reject: reject.told(row_words(reject.file, reject.row, by_name.get(reject.file)))
+
+
+def numbered_words(reject: Reject) -> str:
+    """How people are told of a reject of a file whose rows have numbers."""
+    return reject.told(f"row {reject.row:,}")
+
+
+def file_at(path: Path) -> SourceFile | None:
+    """The file, if it is there."""
+    return SourceFile(path, path.name, path.stat().st_size) if path.is_file() else None
+
+
+def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """(place, row or fault) of every line of a range; blank lines are no rows.
+
+    A row's place is that of its line, see `source_lines`. NaN and Infinity are not JSON; of a key that is there twice
+    the last value counts.
+
+    Raises:
+        InputError: the file is cut off or ends with NUL bytes (its last line has no newline and can't be read), or is
+            one JSON value over many lines.
+    """
+    is_first = piece.start == 0
+    for place, line in lines:
+        row = read_row(line)
+        if not isinstance(row, dict):
+            if not line.strip():
+                continue
+            if is_first:
+                refuse_document(line, piece.file.path)
+            if not line.endswith(b"\n") and row.reason not in NOT_FROM_A_CUT:
+                raise _broken_off(piece, place, line, row)
+        is_first = False
+        yield place, row
+
+
+def read_row(line: bytes) -> dict[str, Any] | Fault:
+    """The object in a line, or why there is none: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`,
+    `nested_too_deep` (see `MAX_NESTING`; the row itself is no level).
+    """
+    try:
+        row = _decode(line)
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)
+    except RecursionError:
+        return nesting_fault()
+    except msgspec.DecodeError as error:
+        return _has_lone_surrogate(line) or Fault("not_json", str(error))
+    if not isinstance(row, dict):
+        return Fault("wrong_type", f"the line is {type(row).__name__}")
+    return row if is_nested_within(row, 1 + MAX_NESTING) else nesting_fault()
+
+
+def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:
+    """What to say of a last line that can't be read."""
+    if b"\0" in line:
+        what = f"from byte {place + line.index(0):,} on it holds NUL bytes, as a crash or a full disk leaves them"
+        return InputError(what, piece.file.path, "fetch or write the file again, or remove them")
+    last = row_words(piece.file.name, place, piece.file)
+    what = f"its last line, {last}, is cut off ({fault.detail or fault.reason})"
+    return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
+
+
+def refuse_document(first_line: bytes, where: object) -> None:
+    """
+    Args:
+        first_line: of a file, where it holds no JSON object.
+    Raises:
+        InputError: the file holds a JSON array, or an object over many lines, which would be read line by line.
+    """
+    first_line = first_line.lstrip()
+    if first_line[:1] == b"[":
+        fix = "write a line for each element: jq -c '.[]' FILE"
+        raise InputError("it is a JSON array, not JSON lines", where, fix)
+    if first_line[:1] + first_line[1:].lstrip(b" \t\r") == b"{\n":
+        fix = "write a line for each: jq -c . FILE"
+        raise InputError("its objects are spread over lines", where, fix)
+
+
+def _has_lone_surrogate(line: bytes) -> Fault | None:
+    """Half of a surrogate pair, escaped, is JSON by the letter but no text."""
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return Fault("lone_surrogate", "an escaped half of a pair")
+    except (ValueError, RecursionError):
+        return None
+    return None

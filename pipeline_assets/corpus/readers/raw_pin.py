@@ -1,0 +1,101 @@
+"""Raw pins: which files a source is made of, each by name, size and hash, of a hub at a commit or of a folder here.
+
+No byte is copied. What reads a part of a file of a hub says in `row_groups` which.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, open_source
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.target import Content
+
+RAW_STAGE = StageVersion("raw", 1)
+F = TypeVar("F")
+T = TypeVar("T")
+
+
+def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
+    """A file of a hub dataset at a commit, as a manifest lists it."""
+    return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
+
+
+def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
+    """Dataset, commit and files of a pin of a hub, in order."""
+    dataset, commit = str(pin.identity.recipe["dataset"]), str(pin.identity.recipe["revision"])
+    start = len(f"{dataset}@{commit}:")
+    files = [HubFile(entry["name"][start:], entry["bytes"], entry["digest"]) for entry in pin.identity.inputs]
+    return dataset, commit, files
+
+
+def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) -> list[SourceFile]:
+    """The files that a pin lists, whole, in the cache, each checked against its hash.
+
+    Raises:
+        InputError: from the hub.
+    """
+    dataset, commit, listed = pinned_files(pin)
+    progress, files = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s), []
+
+    def fetch(file: HubFile) -> SourceFile:
+        return SourceFile(hub.fetch(dataset, commit, file).local, file.path, file.size)
+
+    for file in in_order(fetch, listed, threads):
+        files.append(file)
+        progress.add(file.bytes, {})
+    return files
+
+
+def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> Content:
+    """Files of a hub dataset, whole, as the listing at the commit has them; nothing is fetched."""
+    counts = {"files": len(files), "bytes": sum(file.size for file in files)}
+    return Content([], counts, decisions, outside=[hub_entry(dataset, commit, file) for file in files])
+
+
+def pin_of_folder(
+    source: SourceFolder, root: Path, settings: EngineSettings, decisions: Mapping[str, Any] | None = None
+) -> Content:
+    """The files of a folder, hashed.
+
+    Args:
+        root: data root, below which the folder may lie.
+        settings: as many files are read at a time as there are workers.
+
+    Raises:
+        UsageError: no such folder, or a pattern that matches no file.
+        InputError: a file can't be read, or changes meanwhile.
+    """
+    folder = source.below(root)
+    files = folder.files()
+    provenance = as_provenance(folder, files, root.absolute())
+    size = sum(file.bytes for file in files)
+    progress, inputs = Progress(settings.title("hash"), size, "bytes", settings.log_every_s), []
+    for file, digest in zip(files, in_order(_digest, files, settings.workers), strict=True):
+        inputs.append({"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes})
+        progress.add(file.bytes, {})
+    again = folder.files()
+    if again != files or as_provenance(folder, again, root.absolute()) != provenance:
+        raise Obstacle("files changed while they were hashed", folder.path, "let nothing write there, run again")
+    counts = {"files": len(files), "bytes": size}
+    return Content([], counts, decisions or {}, outside=inputs, provenance=provenance)
+
+
+def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:
+    """What is made of each item, in their order, several at a time; what hasn't begun when one fails never begins."""
+    pool = ThreadPoolExecutor(max(threads, 1))
+    try:
+        yield from pool.map(work, items)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _digest(file: SourceFile) -> str:
+    with open_source(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -1,0 +1,333 @@
+"""JSON lines on a hub: the first rows of files, so many as the amount asks, whatever they are compressed with."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from healing_build import DATASET, build_snapshot
+from healing_build import recipe_of as healing_recipe
+from stage_a_build import ledger, normalize, only, recipe_with
+
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.normalize.sources import HubSource
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.snapshot import drawn_lines
+from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
+from pipeline_assets.corpus.snapshot.plan import raw_of_hub
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.progress import Progress
+from resources.loopback_hub import LoopbackHub
+
+Read = Callable[[Artifact], list[dict[str, Any]]]
+Normalized = Callable[..., Artifact]
+PACKED: Mapping[str, Callable[[bytes], bytes]] = {
+    "jsonl": lambda content: content,
+    "json.gz": lambda content: gzip.compress(content, mtime=0),
+    "jsonl.zst": zstandard.ZstdCompressor().compress,
+}
+COLUMNS = {"text": "text", "id": "id", "created_at": None, "license": None}
+SECTION = {"columns": COLUMNS, "rules": [], "language": None, "amount": {"files": 9}, "max_reject_fraction": "1"}
+
+
+def lines(rows: Iterable[object]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def pages(first: int, count: int) -> list[dict[str, Any]]:
+    return [{"text": f"Text of page {number}.", "id": f"page-{number}"} for number in range(first, first + count)]
+
+
+@pytest.fixture
+def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalized:
+    """Publishes files and normalises them; keyword arguments change keys of the source's section."""
+
+    def run(
+        published: Mapping[str, bytes], engine: EngineSettings | None = None, root: str = "data", **changes: object
+    ) -> Artifact:
+        section = SECTION | {"files": ["data/*"]} | changes
+        recipe = recipe_with(tmp_path, only("pages", **section), publish(published))
+        return normalize(recipe, tmp_path / root, hub_files, engine or EngineSettings(workers=0))
+
+    return run
+
+
+@pytest.fixture
+def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file gives its share, however small."""
+    monkeypatch.setattr(drawn_lines, "LEAST", {"documents": 1, "text_bytes": 1})
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_row_becomes_a_document_with_its_number_kept_blank_lines_aside(
+    ending: str, hub_source: Normalized, documents_of: Read
+) -> None:
+    content = lines([pages(0, 1)[0] | {"url": "http://a"}]) + b"\n  \n" + lines(pages(1, 1))
+
+    found = hub_source({f"data/a.{ending}": PACKED[ending](content)})
+
+    assert documents_of(found) == [
+        {
+            "text": "Text of page 0.",
+            "source": "pages",
+            "domain": "web",
+            "doc_id": "page-0",
+            "license_tag": "odc-by",
+            "created_at": None,
+            "meta": {
+                "url": "http://a",
+                "license_evidence": "recipe",
+                "source_file": f"data/a.{ending}",
+                "source_row": 0,
+            },
+        },
+        {
+            "text": "Text of page 1.",
+            "source": "pages",
+            "domain": "web",
+            "doc_id": "page-1",
+            "license_tag": "odc-by",
+            "created_at": None,
+            "meta": {"license_evidence": "recipe", "source_file": f"data/a.{ending}", "source_row": 1},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("amount", "rows"), [({"documents": 7}, {7}), ({"text_bytes": 400}, {9, 10, 11}), ({"files": 1}, {10})]
+)
+def test_a_bounded_amount_is_met_by_the_first_rows_of_files_whatever_they_are_compressed_with(
+    amount: dict[str, int], rows: set[int], hub_source: Normalized, documents_of: Read, small_shares: None
+) -> None:
+    contents = [lines(pages(first, 10)) for first in (0, 10, 20)]
+
+    found = {
+        ending: hub_source(
+            {f"data/{ending}/{number}.{ending}": pack(content) for number, content in enumerate(contents)},
+            files=[f"data/{ending}/*"],
+            amount=amount,
+            root=ending,
+        )
+        for ending, pack in PACKED.items()
+    }
+
+    for artifact in found.values():
+        read = [document["meta"]["source_row"] for document in documents_of(artifact)]
+        assert len(read) == ledger(artifact)["in"]
+        assert len(read) in rows  # of bytes, the row that reaches a file's share is its last
+        starts = [number for number, row in enumerate(read) if row == 0]
+        assert read == [number - max(start for start in starts if start <= number) for number in range(len(read))]
+
+
+def test_the_manifest_lists_every_file_and_of_those_read_how_many_rows_and_bytes(
+    publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, small_shares: None
+) -> None:
+    content = lines(pages(0, 10))
+    recipe = recipe_with(
+        tmp_path,
+        only("pages", **SECTION | {"files": ["data/*"], "amount": {"documents": 15}}),
+        publish({"data/a.jsonl": content, "data/b.jsonl.zst": PACKED["jsonl.zst"](content)}),
+    )
+
+    [source] = recipe.sources
+    assert isinstance(source, HubSource)
+    raw = raw_of_hub(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
+
+    assert [entry["name"].partition(":")[2] for entry in raw.outside] == ["data/a.jsonl", "data/b.jsonl.zst"]
+    groups = [group for entry in raw.outside for group in entry["row_groups"]]
+    assert [(group["number"], group["first_row"], group["start"]) for group in groups] == [(0, 0, 0)] * 2
+    assert [group["stop"] for group in groups] == [entry["bytes"] for entry in raw.outside]
+    assert sum(group["rows"] for group in groups) == raw.counts["rows"] == 15
+
+
+def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
+    held = {"short": 10, "long": 1000, "empty": 0}
+    files = [HubFile(name, 100, f"sha256:{name}") for name in held]
+    asked: list[tuple[str, int | None]] = []
+
+    def read(file: HubFile, limit: int | None) -> Prefix:
+        asked.append((file.path, limit))
+        rows = held[file.path] if limit is None else min(held[file.path], limit)
+        return Prefix(rows, 10 * rows, 100, limit is None or rows < limit, "GZIP", ("text",))
+
+    def drawn(limit: int) -> dict[str, int]:
+        progress = Progress("draw", 3, "files", 60)
+        found = draw_prefixes(files, read, "seed", ("documents", limit), 1, progress)
+        return {path: prefix.rows for path, prefix in found.items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawn_lines, "LEAST", {"documents": 1})
+        assert drawn(300) == {"short": 10, "long": 290, "empty": 0}
+        assert drawn(5000) == held
+    asked.clear()
+    assert sum(drawn(300).values()) == 300
+    assert len(asked) == 1 or asked[0][1] == 300  # a file gives a thousand rows before the next one is asked
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_and_threads_have_no_part_in_the_result(workers: int, hub_source: Normalized) -> None:
+    files = {
+        f"data/{number}.{ending}": pack(lines(pages(100 * number, 100)))
+        for number, (ending, pack) in enumerate(PACKED.items())
+    }
+    alone = hub_source(files, amount={"documents": 250})
+
+    found = hub_source(files, EngineSettings(workers, start_method="fork"), root="workers", amount={"documents": 250})
+
+    assert found.manifest.digest == alone.manifest.digest
+    assert ledger(found)["in"] == 250
+
+
+def test_files_become_shards_by_their_size(hub_source: Normalized) -> None:
+    found = hub_source({f"data/{number}.jsonl": lines(pages(10 * number, 10)) for number in range(3)})
+
+    assert list(shard_rows(found).values()) == [30]
+
+
+def test_bad_rows_are_rejects_with_their_reasons(
+    hub_source: Normalized, rejects_of: Callable[[Artifact], list[dict[str, object]]]
+) -> None:
+    bad = [
+        b'{"text": "half',
+        b"[1, 2]",
+        b'{"text": "\xff"}',
+        b'{"text": null}',
+        b'{"text": 5}',
+        b'{"text": ""}',
+        b'{"body": "x"}',
+        b'{"text": "many", "score": "x"}',
+        b'{"text": "few", "score": 1}',
+        b'{"text": "none"}',
+    ]
+    content = lines([{"text": "good", "score": 3}]) + b"\n".join(bad)
+
+    found = hub_source({"data/a.jsonl": content}, columns=COLUMNS | {"id": None}, rules=["score >= 3"])
+
+    assert [(one["row"], one["reason"], one["detail"]) for one in rejects_of(found)] == [
+        (1, "not_json", "JSON is malformed: invalid character (byte 14)"),
+        (2, "wrong_type", "the line is list"),
+        (3, "invalid_utf8", "invalid start byte at byte 0"),
+        (8, "wrong_type", "column `score` is str"),
+    ]
+    assert ledger(found) == {
+        "in": 11,
+        "out": 1,
+        "dropped": {"score >= 3": 6},
+        "rejected": {"not_json": 1, "wrong_type": 2, "invalid_utf8": 1},
+    }
+
+
+def test_a_language_is_asked_of_the_rows_that_say_one(hub_source: Normalized, documents_of: Read) -> None:
+    rows = [{"text": said, "id": said} | ({"language": said} if said != "-" else {}) for said in ("en", "de", "-")]
+
+    found = hub_source({"data/a.jsonl": lines(rows)}, language="en")
+
+    assert [document["text"] for document in documents_of(found)] == ["en", "-"]
+    assert ledger(found)["dropped"] == {"language": 1}
+
+
+def test_a_column_that_is_named_and_never_there_is_told(hub_source: Normalized) -> None:
+    found = hub_source({"data/a.jsonl": lines(pages(0, 3))}, columns=COLUMNS | {"id": "key", "license": "licence"})
+
+    assert found.manifest.identity.decisions["columns_without_values"] == ["key", "licence"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"columns": COLUMNS | {"text": "body"}}, "there is no column `body`; its first rows have text, id"),
+        ({"rules": ["score >= 3"]}, "there is no column `score`; its first rows have text, id"),
+    ],
+)
+def test_a_column_that_the_first_rows_have_not_is_an_error(
+    changes: dict[str, object], what: str, hub_source: Normalized
+) -> None:
+    with pytest.raises(UsageError) as error:
+        hub_source({"data/a.jsonl": lines(pages(0, 3))}, **changes)
+
+    assert error.value.what == what
+    assert error.value.where.startswith(f"{DATASET}@") and error.value.where.endswith(":data/a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("a.json.gz", PACKED["json.gz"](lines(pages(0, 99)))[:-20], "the gzip stream is cut off"),
+        ("a.jsonl.zst", PACKED["jsonl.zst"](lines(pages(0, 99)))[:-20], "the zstd stream is cut off"),
+        ("a.json.gz", PACKED["json.gz"](b"{}")[:10] + b"\xff" * 40, "the gzip stream is damaged ("),
+        ("a.jsonl", json.dumps(pages(0, 3)).encode(), "it is a JSON array, not JSON lines"),
+        ("a.jsonl", "{}\n".encode("utf-16"), "it is UTF-16"),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_one_line_and_is_asked_for_again(
+    name: str, content: bytes, what: str, hub_source: Normalized, hub_files: HubFiles, hub: LoopbackHub
+) -> None:
+    with pytest.raises(InputError) as error:
+        hub_source({f"data/{name}": content})
+
+    assert error.value.what.startswith(what)
+    assert error.value.where.endswith(f":data/{name}")
+    if "stream" in what:
+        assert error.value.fix == "the file is damaged: pin another commit, or leave it out of `files`"
+        assert not [path for path in hub_files.cache.glob("*/bytes/*/*") if path.is_file()]
+
+
+def test_formats_beside_each_other_are_refused(hub_source: Normalized) -> None:
+    with pytest.raises(UsageError, match=r"JSON lines, others are not: data/a.jsonl, data/b.parquet; narrow `files`"):
+        hub_source({"data/a.jsonl": b"", "data/b.parquet": b"PAR1"})
+
+
+def test_large_files_are_fetched_in_growing_blocks_and_no_further_than_rows_are_wanted(
+    hub_source: Normalized, hub: LoopbackHub, hub_files: HubFiles
+) -> None:
+    pages_of_1_kib = [{"text": f"{number:07d} " + "x" * 1000, "id": str(number)} for number in range(12_000)]
+
+    found = hub_source({"data/a.jsonl": lines(pages_of_1_kib)}, amount={"documents": 2000})
+
+    assert ledger(found)["in"] == 2000
+    assert hub_files.traffic.bytes < 5 << 20
+    assert list(block_ranges(30 << 20)) == [
+        (0, 4 << 20),
+        (4 << 20, 12 << 20),
+        (12 << 20, 28 << 20),
+        (28 << 20, 30 << 20),
+    ]
+
+
+def test_a_file_in_several_blocks_is_held_against_its_hash(
+    hub_source: Normalized, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawn_lines, "_FIRST_BLOCK_BYTES", 1000)
+    held: list[int] = []
+    check = drawn_lines.check_whole
+    monkeypatch.setattr(
+        drawn_lines, "check_whole", lambda file, spans, where: (held.append(len(spans)), check(file, spans, where))
+    )
+
+    found = hub_source({"data/a.json.gz": PACKED["json.gz"](lines(pages(0, 1000)))})
+
+    assert ledger(found)["out"] == 1000
+    assert held == [3]
+
+
+def test_a_healing_snapshot_reads_lines_too(
+    publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, documents_of: Read
+) -> None:
+    rows = [row | {"url": "u", "language": "en"} for row in pages(0, 30)]
+    commit = publish({"data/a.jsonl.zst": PACKED["jsonl.zst"](lines(rows))})
+    recipe = healing_recipe(commit, {"files": ["data/*"], "amount": {"documents": 20}})
+
+    snapshot = build_snapshot(recipe, tmp_path / "data", hub_files)
+
+    assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
+    assert documents_of(snapshot)[0]["meta"] == {
+        "url": "u",
+        "language": "en",
+        "source_file": "data/a.jsonl.zst",
+        "source_row": 0,
+    }

@@ -1,0 +1,104 @@
+"""Faults of a hub while JSON lines are drawn: as of Parquet, what passes leaves no trace, what stays is one line."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from crash_points import count_steps, killed_at
+from fault_cases import GET, HEAD, LISTING, TRIES
+from healing_build import DATASET
+from huggingface_hub import constants
+from stage_a_build import normalize, only, recipe_with
+
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.snapshot import drawn_lines
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.systems.stage_a import StageARecipe
+from resources.loopback_faults import ALWAYS, Fault, FaultKind
+from resources.loopback_hub import LoopbackHub
+
+ROWS = [{"text": f"Text of page {number}, which nobody else has.", "id": str(number)} for number in range(2000)]
+STRUCK = [
+    *((kind, pattern) for kind in (FaultKind.BUSY, FaultKind.CUT) for pattern in (LISTING, HEAD, GET)),
+    *((FaultKind.CUT_BODY, pattern) for pattern in (LISTING, GET)),
+]
+SECTION = {
+    "files": ["data/*"],
+    "columns": {"text": "text", "id": "id", "created_at": None, "license": None},
+    "rules": [],
+    "language": None,
+    "amount": {"documents": 2500},
+}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """Two files of compressed lines, each in several blocks."""
+    monkeypatch.setattr(drawn_lines, "_FIRST_BLOCK_BYTES", 4000)
+    folder = tmp_path / "hub" / "datasets" / DATASET / "data"
+    folder.mkdir(parents=True)
+    for name, rows in (("a", ROWS[:1500]), ("b", ROWS[1500:])):
+        content = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
+    with (
+        mock.patch.object(constants, "HF_HUB_DISABLE_TELEMETRY", True),
+        mock.patch.object(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True),
+        LoopbackHub(tmp_path / "hub") as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def recipe(hub: LoopbackHub, tmp_path: Path) -> StageARecipe:
+    return recipe_with(tmp_path, only("pages", **SECTION), hub.commits()[DATASET])
+
+
+def build(recipe: StageARecipe, hub: LoopbackHub, folder: Path) -> str:
+    """The digest of the Documents, built in a folder with a cache of its own."""
+    files = HubFiles(folder / "cache", hub.endpoint, tries=TRIES, wait_s=0.01)
+    return normalize(recipe, folder / "data", files).manifest.digest
+
+
+@pytest.mark.parametrize(("kind", "pattern"), STRUCK)
+def test_what_passes_leaves_no_trace_and_what_stays_is_one_line_that_the_same_command_goes_on_after(
+    kind: FaultKind, pattern: str, recipe: StageARecipe, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    undisturbed = build(recipe, hub, tmp_path / "undisturbed")
+
+    hub.inject(Fault(kind, pattern, 1, 1 if pattern == GET else 0))
+    assert build(recipe, hub, tmp_path / "once") == undisturbed
+
+    hub.inject(Fault(kind, pattern, ALWAYS, 1 if pattern == GET else 0))
+    with pytest.raises(InputError) as error:
+        build(recipe, hub, tmp_path / "always")
+    assert "\n" not in str(error.value)
+    hub.inject()
+    assert build(recipe, hub, tmp_path / "always") == undisturbed
+
+
+def test_wrong_bytes_in_one_block_of_a_whole_file_are_told_by_its_hash_and_fetched_again(
+    recipe: StageARecipe, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    undisturbed = build(recipe, hub, tmp_path / "undisturbed")
+
+    hub.inject(Fault(FaultKind.WRONG_BYTES, GET, 1, 1))
+    with pytest.raises(InputError, match=r"the gzip stream is damaged|downloaded bytes don't hash to sha256:"):
+        build(recipe, hub, tmp_path / "damaged")
+    hub.inject()
+
+    assert build(recipe, hub, tmp_path / "damaged") == undisturbed
+
+
+def test_a_build_that_is_killed_anywhere_goes_on_to_the_same_documents(
+    recipe: StageARecipe, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    undisturbed = build(recipe, hub, tmp_path / "undisturbed")
+    steps = count_steps(lambda: build(recipe, hub, tmp_path / "counted"))
+
+    for at in range(0, steps, max(steps // 12, 1)):
+        folder = tmp_path / f"killed-{at}"
+        killed_at(at, lambda folder=folder: build(recipe, hub, folder))
+        assert build(recipe, hub, folder) == undisturbed, at
