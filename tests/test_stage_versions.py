@@ -26,7 +26,7 @@ from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
-from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
+from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
