@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_files import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, as_provenance
-from pipeline_assets.corpus.snapshot.fetch import fetch_pieces
-from pipeline_assets.corpus.snapshot.plan import hub_inputs, log_plan, plan_snapshot
+from pipeline_assets.corpus.snapshot.fetch import fetch_snapshot
+from pipeline_assets.corpus.snapshot.plan import hub_inputs
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import Obstacle
@@ -26,12 +26,10 @@ def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, fetch_threads: int, log_ev
     Raises:
         InputError: from the hub.
     """
-    plan = plan_snapshot(hub, recipe, fetch_threads, log_every_s)
-    log_plan(plan, recipe.source)
-    fetch_pieces(hub, recipe, plan, fetch_threads, log_every_s)
+    plan, _, fetched = fetch_snapshot(hub, recipe, fetch_threads, log_every_s)
     inputs = hub_inputs(recipe, plan)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
-    return Content([], counts, {"dumps": plan.dumps()}, outside=inputs)
+    return Content([], counts, {"dumps": plan.dumps()}, outside=inputs, provenance=fetched)
 
 
 def raw_of_folder(source: SourceFolder, root: Path, settings: EngineSettings) -> Content:

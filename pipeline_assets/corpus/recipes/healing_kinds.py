@@ -1,6 +1,9 @@
 """How the artifacts of the healing system are made."""
 
+from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from pipeline_assets.corpus.megatron_audit import (
     ids_in_range,
@@ -18,11 +21,12 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
-from pipeline_assets.corpus.planning.track_record import read_track_record
+from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, by_members, check
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.sampling.split import SPLITS, Split
+from pipeline_assets.corpus.sampling.split import SPLITS, Split, split_budget
+from pipeline_assets.corpus.snapshot.fetch import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -32,9 +36,14 @@ from pipeline_assets.corpus.text_selection import SELECTION_STAGE, TextRecipe, s
 
 
 def _make_snapshot(building: Building, target: Target, run: Run) -> Content:
-    snapshot_settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads, read_track_record(run.root))
+    snapshot_settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads)
     recipe = SnapshotRecipe.of_rows(target.recipe)
     return take_snapshot(building, run.hub_for("a snapshot"), recipe, snapshot_settings)
+
+
+def _list_snapshot(target: Target, run: Run) -> Listing:
+    recipe, hub = SnapshotRecipe.of_rows(target.recipe), run.hub_for("a snapshot")
+    return list_snapshot(hub, recipe, run.fetch_threads, run.engine.log_every_s)
 
 
 def _make_selection(building: Building, target: Target, run: Run) -> Content:
@@ -54,8 +63,14 @@ def _make_split(building: Building, target: Target, run: Run) -> Content:
         selected_shards(selected),
         recipe,
         _split(target.recipe["split"]),
-        SplitSettings(run.engine, run.zstd_level, record=read_track_record(run.root)),
+        SplitSettings(run.engine, run.zstd_level),
     )
+
+
+def _budget(recipe: Mapping[str, Any]) -> Limit:
+    split, fraction = _split(recipe["split"]), recipe["valid_fraction"]
+    share = float(Fraction(fraction)) if split == "valid" else 1 - float(Fraction(fraction))
+    return Limit("megatron.token_budget", tokens=split_budget(recipe["token_budget"], fraction, split), passes=share)
 
 
 def _describe_dataset(target: Target, root: Path) -> Content:
@@ -78,6 +93,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     formats=frozenset({"huggingface", "jsonl"}),
     checks=(FILES, LEDGER),
     preview=preview_documents,
+    listing=_list_snapshot,
 )
 HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest",
@@ -94,6 +110,7 @@ MEGATRON_SPLIT = Kind(
     formats=frozenset({"megatron"}),
     preview=preview_split,
     checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
+    limit=_budget,
 )
 MEGATRON_DATASET = Kind(
     "healing/megatron_dataset",

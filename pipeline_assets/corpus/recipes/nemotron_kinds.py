@@ -1,8 +1,9 @@
 """How the artifacts of the nemotron system are made."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
@@ -21,13 +22,15 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     pinned_files,
     split_folder_of,
 )
+from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.card_split import card_split
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
 from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside, with_plan
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
@@ -55,7 +58,33 @@ def _build_raw(target: Target, run: Run) -> Artifact:
     else:
         assert isinstance(target.outside, SplitFolder)
         content = pin_of_folder(target.outside, run.root, run.naming(target.partition).engine)
-    return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
+    return target.seal_members(run.root, with_plan(content, target, run), run.provenance(), stopwatch, run.replace)
+
+
+def _list_raw(target: Target, run: Run) -> Listing:
+    """The files of a split; building it fetches none."""
+    if target.outside is not None:
+        assert isinstance(target.outside, SplitFolder)
+        files = target.outside.below(run.root).source_folder().files()
+        return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+    recipe, hub = target.recipe, run.hub_for("this dataset")
+    return Listing(
+        tuple(pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"]).outside)
+    )
+
+
+def _list_rows(target: Target, run: Run) -> Listing:
+    """What the first of those fetches that read a split; a sample takes less."""
+    [raw] = target.upstream
+    if raw.outside is not None:
+        return Listing()
+    hub, dataset = run.hub_for("this dataset"), raw.recipe["dataset"]
+    files = [HubFile(entry["name"], entry["bytes"], entry["digest"]) for entry in _list_raw(raw, run).inputs]
+    return Listing(missing={file.path: hub.bytes_missing(dataset, file, 0, file.size) for file in files})
+
+
+def _sample(recipe: Mapping[str, Any]) -> Limit:
+    return Limit("max_rows", rows=recipe.get("rows", recipe)["max_rows"])
 
 
 def _make_inventory(building: Building, target: Target, run: Run) -> Content:
@@ -187,6 +216,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     outside=split_folder_of,
     preview=preview_inputs,
+    listing=_list_raw,
 )
 INVENTORY = Kind(
     "nemotron/inventory",
@@ -197,6 +227,8 @@ INVENTORY = Kind(
     Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
     checks=(FILES, LEDGER),
     preview=preview_columns,
+    listing=_list_rows,
+    limit=_sample,
 )
 METADATA_COVERAGE = Kind(
     "nemotron/metadata_coverage",
@@ -214,6 +246,8 @@ NORMALIZED_SHARDS = Kind(
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
     preview=preview_rows,
+    listing=_list_rows,
+    limit=_sample,
     checks=(
         FILES,
         LEDGER,

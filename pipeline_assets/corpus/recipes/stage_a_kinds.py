@@ -20,11 +20,12 @@ from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
 from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
 from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
+from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside, with_plan
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
 from pipeline_assets.corpus.recipes.stage_a_sources import (
@@ -35,6 +36,7 @@ from pipeline_assets.corpus.recipes.stage_a_sources import (
     WikipediaSource,
     source_of,
 )
+from pipeline_assets.corpus.snapshot.fetch import list_snapshot
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -58,7 +60,18 @@ def _build_raw(target: Target, run: Run) -> Artifact:
         if target.recipe.get("kind") == "stackexchange":
             _check_dumps(target.outside.below(run.root))
         content = raw_of_folder(target.outside, run.root, run.naming(target.partition).engine)
-    return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
+    return target.seal_members(run.root, with_plan(content, target, run), run.provenance(), stopwatch, run.replace)
+
+
+def _list_raw(target: Target, run: Run) -> Listing:
+    if target.outside is None:
+        source, shard_text_bytes = source_of(target.recipe)
+        assert isinstance(source, HubSource)
+        snapshot = source.snapshot(shard_text_bytes)
+        return list_snapshot(run.hub_for("this source"), snapshot, run.fetch_threads, run.engine.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    files = target.outside.below(run.root).files()
+    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
 
 
 def _check_dumps(folder: SourceFolder) -> None:
@@ -222,6 +235,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     outside=folder_of,
     preview=preview_inputs,
+    listing=_list_raw,
 )
 NORMALIZED = Kind(
     "stage_a/normalized",
@@ -270,6 +284,7 @@ EVALUATION = Kind(
     formats=frozenset({"file"}),
     outside=folder_of,
     preview=preview_inputs,
+    listing=_list_raw,
 )
 DECONTAMINATED = Kind(
     "stage_a/decontaminated",

@@ -1,10 +1,11 @@
 """The section `pack` of a stage A recipe, the artifact that it asks for, and how that is made."""
 
 import datetime
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pydantic
 
@@ -13,6 +14,7 @@ from pipeline_assets.corpus.packing.emptied import refuse_emptied
 from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
 from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.planning.figures import Limit
 from pipeline_assets.corpus.preview import preview_packed
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run
@@ -127,6 +129,11 @@ def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
     return TokenizerPath(root / path) if isinstance(path, str) else None
 
 
+def _rows(recipe: Mapping[str, Any]) -> Limit:
+    tokens = recipe["pack"]["num_seqs"] * recipe["pack"]["seq_len"]
+    return Limit("pack.num_seqs", tokens=tokens, passes=math.inf)  # how much of a row is padding depends on the texts
+
+
 PACKED = Kind(
     "stage_a/packed",
     PACK_STAGE,
@@ -138,6 +145,7 @@ PACKED = Kind(
     preview=preview_packed,
     outside=tokenizer_path,
     labels=(META,),
+    limit=_rows,
     checks=(
         FILES,
         LEDGER,

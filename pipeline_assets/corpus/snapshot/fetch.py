@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
+from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.sampling.row_groups import Piece
-from pipeline_assets.corpus.snapshot.plan import SnapshotPlan
+from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, hub_inputs, log_plan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.usage import Laps
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,37 @@ def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
         ranges = tuple((piece.group.start, min(piece.group.stop, tail.start)) for piece in pieces)
         requests.append(FileRequest(file, tuple(pieces), ranges, is_whole=False))
     return requests
+
+
+def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
+    """What a snapshot will read; fetches the listing and footers. Errors as `plan_snapshot`."""
+    plan = plan_snapshot(hub, recipe, threads, log_every_s)
+    missing = {f"{recipe.source}: {recipe.dataset}@{recipe.revision}": bytes_to_fetch(hub, recipe, plan)}
+    return Listing(tuple(hub_inputs(recipe, plan)), missing, plan.text_bytes)
+
+
+def fetch_snapshot(
+    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
+) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
+    """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be.
+
+    Raises: as `plan_snapshot`.
+    """
+    laps = Laps(lambda: hub.traffic.bytes)
+    plan = plan_snapshot(hub, recipe, threads, log_every_s)
+    log_plan(plan, recipe.source)
+    missing = bytes_to_fetch(hub, recipe, plan)
+    laps.end("plan")
+    pieces = fetch_pieces(hub, recipe, plan, threads, log_every_s)
+    laps.end("fetch")
+    told = {
+        "planned": {"bytes_fetched": {"value": missing, "basis": "row groups in the footers, less what the cache has"}},
+        "bytes_fetched": laps.counted["fetch"],
+        "bytes_fetched_to_plan": laps.counted["plan"],
+        "seconds_of": laps.seconds,
+        "source_text_bytes": plan.text_bytes,
+    }
+    return plan, pieces, told
 
 
 def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:

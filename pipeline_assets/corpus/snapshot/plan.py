@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.sampling.row_groups import Piece, Unit, choose_pieces
+from pipeline_assets.corpus.sampling.row_groups import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.footers import FooterReader, Tail
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -45,22 +45,10 @@ class SnapshotPlan:
         """How many files have a piece."""
         return len({piece.group.file.path for piece in self.pieces})
 
-    def amount_of(self, unit: Unit) -> int:
-        """What is read, in a unit of the recipe's `amount`."""
-        match unit:
-            case "files":
-                return self.files
-            case "documents":
-                return self.rows
-            case "text_bytes":
-                return sum(piece.group.text_bytes for piece in self.pieces)
-
     @property
-    def is_everything(self) -> bool:
-        """Whether every row of every file in the listing is read: there is no more to take."""
-        groups = sum(tail.row_groups for tail in self.tails.values())
-        is_uncut = all(piece.rows == piece.group.rows for piece in self.pieces)
-        return len(self.tails) == len(self.listing) and len(self.pieces) == groups and is_uncut
+    def text_bytes(self) -> int:
+        """Of the text columns of the row groups, uncompressed, as the footers say."""
+        return sum(piece.group.text_bytes for piece in self.pieces)
 
     def shards(self, shard_text_bytes: int) -> Iterator[tuple[str, list[Piece]]]:
         """Name of each shard and its pieces: consecutive ones, grouped by the text of their row groups."""
