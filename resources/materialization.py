@@ -3,7 +3,7 @@
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
-from pipeline_assets.corpus.planning.outcome import outcomes
+from pipeline_assets.corpus.planning.figures import outcomes
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.systems.registry import KINDS
@@ -56,9 +56,8 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
         elif real is not None and name.endswith("_seconds"):
             values[name] = dg.MetadataValue.float(float(real))
         if planned is not None:
-            span = "" if planned.is_exact else f"{planned.low:,} to {planned.high:,}"
             told = "" if real is None else f"{real:,}"
-            rows.append({"": name, "planned": f"{planned.likely:,}", "between": span, "real": told})
+            rows.append({"": name, "planned": f"{planned.value:,}", "basis": planned.basis, "real": told})
     if rows:
         values["planned"] = dg.MetadataValue.md(markdown_table(rows))
     return values

@@ -77,7 +77,7 @@ def _import_all() -> None:
         "pipeline_assets.commands.build",
         "pipeline_assets.corpus.rebuild.run",
         "pipeline_assets.corpus.recipes.drive",
-        "pipeline_assets.corpus.recipes.planners",
+        "pipeline_assets.corpus.planning.plan",
         "pipeline_assets.corpus.trace.peek",
         "pipeline_assets.corpus.trace.packed_to_source",
         "pipeline_assets.corpus.trace.token_to_source",

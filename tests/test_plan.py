@@ -25,7 +25,7 @@ def fresh(demo_root: Path, tmp_path: Path) -> Path:
 class TestBeforeABuild:
     """Everything is told from the listing and footers, and nothing else is fetched."""
 
-    def test_it_tells_what_will_be_fetched_held_and_taken(
+    def test_it_tells_what_will_be_fetched_and_what_is_not_known(
         self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
     ) -> None:
         result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--mbit", 8, env={"HF_ENDPOINT": hub.endpoint})
@@ -41,14 +41,11 @@ class TestBeforeABuild:
         assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
             ["missing", line] for line in self.folders(fresh)
         ]
+        assert "reads 8 of 8 files, 28 row groups, 1,037 rows" in lines
+        assert any(line.startswith("535,879 bytes to fetch, 1,037 rows read, 0.5 s to fetch it") for line in lines)
         assert "in all, with 2 workers" in lines
-        assert "reads 8 of 8 files, 28 row groups of the 32 in files looked at, 1,037 rows" in lines
-        assert [line.split() for line in lines[-4:]] == [
-            ["CC-MAIN-2013-20", "7", "row", "groups", "259", "rows", "25.0", "%"],
-            ["CC-MAIN-2019-30", "8", "row", "groups", "311", "rows", "30.0", "%"],
-            ["CC-MAIN-2021-04", "6", "row", "groups", "209", "rows", "20.2", "%"],
-            ["CC-MAIN-2023-50", "7", "row", "groups", "258", "rows", "24.9", "%"],
-        ]
+        assert "to fetch: 535,879 bytes; 0.5 s: 8 Mbit/s, as stated" in lines
+        assert "time: unknown yet: some of it was never built here" in lines
 
     @staticmethod
     def folders(root: Path) -> list[str]:
@@ -62,7 +59,7 @@ class TestBeforeABuild:
             "megatron/healing_text_v1",
         ]
 
-    def test_as_json_every_estimate_has_bounds_and_a_basis(
+    def test_as_json_every_figure_has_a_basis(
         self, corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: LoopbackHub
     ) -> None:
         (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
@@ -72,11 +69,10 @@ class TestBeforeABuild:
         report = json.loads(result.stdout)
         figures = [figure for artifact in report["artifacts"] for figure in artifact["planned"].values()]
         assert (report["bytes_to_fetch"], report["bytes_fetched_to_plan"], len(hub.requests)) == (0, 0, 0)
-        assert len(figures) > 20
-        assert all(figure["low"] <= figure["likely"] <= figure["high"] and figure["basis"] for figure in figures)
-        assert [room["verdict"] for room in report["room"]] == ["fits", "fits"]
-        assert report["seconds"]["basis"] == "calibrated now"
-        assert report["warnings"] == []
+        assert len(figures) == 5
+        assert all(figure.keys() == {"value", "basis"} and figure["basis"] for figure in figures)
+        assert [room["fits"] for room in report["room"]] == [True]
+        assert (report["build_seconds"], report["cpu_seconds"], report["warnings"]) == (None, None, [])
 
     def test_a_corpus_too_small_for_its_budget_is_a_no(
         self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
@@ -90,8 +86,8 @@ class TestBeforeABuild:
         assert result.returncode == 1
         assert [line.split(":")[0] for line in warnings] == ["WARNING train", "WARNING valid"]
         assert warnings[0].endswith(
-            "of 899,100,000 tokens: short; raise `snapshot.amount.text_bytes` from 1,920,000 to 7,000,000,000, "
-            "or lower `megatron.token_budget`"
+            "of 899,100,000 tokens; "
+            "the dataset has only 2,587,240 text_bytes or so in all: lower `megatron.token_budget`"
         )
 
 
@@ -101,14 +97,11 @@ class TestAfterABuild:
     def test_planned_stands_beside_real(self, corpusmill: Corpusmill, demo_root: Path) -> None:
         result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
 
-        lines = result.stdout.splitlines()
-        rows = {line.strip().split("  ")[0]: line.split() for line in reversed(lines) if line.startswith("  ")}
+        lines = [line.strip() for line in result.stdout.splitlines()]
         assert (result.returncode, result.stderr) == (0, "")
         assert sum(line.startswith("current  ") for line in lines) == 5
-        assert lines[3].split() == ["planned", "real"]
-        assert rows["to fetch"][-4:] == ["535,879", "bytes", "as", "planned"]
-        assert rows["rows read"][-3:] == ["1,037", "as", "planned"]
-        assert sum("tokens" in line and "planned +" in line for line in lines) == 2
+        assert "535,879 bytes to fetch (as planned), 1,037 rows read (as planned)" in lines
+        assert any("tokens (planned +" in line for line in lines)
         assert "in all" not in result.stdout
 
     def test_nothing_is_written(self, corpusmill: Corpusmill, demo_root: Path) -> None:

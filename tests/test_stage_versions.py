@@ -22,11 +22,11 @@ from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
+from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
-from pipeline_assets.corpus.nemotron.split_pin import RAW_STAGE as NEMOTRON_RAW_STAGE
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
 from pipeline_assets.corpus.spine.canonical_json import sha256_of

@@ -1,156 +1,150 @@
-"""A plan as people read it."""
+"""A plan as people read it: kind by kind, one screen for any number of artifacts."""
 
+import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline_assets.commands.quantities import (
-    aligned,
-    as_bytes,
-    as_count,
-    as_exact_bytes,
-    as_range,
-    as_seconds,
-    form_of,
-)
+from pipeline_assets.commands.quantities import as_bytes, as_seconds
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.planning.estimate import Estimate
-    from pipeline_assets.corpus.planning.outcome import Outcome
-    from pipeline_assets.corpus.planning.recipe_plan import Budget, RecipePlan, Sample, TargetPlan
-    from pipeline_assets.corpus.planning.room import Room
+    from pipeline_assets.corpus.planning.figures import Outcome
+    from pipeline_assets.corpus.planning.plan import ArtifactPlan, RecipePlan
 
-_GAP = "  "
-_TITLES = {
+_GAP, _WIDTH, _SHOWN = "  ", 120, 3
+_WORDS = {
     "bytes_fetched": "to fetch",
     "rows": "rows read",
     "documents": "documents",
-    "text_bytes": "text",
+    "text_bytes": "of text",
     "tokens": "tokens",
     "bytes": "on disk",
-    "peak_disk_bytes": "peak disk",
-    "peak_memory_bytes": "peak memory",
-    "fetch_seconds": "fetching",
-    "build_seconds": "building",
+    "peak_disk_bytes": "of disk at the peak",
+    "peak_memory_bytes": "of memory at the peak",
+    "fetch_seconds": "to fetch it",
+    "cpu_seconds": "of CPU",
+    "build_seconds": "to build",
 }
-_UNKNOWN_FETCHING = ("fetching", "unknown", "", "nothing was fetched here yet; --mbit says how fast the network is")
+_COSTS = ("bytes", "peak_memory_bytes", "cpu_seconds", "build_seconds")
 
 
-def plan_lines(plan: "RecipePlan", rooms: Sequence["Room"], title: str, workers: int) -> Iterator[str]:
-    """Artifact by artifact, then what all of them need, the sample, and what speaks against it."""
+def plan_lines(plan: "RecipePlan", title: str, workers: int) -> Iterator[str]:
+    """Kind by kind, then what all of them need, and what speaks against it."""
     yield title
-    if plan.sample is not None:
+    if plan.fetched_bytes:
         yield f"planning fetched {as_bytes(plan.fetched_bytes)}: listing and footers, which stay in the cache"
-    for target in plan.targets:
-        yield ""
-        yield from _target_lines(target)
+    by_kind: dict[str, list[ArtifactPlan]] = {}
+    for one in plan.artifacts:
+        by_kind.setdefault(one.holding.target.kind, []).append(one)
+    for kind, artifacts in by_kind.items():
+        yield from _kind_lines(kind, artifacts)
     if plan.to_build:
-        yield ""
-        yield from _total_lines(plan, rooms, workers)
-    if plan.sample is not None:
-        yield ""
-        yield from _sample_lines(plan.sample)
-    for warning in warnings(plan, rooms):
-        yield f"WARNING {warning}"
+        yield f"in all, with {workers} workers"
+        yield from (f"{_GAP}{line}" for line in _total_lines(plan))
+    yield from (f"WARNING {warning}" for warning in warnings(plan))
 
 
-def warnings(plan: "RecipePlan", rooms: Sequence["Room"]) -> list[str]:
+def warnings(plan: "RecipePlan") -> list[str]:
     """What speaks against building it, and what helps."""
     tight = [
-        f"{room.where}: needs {_words(room.needed, 'bytes')} more, {as_bytes(room.free or 0)} are free: "
-        f"it {room.verdict}; {room.fix}"
-        for room in rooms
-        if room.verdict != "fits"
+        f"{room.where}: needs {as_bytes(room.needed)} more, {as_bytes(room.free or 0)} are free: "
+        f"it does not fit; {room.fix}"
+        for room in plan.rooms
+        if not room.fits
     ]
     short = [
-        f"{budget.name}: the corpus has {_words(budget.available, 'tokens')} of {budget.tokens:,} tokens: "
-        f"{budget.outlook}; {budget.fix}"
+        f"{budget.name}: the corpus has {budget.available or 0:,.0f} at most of {budget.tokens:,} tokens; {budget.fix}"
         for budget in plan.budgets
         if not budget.is_met
     ]
     return tight + short
 
 
-def _target_lines(target: "TargetPlan") -> Iterator[str]:
-    from pipeline_assets.corpus.planning.outcome import outcomes
-
-    holding = target.holding
-    reason = f"  ({holding.reason})" if holding.reason and holding.sealed != "missing" else ""
-    yield f"{holding.condition}  {holding.target.folder}{reason}"
-    if target.needs_replace:
+def _kind_lines(kind: str, artifacts: Sequence["ArtifactPlan"]) -> Iterator[str]:
+    """How many there are in which state, the first of them, and the figures of all."""
+    states = Counter(one.holding.condition for one in artifacts)
+    yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
+    waiting = [one for one in artifacts if not one.holding.is_there]
+    for one in (waiting or artifacts)[:_SHOWN]:
+        holding = one.holding
+        reason = f"  ({holding.reason})" if holding.reason and holding.sealed != "missing" else ""
+        yield f"{_GAP}{holding.condition}  {holding.target.folder}{reason}"
+    if len(waiting) > _SHOWN:
+        yield f"{_GAP}and {len(waiting) - _SHOWN:,} more to build"
+    if any(one.needs_replace for one in waiting):
         yield f"{_GAP}`run` needs --replace, or a new name in the recipe; until it is sealed, both versions lie there"
-    if target.is_current and holding.manifest is not None:
-        yield from _outcome_lines(outcomes(holding.manifest))
-        return
-    rows = []
-    for name, title in _TITLES.items():
-        if name in target.figures:
-            rows.append((title, *as_range(target.figures[name], form_of(name)), target.figures[name].basis))
-        elif name == "fetch_seconds" and "bytes_fetched" in target.figures:
-            rows.append(_UNKNOWN_FETCHING)
-    yield from (f"{_GAP}{line}" for line in aligned(rows, numbers={1}))
+    for one in waiting[:_SHOWN]:
+        if one.sample is not None:
+            part, whole = one.sample, ", all there is" if one.sample.is_all_there_is else ""
+            words = f"{part.files:,} of {part.files_listed:,} files, {part.row_groups:,} row groups, {part.rows:,} rows"
+            yield f"{_GAP}reads {words}{whole}"
+    if waiting:
+        yield from _wrapped(_planned_words(waiting))
+    yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))
 
 
-def _outcome_lines(found: Sequence["Outcome"]) -> Iterator[str]:
-    """Planned and real, side by side; nothing where nothing was planned."""
-    if not any(one.planned for one in found):
-        return
-    rows = [("", "planned", "", "real", "")]
-    for one in found:
-        form = form_of(one.figure)
-        likely, span = as_range(one.planned, form) if one.planned else ("", "")
-        rows.append((_TITLES[one.figure], likely, span, "" if one.real is None else form(one.real), _verdict(one)))
-    yield from (f"{_GAP}{line}" for line in aligned(rows, numbers={1, 3}))
+def _of_built(plan: "ArtifactPlan") -> Sequence["Outcome"]:
+    from pipeline_assets.corpus.planning.figures import outcomes
+
+    manifest = plan.holding.manifest
+    return outcomes(manifest) if plan.holding.is_there and manifest is not None else []
 
 
-def _verdict(one: "Outcome") -> str:
-    """How far off the plan was; empty where it can't be told."""
-    if one.planned is None or one.real is None or not one.real:
-        return ""
-    off = 100 * (one.planned.likely / one.real - 1)
-    return "as planned" if one.planned.likely == one.real else f"planned {off:+.1f} %"
+def _planned_words(waiting: Sequence["ArtifactPlan"]) -> str:
+    """What all of them will take and give, as far as it is known, and how that is known."""
+    known = {name: [one.figures[name] for one in waiting if name in one.figures] for name in _WORDS}
+    words = [_figure(name, _sum(name, [one.value for one in found])) for name, found in known.items() if found]
+    bases = dict.fromkeys(one.basis for found in known.values() for one in found)
+    unknown = [] if any(known[name] for name in _COSTS) else ["time, memory and disk are unknown yet"]
+    told = f" ({'; '.join(list(bases)[:_SHOWN])})" if bases else ""
+    return ", ".join(words) + told + "; " * bool(words and unknown) + "".join(unknown)
 
 
-def _total_lines(plan: "RecipePlan", rooms: Sequence["Room"], workers: int) -> Iterator[str]:
-    yield f"in all, with {workers} workers"
-    rows = [("to fetch", as_exact_bytes(plan.missing_bytes), "", "")]
-    if plan.fetch_seconds is None:
-        rows.append(_UNKNOWN_FETCHING)
-    elif plan.missing_bytes:
-        rows.append(("fetching", *as_range(plan.fetch_seconds, as_seconds), plan.fetch_seconds.basis))
-    if plan.seconds is not None:
-        words = f"{plan.seconds.basis}; the command's start and checks with it"
-        rows.append(("building", *as_range(plan.seconds, as_seconds), words))
-    for room in rooms:
-        free = "" if room.free is None else f"{as_bytes(room.free)} are free: {room.verdict}"
-        kept = "" if room.kept is None else f"; {_kept_words(room.kept.likely)} in {room.where}"
-        rows.append(("memory" if room.kept is None else "disk", *as_range(room.needed, as_bytes), free + kept))
-    rows += [_budget_row(budget) for budget in plan.budgets]
-    yield from (f"{_GAP}{line}" for line in aligned(rows, numbers={1}))
+def _real_words(found: Sequence["Outcome"]) -> str:
+    """What all of them came to, beside what was planned; nothing where nothing was planned."""
+    words = []
+    for name in _WORDS:
+        both = [(one.planned.value, one.real) for one in found if one.figure == name and one.planned and one.real]
+        if both:
+            planned, real = (_sum(name, column) for column in zip(*both, strict=True))
+            verdict = "as planned" if planned == real else f"planned {100 * (planned / real - 1):+.1f} %"
+            words.append(f"{_figure(name, real)} ({verdict})")
+    return ", ".join(words)
 
 
-def _kept_words(kept: float) -> str:
-    """What of the disk is taken for good."""
-    return f"{as_bytes(kept)} stay" if kept >= 0 else f"{as_bytes(-kept)} less than now stay"
+def _total_lines(plan: "RecipePlan") -> Iterator[str]:
+    basis = "how long is unknown yet: --mbit says how fast the network is" if plan.fetch_seconds is None else ""
+    if plan.missing_bytes and plan.fetch_seconds is not None:
+        basis = f"{as_seconds(plan.fetch_seconds.value)}: {plan.fetch_seconds.basis}"
+    yield f"to fetch: {plan.missing_bytes:,} bytes" + (f"; {basis}" if plan.missing_bytes else "")
+    seconds = [(plan.seconds("build_seconds"), "to build"), (plan.seconds("cpu_seconds"), "of CPU")]
+    known = [f"{as_seconds(value)} {words}" for value, words in seconds if value is not None]
+    yield "time: " + (", ".join(known) or "unknown yet: some of it was never built here")
+    for room in plan.rooms:
+        free = (
+            ""
+            if room.free is None
+            else f", {as_bytes(room.free)} are free: it {'fits' if room.fits else 'does not fit'}"
+        )
+        kept = "" if room.kept is None else f"; {as_bytes(room.kept)} stay"
+        yield f"{room.where}: {as_bytes(room.needed)} as far as it is known{free}{kept}"
+    for budget in plan.budgets:
+        if budget.available is not None:
+            yield f"{budget.name}: {budget.available:,.0f} tokens for a budget of {budget.tokens:,}"
 
 
-def _budget_row(budget: "Budget") -> tuple[str, str, str, str]:
-    likely, span = as_range(budget.available, as_count)
-    share = f", {budget.available.likely / budget.tokens:.2g} times as many" if budget.tokens else ""
-    return budget.name, likely, span, f"tokens for a budget of {budget.tokens:,}{share}: {budget.outlook}"
+def _figure(name: str, value: float) -> str:
+    if name == "bytes_fetched":
+        return f"{value:,.0f} bytes {_WORDS[name]}"
+    if name.endswith("seconds"):
+        return f"{as_seconds(value)} {_WORDS[name]}"
+    return f"{as_bytes(value) if name.endswith('bytes') else f'{value:,.0f}'} {_WORDS[name]}"
 
 
-def _sample_lines(sample: "Sample") -> Iterator[str]:
-    yield (
-        f"reads {sample.files:,} of {sample.files_listed:,} files, {sample.row_groups:,} row groups of the "
-        f"{sample.row_groups_seen:,} in files looked at, {sample.rows:,} rows"
-    )
-    rows = [
-        (dump.name, f"{dump.row_groups:,} row groups", f"{dump.rows:,} rows", f"{100 * dump.rows / sample.rows:.1f} %")
-        for dump in sample.dumps
-    ]
-    yield from (f"{_GAP}{line}" for line in aligned(rows, numbers={1, 2, 3}))
+def _sum(name: str, values: Sequence[float]) -> float:
+    """Of artifacts that are built one after the other: what is taken at a peak is given back."""
+    return max(values) if name.startswith("peak") else sum(values)
 
 
-def _words(estimate: "Estimate", figure: str) -> str:
-    likely, span = as_range(estimate, form_of(figure))
-    return f"{likely} ({span})" if span else likely
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent=_GAP, subsequent_indent=2 * _GAP)

@@ -1,11 +1,7 @@
 """Quantities as people read them."""
 
 import datetime
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.planning.estimate import Estimate
+from collections.abc import Collection, Sequence
 
 
 def as_bytes(count: float) -> str:
@@ -16,35 +12,12 @@ def as_bytes(count: float) -> str:
     return f"{count:,.0f} bytes"
 
 
-def as_exact_bytes(count: float) -> str:
-    return f"{count:,.0f} bytes"
-
-
-def as_count(count: float) -> str:
-    return f"{count:,.0f}"
-
-
 def as_seconds(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`."""
     for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"
     return f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
-
-
-def form_of(figure: str) -> Callable[[float], str]:
-    """How a planned figure is written, which its name tells."""
-    if figure == "bytes_fetched":
-        return as_exact_bytes
-    if figure.endswith("seconds"):
-        return as_seconds
-    return as_bytes if figure.endswith("bytes") else as_count
-
-
-def as_range(estimate: "Estimate", form: Callable[[float], str]) -> tuple[str, str]:
-    """(likely, `low to high`); the second is empty where they read alike."""
-    low, high = form(estimate.low), form(estimate.high)
-    return form(estimate.likely), "" if low == high else f"{low} to {high}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:

@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,6 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, rea
 from pipeline_assets.corpus.formats.megatron import index_bytes
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
-from pipeline_assets.corpus.planning.outcome import as_json
-from pipeline_assets.corpus.planning.split_forecast import forecast_sealed
-from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
@@ -24,7 +21,6 @@ from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.target import Content
-from pipeline_assets.corpus.spine.usage import Laps
 from pipeline_assets.corpus.tokens.encode import (
     DOCUMENTS_SCHEMA,
     EncodeShard,
@@ -42,12 +38,11 @@ TOKENS, INDEX, DOCUMENTS, REJECTS = "tokens.bin", "tokens.idx", "documents.parqu
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """Run settings of a split; of `record` its costs are planned."""
+    """Run settings of a split."""
 
     engine: EngineSettings
     zstd_level: int = 3
     driver: Driver = "gigatoken"
-    record: TrackRecord = field(default_factory=TrackRecord)
 
 
 @dataclass(frozen=True)
@@ -83,18 +78,14 @@ def build_split(
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     driver = settings.driver
-    forecast = forecast_sealed(corpus.manifest, shards, recipe, split, settings.record)
-    laps, adopted = Laps(), building.finished_shards(encode_stage(driver))
     try:
         encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
     except OracleDisagrees as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
         driver = "tiktoken"
         encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
-    laps.end("encode")
     files, lengths = _merge(building, encoded, settings.zstd_level)
-    laps.end("merge")
-    counts, left = total_counts(encoded.receipts), 1 - adopted / max(len(shards), 1)
+    counts = total_counts(encoded.receipts)
     tokens = int(lengths.sum(dtype=np.int64))
     return Content(
         files=files,
@@ -117,18 +108,9 @@ def build_split(
             "spot_checked_documents": counts["spot_checked"],
             "text_bytes_encoded": counts["bytes"],
             "tokens_encoded": counts["tokens"],
-            "encode_work_bytes": forecast.work_done(counts["rows"], counts["bytes"]),
-            "adopted_shards": adopted,
             "ended_by": encoded.ended_by,
-            "seconds_of": laps.seconds,
-            "planned": as_json(forecast.figures(settings.record.rates(), settings.engine, left)),
         },
     )
-
-
-def encode_stage(driver: Driver) -> str:
-    """The name under which the engine runs the encoding."""
-    return f"encode-{driver}"
 
 
 def _encode(
@@ -156,7 +138,7 @@ def _encode(
     receipts: list[Receipt] = []
     tokens = 0
     warm_up = functools.partial(load_tokenizers, recipe.tokenizer.sha256, driver)
-    runs = run_stage(encode_stage(driver), work, to_encode, building, settings.engine, warm_up)
+    runs = run_stage(f"encode-{driver}", work, to_encode, building, settings.engine, warm_up)
     try:
         for receipt in runs:
             receipts.append(receipt)

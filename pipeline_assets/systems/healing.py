@@ -1,5 +1,7 @@
 """Healing: FineWeb-Edu at a commit → documents → a selection of them → Megatron token files, train and valid."""
 
+from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +21,12 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
-from pipeline_assets.corpus.planning.track_record import read_track_record
+from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
-from pipeline_assets.corpus.sampling.split import SPLITS, Split
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.sampling.split import SPLITS, Split, split_budget
+from pipeline_assets.corpus.snapshot.plan import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -107,8 +111,13 @@ class HealingRecipe(Recipe):
 
 def _take_snapshot(job: Job) -> Content:
     run = job.run
-    settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads, read_track_record(run.root))
+    settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads)
     return take_snapshot(job.building, run.hub_for("a snapshot"), SnapshotRecipe.of_rows(job.recipe), settings)
+
+
+def _list_snapshot(target: Target, run: Run) -> Listing:
+    recipe, hub = SnapshotRecipe.of_rows(target.recipe), run.hub_for("a snapshot")
+    return list_snapshot(hub, recipe, run.fetch_threads, run.engine.log_every_s)
 
 
 FINEWEB_EDU_SNAPSHOT = Kind(
@@ -121,6 +130,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     formats=frozenset({"huggingface", "jsonl"}),
     checks=(FILES, LEDGER),
     preview=preview_documents,
+    listing=_list_snapshot,
 )
 
 
@@ -150,12 +160,18 @@ def _encode(job: Job) -> Content:
         selected_shards(selected),
         recipe,
         _split(job.recipe["split"]),
-        SplitSettings(run.engine, run.zstd_level, record=read_track_record(run.root)),
+        SplitSettings(run.engine, run.zstd_level),
     )
 
 
 def _split(name: str | None) -> Split:
     return next(split for split in SPLITS if split == name)
+
+
+def _budget(recipe: Mapping[str, Any]) -> Limit:
+    split, fraction = _split(recipe["split"]), recipe["valid_fraction"]
+    share = float(Fraction(fraction)) if split == "valid" else 1 - float(Fraction(fraction))
+    return Limit("megatron.token_budget", tokens=split_budget(recipe["token_budget"], fraction, split), passes=share)
 
 
 MEGATRON_SPLIT = Kind(
@@ -165,6 +181,7 @@ MEGATRON_SPLIT = Kind(
     "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
     formats=frozenset({"megatron"}),
     preview=preview_split,
+    limit=_budget,
     checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
 )
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -34,9 +34,11 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     split_folder_of,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.raw_pin import fetch_pinned, pinned_files
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
@@ -267,6 +269,17 @@ def _list_files(target: Target, run: Run) -> Content:
         raise
 
 
+def _list_raw(target: Target, run: Run) -> Listing:
+    """The files of a split; building it fetches none."""
+    if target.outside is not None:
+        assert isinstance(target.outside, SplitFolder)
+        files = target.outside.below(run.root).source_folder().files()
+        return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+    recipe, hub = target.recipe, run.hub_for("this dataset")
+    pinned = pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
+    return Listing(tuple(pinned.outside))
+
+
 RAW = Kind(
     "nemotron/raw",
     RAW_STAGE,
@@ -277,6 +290,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     outside=split_folder_of,
     preview=preview_inputs,
+    listing=_list_raw,
 )
 
 
@@ -321,6 +335,20 @@ def _source_files(pin: Manifest, raw: Target, run: Run) -> list[SourceFile]:
     return files_of(SourceFolder(raw.outside.below(run.root).path, names), pin)
 
 
+def _list_rows(target: Target, run: Run) -> Listing:
+    """What the first of those fetches that read a split; a sample takes less."""
+    [raw] = target.upstream
+    if raw.outside is not None:
+        return Listing()
+    hub, dataset = run.hub_for("this dataset"), raw.recipe["dataset"]
+    files = [HubFile(entry["name"], entry["bytes"], entry["digest"]) for entry in _list_raw(raw, run).inputs]
+    return Listing(missing={file.path: hub.bytes_missing(dataset, file, 0, file.size) for file in files})
+
+
+def _sample(recipe: Mapping[str, Any]) -> Limit:
+    return Limit("max_rows", rows=recipe.get("rows", recipe)["max_rows"])
+
+
 INVENTORY = Kind(
     "nemotron/inventory",
     INVENTORY_STAGE,
@@ -330,6 +358,8 @@ INVENTORY = Kind(
     Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
     checks=(FILES, LEDGER),
     preview=preview_columns,
+    listing=_list_rows,
+    limit=_sample,
 )
 
 
@@ -387,6 +417,8 @@ NORMALIZED_SHARDS = Kind(
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
     preview=preview_rows,
+    listing=_list_rows,
+    limit=_sample,
     checks=(
         FILES,
         LEDGER,

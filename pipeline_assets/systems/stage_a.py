@@ -1,8 +1,9 @@
 """Stage A: sources of five kinds → one schema → filtered → deduplicated → decontaminated → packed, and a report."""
 
 import datetime
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -56,6 +57,7 @@ from pipeline_assets.corpus.packing.recipe import (
     tokenizer_path,
 )
 from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
@@ -63,7 +65,7 @@ from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
-from pipeline_assets.corpus.snapshot.plan import raw_of_hub
+from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -318,6 +320,17 @@ def _list_inputs(target: Target, run: Run) -> Content:
     return pin_of_folder(target.outside, run.root, run.engine)
 
 
+def _list_raw(target: Target, run: Run) -> Listing:
+    if target.outside is None:
+        source, shard_text_bytes = source_of(target.recipe)
+        assert isinstance(source, HubSource)
+        snapshot = source.snapshot(shard_text_bytes)
+        return list_snapshot(run.hub_for("this source"), snapshot, run.fetch_threads, run.engine.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    files = target.outside.below(run.root).files()
+    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+
+
 RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
@@ -328,6 +341,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     outside=folder_of,
     preview=preview_inputs,
+    listing=_list_raw,
 )
 
 
@@ -504,6 +518,7 @@ EVALUATION = Kind(
     formats=frozenset({"file"}),
     outside=folder_of,
     preview=preview_inputs,
+    listing=_list_raw,
 )
 
 
@@ -584,6 +599,11 @@ def _deduplicated_before(target: Target, root: Path) -> Artifact | None:
         return None
 
 
+def _rows(recipe: Mapping[str, Any]) -> Limit:
+    tokens = recipe["pack"]["num_seqs"] * recipe["pack"]["seq_len"]
+    return Limit("pack.num_seqs", tokens=tokens, passes=math.inf)  # how much of a row is padding depends on the texts
+
+
 PACKED = Kind(
     "stage_a/packed",
     PACK_STAGE,
@@ -593,6 +613,7 @@ PACKED = Kind(
     Waits until all that it is drawn from is there.""",
     formats=frozenset({"numpy"}),
     preview=preview_packed,
+    limit=_rows,
     outside=tokenizer_path,
     labels=(META,),
     checks=(

@@ -14,16 +14,15 @@ from nemotron_hub import rows_of
 
 from pipeline_assets.corpus.nemotron import inventory
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
-from pipeline_assets.corpus.planning.recipe_plan import PlanSettings
-from pipeline_assets.corpus.planning.track_record import TrackRecord
+from pipeline_assets.corpus.planning.plan import plan_recipe
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.recipes.planners import plan_recipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.inventory import holdings
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
 from resources.loopback_hub import LoopbackHub
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
@@ -145,10 +144,9 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
 def test_a_plan_tells_what_is_to_be_fetched(
     nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path
 ) -> None:
-    settings = PlanSettings(TrackRecord, EngineSettings())
-
     def to_fetch(hub: HubFiles) -> int:
-        return plan_recipe(recipe, holdings(tmp_path, recipe.targets()), hub, settings).missing_bytes
+        run = Run(tmp_path, EngineSettings(), hub)
+        return plan_recipe(holdings(tmp_path, recipe.targets()), KINDS, run).missing_bytes
 
     sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
     assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)

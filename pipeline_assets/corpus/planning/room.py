@@ -1,41 +1,35 @@
-"""Room: what a build needs of the disk and of memory, held against what is free."""
+"""Room: what a build needs of the disk and of memory, as far as it is known, held against what is free."""
 
 import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from pipeline_assets.corpus.planning.estimate import Estimate, total
-
-Verdict = Literal["fits", "may not fit", "does not fit"]
 _MEMORY = "memory"
 _MEMINFO = Path("/proc/meminfo")
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_BASIS = "the artifacts, one after the other"
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is needed at the peak beyond what is taken already, and what is free.
+    """What is needed at the peak beyond what is taken already, and what is free, in bytes.
 
     Attributes:
         where: of the disk, a folder on it; of memory, `memory`.
-        free: in bytes; None where the system doesn't tell.
-        kept: bytes of it that stay taken when all is built.
+        free: None where the system doesn't tell.
+        kept: what stays taken when all is built; None of memory.
     """
 
     where: str
-    needed: Estimate
+    needed: float
     free: int | None
-    kept: Estimate | None = None
+    kept: float | None = None
 
     @property
-    def verdict(self) -> Verdict:
-        if self.free is None or self.needed.high <= self.free:
-            return "fits"
-        return "may not fit" if self.needed.likely <= self.free else "does not fit"
+    def fits(self) -> bool:
+        """As far as one can tell."""
+        return self.free is None or self.needed <= self.free
 
     @property
     def fix(self) -> str:
@@ -56,9 +50,9 @@ class DiskUse:
         adopted: of `freed`, what a crash left of this very artifact and `peak` counts too.
     """
 
-    fetched: Estimate
-    peak: Estimate
-    sealed: Estimate
+    fetched: float
+    peak: float
+    sealed: float
     freed: int = 0
     adopted: int = 0
 
@@ -68,27 +62,19 @@ def disk_rooms(uses: Sequence[DiskUse], root: Path, cache: Path) -> list[Room]:
     own.
     """
     is_apart = _device(root) != _device(cache)
-    sides = [_peak_and_rest(uses, bound, is_apart) for bound in range(3)]
-    (low, low_kept), (likely, kept), (high, high_kept) = sides
-    peak = Estimate(low, likely, high, _BASIS).counted()
-    rooms = [Room(str(root), peak, _free_bytes(root), Estimate(low_kept, kept, high_kept, _BASIS).counted())]
+    taken = most = 0.0
+    for use in uses:
+        taken += 0 if is_apart else use.fetched
+        most = max(most, taken + use.peak - use.adopted)
+        taken += use.sealed - use.freed
+    rooms = [Room(str(root), max(most, taken), _free_bytes(root), taken)]
     if is_apart:
-        fetched = total((use.fetched for use in uses), _BASIS)
+        fetched = sum(use.fetched for use in uses)
         rooms.append(Room(str(cache), fetched, _free_bytes(cache), fetched))
     return rooms
 
 
-def _peak_and_rest(uses: Sequence[DiskUse], bound: int, is_cache_apart: bool) -> tuple[float, float]:
-    """Bytes beyond those taken now: the most at one time, and what stays."""
-    taken = most = 0.0
-    for use in uses:
-        taken += 0 if is_cache_apart else use.fetched.bounds[bound]
-        most = max(most, taken + use.peak.bounds[bound] - use.adopted)
-        taken += use.sealed.bounds[bound] - use.freed
-    return most, taken
-
-
-def memory_room(needed: Estimate) -> Room:
+def memory_room(needed: float) -> Room:
     """Against what this machine can give now, and this container may have."""
     return Room(_MEMORY, needed, _free_memory())
 

@@ -1,12 +1,13 @@
 """Kinds of artifacts: which stage makes one, how, where it lies, and what is asked of it then."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline_assets.corpus.planning.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict, files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
@@ -118,6 +119,9 @@ class Kind:
         checks: what is asked of every one. The first is whether its files are as sealed: else nothing more is asked.
         preview: its first rows, as a person would want to see them.
         beside: writes what lies beside every one.
+        listing: the files outside of the data root that one is made from, told before it is built; None where it is
+            made of other artifacts alone.
+        limit: the most that a recipe asks of one; None where it is all there is.
     """
 
     name: str
@@ -130,6 +134,8 @@ class Kind:
     checks: tuple[Check, ...] = (FILES,)
     preview: Callable[[Artifact], Rows] | None = None
     beside: Callable[[Artifact], object] | None = None
+    listing: Callable[[Target, Run], Listing] | None = None
+    limit: Callable[[Mapping[str, Any]], Limit] | None = None
 
     @property
     def step(self) -> str:
@@ -208,9 +214,11 @@ def seals_files(make: Make) -> Build:
 
     def build(target: Target, run: Run) -> Artifact:
         named = run.naming(target.partition)
-        return target.build(
-            run.root, lambda building: make(Job(building, target, named)), run.replace, run.provenance()
-        )
+
+        def made(building: Building) -> Content:
+            return with_plan(make(Job(building, target, named)), target, run)
+
+        return target.build(run.root, made, run.replace, run.provenance())
 
     return build
 
@@ -224,7 +232,7 @@ def seals_inputs(describe: Callable[[Target, Run], Content]) -> Build:
         if target.is_sealed(run.root):
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
-        content = describe(target, run.naming(target.partition))
+        content = with_plan(describe(target, run.naming(target.partition)), target, run)
         return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
 
     return build
@@ -235,8 +243,45 @@ def seals_manifest_only(describe: Describe) -> Build:
 
     def build(target: Target, run: Run) -> Artifact:
         with logged() as reads:
-            content = describe(target, run.root)
+            content = with_plan(describe(target, run.root), target, run)
             reads.finish()
         return target.seal_members(run.root, content, run.provenance())
 
     return build
+
+
+def with_plan(content: Content, target: Target, run: Run) -> Content:
+    """Content with what went into it, and what a plan would have said of it, for its provenance."""
+    from pipeline_assets.systems.registry import KINDS  # which imports every kind
+
+    kind, outside = KINDS[target.kind], size_of_inputs(content.outside)
+    upstream = total_size(size_of(sealed_manifest(run.root / one.folder)) for one in target.upstream)
+    size = outside if content.outside else upstream
+    limit = kind.limit(target.recipe) if kind.limit is not None else None
+    planned = {name: vars(one) for name, one in forecast(target, size, limit, run).items()}
+    told = {
+        "took_in": {"bytes": size.bytes, "rows": content.counts.get("ledger", {}).get("in", size.rows)},
+        **content.provenance,
+        "planned": planned | content.provenance.get("planned", {}),
+    }
+    return replace(content, provenance=told)
+
+
+def forecast(target: Target, size: Size, limit: Limit | None, run: Run) -> dict[str, Planned]:
+    """Figures of an artifact, as earlier builds in the data root showed them.
+
+    Args:
+        size: what goes into it.
+    """
+    record, tokens = run.record, None if limit is None else limit.tokens
+    if limit is not None and limit.rows is not None:
+        size = Size(None, limit.rows)
+    if tokens is not None and (available := record.tokens_within(target.kind, target.partition, size)):
+        read, tokens = min(1.0, tokens / available), min(tokens, round(available))
+        size = Size(None if size.bytes is None else read * size.bytes, None if size.rows is None else read * size.rows)
+    figures = record.forecast(target.kind, target.partition, run.engine.workers, size, tokens)
+    if tokens is not None and limit is not None:
+        figures["tokens"] = Planned(tokens, f"`{limit.key}`" if tokens == limit.tokens else "as in earlier builds here")
+    if size.rows is not None and not target.upstream:
+        figures["rows"] = Planned(size.rows, "footers")
+    return figures

@@ -1,10 +1,11 @@
 """Run: where artifacts lie, and how they are built: speed and storage, never content."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.settings import (
@@ -34,6 +35,7 @@ class Run:
         faiss_gpu: the GPU that faiss is to search on; None for the CPU.
         replace: whether an artifact of another recipe, or a damaged one, gives way to what is built.
         wait_s: how long to wait while another process builds the same artifact; 0 refuses at once.
+        record: what earlier builds below the data root took.
     """
 
     root: Path
@@ -45,6 +47,10 @@ class Run:
     faiss_gpu: int | None = None
     replace: bool = False
     wait_s: float = 0
+    record: TrackRecord = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", TrackRecord(self.root))
 
     @classmethod
     def of(

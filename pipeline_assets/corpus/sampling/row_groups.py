@@ -56,14 +56,6 @@ class Piece:
     group: RowGroup
     rows: int
 
-    @property
-    def source_text_bytes(self) -> int:
-        """Text of these rows, as the footer tells: the size of the column less 4 bytes a row, where a value's length
-        stands.
-        """
-        text_bytes = max(0, self.group.text_bytes - 4 * self.group.rows)
-        return text_bytes if self.rows == self.group.rows else text_bytes * self.rows // self.group.rows
-
 
 def choose_pieces(
     files: Sequence[HubFile],

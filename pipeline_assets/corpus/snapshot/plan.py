@@ -13,18 +13,20 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.readers.columns import column_paths, has_column
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.readers.raw_pin import hub_entry, in_order
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.sampling.row_groups import Piece, Unit, choose_pieces
+from pipeline_assets.corpus.sampling.row_groups import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.drawn_lines import block_ranges, draw_prefixes, known_prefix, read_prefix
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.usage import Laps
 
 logger = logging.getLogger("corpusmill")
 
@@ -149,22 +151,10 @@ class SnapshotPlan:
         """How many files have a piece."""
         return len({piece.group.file.path for piece in self.pieces})
 
-    def amount_of(self, unit: Unit) -> int:
-        """What is read, in a unit of the recipe's `amount`."""
-        match unit:
-            case "files":
-                return self.files
-            case "documents":
-                return self.rows
-            case "text_bytes":
-                return sum(piece.group.text_bytes for piece in self.pieces)
-
     @property
-    def is_everything(self) -> bool:
-        """Whether every row of every file in the listing is read: there is no more to take."""
-        groups = sum(tail.row_groups for tail in self.tails.values())
-        is_uncut = all(piece.rows == piece.group.rows for piece in self.pieces)
-        return len(self.tails) == len(self.listing) and len(self.pieces) == groups and is_uncut
+    def text_bytes(self) -> int:
+        """Of the text columns of the row groups, uncompressed, as the footers say."""
+        return sum(piece.group.text_bytes for piece in self.pieces)
 
     def shards(self, shard_text_bytes: int) -> Iterator[tuple[str, list[Piece]]]:
         """Name of each shard and its pieces: consecutive ones, grouped by the text of their row groups."""
@@ -259,19 +249,6 @@ def _plan_lines(
     groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
     tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
     return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
-
-
-def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Content:
-    """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache.
-
-    Raises:
-        InputError: from the hub.
-    """
-    plan = plan_snapshot(hub, recipe, threads, log_every_s)
-    log_plan(plan, recipe.source)
-    fetch_pieces(hub, recipe, plan, threads, log_every_s)
-    counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
-    return Content([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan))
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
@@ -422,3 +399,52 @@ def shards_of(plan: SnapshotPlan, pieces: Sequence[LocalPiece], shard_text_bytes
     return [
         SnapshotShard(name, tuple(local[piece] for piece in group)) for name, group in plan.shards(shard_text_bytes)
     ]
+
+
+def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Content:
+    """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache.
+
+    Raises:
+        InputError: from the hub.
+    """
+    plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
+    counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
+    return Content([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
+
+
+def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
+    """What a snapshot will read, by the listing and by footers; of JSON lines, which have none, the most that it may.
+
+    Raises: as `plan_snapshot`.
+    """
+    listing = list_rows(hub, recipe)
+    source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
+    if has_lines(listing):
+        missing = sum(hub.bytes_missing(recipe.dataset, file, 0, file.size) for file in listing)
+        return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
+    plan = plan_snapshot(hub, recipe, threads, log_every_s)
+    return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)}, plan.text_bytes)
+
+
+def fetch_snapshot(
+    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
+) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
+    """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be.
+
+    Raises: as `plan_snapshot`.
+    """
+    laps = Laps(lambda: hub.traffic.bytes)
+    plan = plan_snapshot(hub, recipe, threads, log_every_s)
+    log_plan(plan, recipe.source)
+    missing = bytes_to_fetch(hub, recipe, plan)
+    laps.end("plan")
+    pieces = fetch_pieces(hub, recipe, plan, threads, log_every_s)
+    laps.end("fetch")
+    told = {
+        "planned": {"bytes_fetched": {"value": missing, "basis": "row groups in the footers, less what the cache has"}},
+        "bytes_fetched": laps.counted["fetch"],
+        "bytes_fetched_to_plan": laps.counted["plan"],
+        "seconds_of": laps.seconds,
+        "source_text_bytes": plan.text_bytes,
+    }
+    return plan, pieces, told

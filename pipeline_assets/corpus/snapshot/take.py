@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from pipeline_assets.corpus.document import derived_doc_id
 from pipeline_assets.corpus.document_shards import (
@@ -14,18 +13,12 @@ from pipeline_assets.corpus.document_shards import (
     publish,
     read_rejects,
 )
-from pipeline_assets.corpus.planning.outcome import as_json
-from pipeline_assets.corpus.planning.snapshot_forecast import SnapshotForecast, forecast_snapshot
-from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.plan import (
     SnapshotShard,
-    bytes_to_fetch,
-    fetch_pieces,
+    fetch_snapshot,
     hub_inputs,
-    log_plan,
-    plan_snapshot,
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -34,20 +27,18 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.target import Content
-from pipeline_assets.corpus.spine.usage import Laps
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 2)
-CONVERT_STAGE = "convert"
+_CONVERT = "convert"
 
 
 @dataclass(frozen=True)
 class SnapshotSettings:
-    """Run settings of a snapshot: they change speed and storage, never content; of `record` its costs are planned."""
+    """Run settings of a snapshot: they change speed and storage, never content."""
 
     engine: EngineSettings
     zstd_level: int = 3
     fetch_threads: int = 8
-    record: TrackRecord = field(default_factory=TrackRecord)
 
 
 def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, settings: SnapshotSettings) -> Content:
@@ -56,21 +47,12 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
     Raises:
         InputError: from the hub; too many rejects; NUL characters in more than 1 % of the documents.
     """
-    laps = Laps(lambda: hub.traffic.bytes)
-    plan = plan_snapshot(hub, recipe, settings.fetch_threads, settings.engine.log_every_s)
-    log_plan(plan, recipe.source)
-    forecast = forecast_snapshot(plan, recipe, bytes_to_fetch(hub, recipe, plan), settings.record)
-    laps.end("plan")
-    pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, settings.engine.log_every_s)
-    laps.end("fetch")
+    plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.engine.log_every_s)
     shards = shards_of(plan, pieces, recipe.shard_text_bytes)
-    adopted = building.finished_shards(CONVERT_STAGE)
     converted = _convert(building, shards, recipe, settings, plan.rows)
-    laps.end("convert")
     derive_id = functools.partial(derived_doc_id, recipe.dataset, recipe.config, recipe.split)
     by_name = {shard.name: receipt for shard, receipt in zip(shards, converted, strict=True)}
     published = publish(building, by_name, derive_id, settings.engine, settings.zstd_level)
-    laps.end("publish")
     counts = total_counts(published)
     check_documents(counts, recipe.dataset, "loosen `rules` or `language` in the recipe")
     rejects = gather_rejects(building, converted, published, settings.zstd_level)
@@ -84,23 +66,8 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
             "dumps": plan.dumps(),
         },
         outside=hub_inputs(recipe, plan),
-        provenance=_provenance(forecast, laps, settings, adopted),
+        provenance=fetched,
     )
-
-
-def _provenance(
-    forecast: SnapshotForecast, laps: Laps, settings: SnapshotSettings, adopted_shards: int
-) -> dict[str, Any]:
-    """What was planned, beside what it came to."""
-    left = 1 - adopted_shards / max(len(forecast.shards), 1)
-    return {
-        "planned": as_json(forecast.figures(settings.record, settings.engine, left)),
-        "bytes_fetched": laps.counted["fetch"],
-        "bytes_fetched_to_plan": laps.counted["plan"],
-        "source_text_bytes": forecast.source_text_bytes,
-        "adopted_shards": adopted_shards,
-        "seconds_of": laps.seconds,
-    }
 
 
 def _convert(
@@ -110,7 +77,7 @@ def _convert(
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
     receipts: list[Receipt] = []
     rejected = 0
-    for receipt in run_stage(CONVERT_STAGE, work, shards, building, settings.engine):
+    for receipt in run_stage(_CONVERT, work, shards, building, settings.engine):
         receipts.append(receipt)
         rejected += sum(count for name, count in receipt.counts.items() if name.startswith("rejected/"))
         check_rejects(rejected, rows, recipe.max_reject_fraction, read_rejects(building, receipts), building.target)

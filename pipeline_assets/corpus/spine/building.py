@@ -137,9 +137,9 @@ class BuildFolder:
         """The receipt of a finished shard; None if it is not finished, or its receipt is damaged."""
         return _read_receipt(self.folder / self._receipt_name(stage, shard))
 
-    def finished_shards(self, stage: str) -> int:
-        """How many shards of a stage have a receipt."""
-        return len(list((self.folder / RECEIPTS / stage).glob("*.json")))
+    def finished_shards(self) -> int:
+        """How many shards have a receipt, of all stages."""
+        return len(list((self.folder / RECEIPTS).glob("*/*.json")))
 
     def _receipt_name(self, stage: str, shard: str) -> str:
         return f"{RECEIPTS}/{stage}/{shard}.json"

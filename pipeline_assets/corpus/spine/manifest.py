@@ -307,10 +307,10 @@ class _Provenance(msgspec.Struct):
     host: str | msgspec.UnsetType = msgspec.UNSET
     started_at_utc: str | msgspec.UnsetType = msgspec.UNSET
     seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
+    cpu_seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
     seconds_of: dict[str, _Seconds] | msgspec.UnsetType = msgspec.UNSET
     adopted_shards: _Count | msgspec.UnsetType = msgspec.UNSET
     bytes_fetched: _Count | msgspec.UnsetType = msgspec.UNSET
-    encode_work_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
     peak_disk_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
     peak_memory_bytes: _Count | msgspec.UnsetType | None = msgspec.UNSET
     source_text_bytes: _Count | msgspec.UnsetType = msgspec.UNSET

@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.spine.usage import cpu_seconds
+
 _LIBRARIES = ("dagster", "gigatoken", "huggingface_hub", "msgspec", "numpy", "pyarrow", "tiktoken", "zstandard")
 _PROJECT = Path(__file__).parents[3]
 
@@ -23,12 +25,14 @@ class Stopwatch:
     def __init__(self) -> None:
         self._started_at = datetime.datetime.now(datetime.UTC)
         self._started = time.monotonic()
+        self._used = cpu_seconds()
 
     def provenance(self, run_settings: Mapping[str, Any]) -> dict[str, Any]:
         """Times, host, versions and run settings. Settings hold no secret: tokens are never among them."""
         return {
             "started_at_utc": self._started_at.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self._started, 3),
+            "cpu_seconds": round(max(0.0, cpu_seconds() - self._used), 2),
             "host": socket.gethostname(),
             "platform": platform.platform(),
             "python": sys.version.split()[0],

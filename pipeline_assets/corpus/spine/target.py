@@ -196,6 +196,7 @@ class Target:
                 building.discard()
                 return open_artifact(folder)
             self.refuse_to_overwrite(root, replace)
+            adopted = building.finished_shards()
             try:
                 with logged() as reads:
                     content = make(building)
@@ -207,7 +208,11 @@ class Target:
                 raise Obstacle("what it is made from was replaced meanwhile", folder, "run the same command again")
             identity = self._identity(content, inputs)
             stored = [file.stored for file in [*content.files, *content.labels]]
-            usage = {"peak_disk_bytes": folder_bytes(building.folder), "peak_memory_bytes": memory.bytes}
+            usage: dict[str, Any] = {
+                "peak_disk_bytes": folder_bytes(building.folder),
+                "peak_memory_bytes": memory.bytes,
+            }
+            usage["adopted_shards"] = adopted
             provenance = {**stopwatch.provenance(run_settings), **usage, **content.provenance}
             if self.made_for is not None:
                 provenance["made_for"] = self.made_for

@@ -1,4 +1,4 @@
-"""What a build takes of its machine: the memory of its processes, the bytes in its folder, the seconds of its parts."""
+"""What a build takes of its machine: memory and CPU of its processes, bytes in its folder, seconds of its parts."""
 
 import contextlib
 import os
@@ -87,6 +87,19 @@ def _held_bytes(process: str) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def cpu_seconds() -> float:
+    """Of this process and all below it, those that have ended too; 0 where the system doesn't tell."""
+    return sum(map(_used_seconds, _with_all_below(str(os.getpid()))))
+
+
+def _used_seconds(process: str) -> float:
+    """With what its children used that it has waited for; 0 for a process that has just ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        told = (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, told[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def folder_bytes(folder: Path) -> int:

@@ -4,21 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.planning.estimate import Estimate, exactly
 from pipeline_assets.corpus.planning.room import DiskUse, Room, disk_rooms, memory_room
 
 GB = 10**9
 
 
 def use(fetched: int = 0, peak: int = 0, sealed: int = 0, freed: int = 0, adopted: int = 0) -> DiskUse:
-    return DiskUse(exactly(fetched, ""), exactly(peak, ""), exactly(sealed, ""), freed, adopted)
+    return DiskUse(fetched, peak, sealed, freed, adopted)
 
 
 def needed(*uses: DiskUse) -> tuple[float, float]:
     """(most at one time, what stays) of a disk that has the cache too."""
     [room] = disk_rooms(uses, Path("/tmp/data"), Path("/tmp/data/hub_cache"))
     assert room.kept is not None
-    return room.needed.likely, room.kept.likely
+    return room.needed, room.kept
 
 
 def test_the_cache_stays_and_building_folders_go() -> None:
@@ -42,14 +41,6 @@ def test_more_may_be_freed_than_is_needed() -> None:
     assert needed(use(peak=10, sealed=10, freed=70, adopted=60)) == (0, -60)
 
 
-def test_each_bound_has_its_own_worst_moment() -> None:
-    uncertain = DiskUse(exactly(0, ""), Estimate(10, 20, 90, ""), Estimate(5, 10, 40, ""))
-
-    [room] = disk_rooms([uncertain, uncertain], Path("/tmp/data"), Path("/tmp/data/hub_cache"))
-
-    assert room.needed.bounds == (15, 30, 130)
-
-
 def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -> None:
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
@@ -57,7 +48,7 @@ def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -
 
     data, cache = disk_rooms([use(fetched=100, peak=50, sealed=40)], tmp_path / "data", elsewhere / "cache")
 
-    assert (data.needed.likely, cache.needed.likely) == (50, 100)
+    assert (data.needed, cache.needed) == (50, 100)
     assert cache.where == "/dev/shm/cache"
 
 
@@ -68,14 +59,12 @@ def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_its_parent(tmp_path:
     assert room.free > 0
 
 
-@pytest.mark.parametrize(
-    ("free", "verdict"), [(None, "fits"), (30, "fits"), (29, "may not fit"), (20, "may not fit"), (19, "does not fit")]
-)
-def test_the_verdict_goes_by_the_likely_need_and_warns_by_the_highest(free: int | None, verdict: str) -> None:
-    assert Room("/data", Estimate(10, 20, 30, ""), free).verdict == verdict
+@pytest.mark.parametrize(("free", "fits"), [(None, True), (20, True), (19, False)])
+def test_what_is_free_must_be_as_much_as_is_needed(free: int | None, fits: bool) -> None:
+    assert Room("/data", 20, free).fits is fits
 
 
 def test_memory_is_held_against_what_the_machine_can_give() -> None:
-    assert memory_room(exactly(1, "")).verdict == "fits"
-    assert memory_room(exactly(10**18, "")).verdict == "does not fit"
-    assert memory_room(exactly(10**18, "")).fix == "take fewer workers"
+    assert memory_room(1).fits
+    assert not memory_room(10**18).fits
+    assert memory_room(10**18).fix == "take fewer workers"

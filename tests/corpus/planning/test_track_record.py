@@ -1,159 +1,141 @@
-"""What earlier builds showed: read from their manifests, used where it fits, left out where it tells too little."""
+"""The track record: figures in proportion to those of earlier builds in the data root, none where there are none."""
 
-import json
+import os
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.planning.rates import ANOTHER_MACHINE, Rates, at_work
-from pipeline_assets.corpus.planning.track_record import TrackRecord, keep_calibration, read_track_record
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.planning.figures import Planned, Size
+from pipeline_assets.corpus.planning.track_record import TrackRecord
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
 
-CALIBRATED = Rates(50e6, 40e6, 300e6, 1.5, "calibrated now")
+KIND = "stage_a/filtered"
 MB = 1_000_000
+Seal = Callable[..., None]
 
 
 @pytest.fixture
-def split(split_of: Callable[..., Artifact]) -> Manifest:
-    return split_of({f"page-{number}": f"some text of page {number}" for number in range(40)}, "data").manifest
+def seal(tmp_path: Path) -> Seal:
+    """Seals an artifact of 50 documents that were made of 100 in a MB, here, by two workers, unless told otherwise."""
+
+    def made(name: str, documents: int = 50, kind: str = KIND, **provenance: object) -> None:
+        counts = {"documents": documents, "ledger": {"in": 100, "out": documents}}
+        told = {
+            "host": socket.gethostname(),
+            "run_settings": {"workers": 2},
+            "seconds": 4.0,
+            "cpu_seconds": 6.0,
+            "peak_memory_bytes": 300 * MB,
+            "took_in": {"bytes": MB, "rows": 100},
+            **provenance,
+        }
+        identity = Identity(StageVersion("filter", 1), {}, [], None, {}, counts, [])
+        folder = tmp_path / "stage_a" / "mixed" / "filtered" / name
+        folder.mkdir(parents=True)
+        (folder / FILE_NAME).write_bytes(Manifest(kind, f"mixed/{name}", identity, [], told).to_bytes())
+
+    return made
 
 
-@pytest.fixture
-def snapshot(split: Manifest, tmp_path: Path) -> Manifest:
-    [manifest] = read_track_record(tmp_path / "data").snapshots
-    return manifest
+def figures(root: Path, size: Size, partition: str = "new", workers: int = 2) -> dict[str, float]:
+    planned = TrackRecord(root).forecast(KIND, partition, workers, size)
+    return {name: one.value for name, one in planned.items()}
 
 
-def told(manifest: Manifest, **provenance: object) -> Manifest:
-    """The manifest of a build of 100 MB by four workers, here, unless told otherwise."""
-    settings = {"run_settings": {"workers": 4}, "source_text_bytes": 100 * MB, "encode_work_bytes": 100 * MB}
-    return replace(manifest, provenance={**manifest.provenance, **settings, **provenance})
+def test_an_empty_data_root_tells_nothing(tmp_path: Path) -> None:
+    assert TrackRecord(tmp_path).forecast(KIND, None, 2, Size(MB, 100)) == {}
+    assert TrackRecord(tmp_path).fetch_seconds(10) is None
+    assert TrackRecord(tmp_path).fetch_seconds(0) == Planned(0, "nothing is to be fetched")
 
 
-def record_of(snapshot: Manifest, split: Manifest, **provenance: object) -> TrackRecord:
-    laps = {"seconds_of": {"convert": 2.0, "fetch": 4.0, "encode": 4.0, "merge": 0.0}}
-    one, other = told(snapshot, **laps | provenance), told(split, **laps | provenance)
-    return TrackRecord([one], [(other, one)], CALIBRATED)
+def test_figures_are_in_proportion_to_what_went_in_but_for_memory(seal: Seal, tmp_path: Path) -> None:
+    seal("notes")
+
+    planned = TrackRecord(tmp_path).forecast(KIND, "new", 2, Size(10 * MB, None))
+
+    assert {name: one.value for name, one in planned.items()} == {
+        "rows": 1000,
+        "documents": 500,
+        "peak_memory_bytes": 300 * MB,
+        "cpu_seconds": 60.0,
+        "build_seconds": 40.0,
+    }
+    assert {one.basis for one in planned.values()} == {"as in 1 earlier build here"}
 
 
-class TestRates:
-    """By builds where both kinds ran here, large and through, else as calibrated, else another machine's."""
+def test_where_bytes_are_not_known_rows_tell(seal: Seal, tmp_path: Path) -> None:
+    seal("notes")
 
-    def test_work_by_seconds_and_workers_that_get_on_at_one_time(self, snapshot: Manifest, split: Manifest) -> None:
-        rates = record_of(snapshot, split).rates()
-
-        assert rates.convert == 100 * MB / 2.0 / at_work(4)
-        assert rates.encode == 100 * MB / 4.0 / at_work(4)
-        assert rates.basis == "as in earlier builds here"
-
-    @pytest.mark.parametrize(
-        "provenance",
-        [
-            {"host": "elsewhere"},
-            {"adopted_shards": 3},
-            {"source_text_bytes": MB},
-            {"encode_work_bytes": MB},
-            {"seconds_of": {}},
-        ],
-        ids=str,
-    )
-    def test_a_build_that_tells_too_little_is_left_out(
-        self, snapshot: Manifest, split: Manifest, provenance: dict[str, object]
-    ) -> None:
-        assert record_of(snapshot, split, **provenance).rates() == CALIBRATED
-
-    def test_the_latest_that_tells_enough_counts(self, snapshot: Manifest, split: Manifest) -> None:
-        record = record_of(snapshot, split)
-        small = told(snapshot, source_text_bytes=MB, seconds_of={"convert": 1.0})
-        slow = told(snapshot, seconds_of={"convert": 200.0})
-
-        rates = replace(record, snapshots=[small, *record.snapshots, slow]).rates()
-
-        assert rates == record.rates()
-
-    def test_without_anything_they_are_another_machines(self) -> None:
-        assert TrackRecord().rates() == ANOTHER_MACHINE
-        assert TrackRecord().built_rates() is None
+    assert figures(tmp_path, Size(None, 20))["documents"] == 10
+    assert figures(tmp_path, Size()) == {"peak_memory_bytes": 300 * MB}
 
 
-class TestFetchRate:
-    """Over all fetches that were large enough, unless the user knows better."""
+def test_large_builds_weigh_more_and_those_of_the_partition_count_alone(seal: Seal, tmp_path: Path) -> None:
+    seal("notes", documents=100)
+    seal("papers", documents=20, took_in={"bytes": 3 * MB, "rows": 300}, peak_memory_bytes=400 * MB)
 
-    def test_bytes_by_seconds(self, snapshot: Manifest, split: Manifest) -> None:
-        rate = record_of(snapshot, split, bytes_fetched=20 * MB).fetch_rate()
-
-        assert rate is not None
-        assert (rate.likely, rate.basis) == (5 * MB, "5.0 MB/s, as in earlier fetches here")
-
-    @pytest.mark.parametrize("provenance", [{"bytes_fetched": MB}, {"bytes_fetched": 20 * MB, "host": "elsewhere"}])
-    def test_it_is_unknown_where_too_little_was_fetched_here(
-        self, snapshot: Manifest, split: Manifest, provenance: dict[str, object]
-    ) -> None:
-        assert record_of(snapshot, split, **provenance).fetch_rate() is None
-
-    def test_the_stated_one_goes_before(self, snapshot: Manifest, split: Manifest) -> None:
-        record = replace(record_of(snapshot, split, bytes_fetched=20 * MB), stated_fetch_rate=12.5 * MB)
-
-        rate = record.fetch_rate()
-
-        assert rate is not None
-        assert (rate.likely, rate.basis) == (12.5 * MB, "100 Mbit/s, as stated")
+    assert figures(tmp_path, Size(MB, 100))["documents"] == 30
+    assert figures(tmp_path, Size(MB, 100))["peak_memory_bytes"] == 400 * MB
+    assert figures(tmp_path, Size(3 * MB, 300), "papers")["documents"] == 20
 
 
-class TestBytesPerToken:
-    """Of the corpus itself where a split was made of it, else of its dataset, by the same tokenizer."""
+def test_seconds_are_those_of_this_host_and_of_whole_builds(seal: Seal, tmp_path: Path) -> None:
+    seal("elsewhere", host="another")
+    seal("resumed", adopted_shards=3)
 
-    def test_it_is_that_of_earlier_splits(self, split: Manifest, snapshot: Manifest, tmp_path: Path) -> None:
-        record = read_track_record(tmp_path / "data")
-        tokenizer = str((split.identity.tokenizer or {})["sha256"])
-
-        same = record.bytes_per_token("maker/pages", tokenizer, snapshot.digest)
-        alike = record.bytes_per_token("maker/pages", tokenizer, None)
-
-        ratio = split.provenance["text_bytes_encoded"] / split.provenance["tokens_encoded"]
-        assert same is not None
-        assert alike is not None
-        assert same.likely == alike.likely == ratio
-        assert alike.low < same.low < ratio < same.high < alike.high
-        assert same.basis == f"{ratio:.2f} bytes a token, as in earlier splits of this snapshot"
-
-    def test_another_dataset_or_tokenizer_tells_nothing(self, split: Manifest, tmp_path: Path) -> None:
-        record = read_track_record(tmp_path / "data")
-        tokenizer = str((split.identity.tokenizer or {})["sha256"])
-
-        assert record.bytes_per_token("other/pages", tokenizer, None) is None
-        assert record.bytes_per_token("maker/pages", "0" * 64, None) is None
+    assert figures(tmp_path, Size(MB, 100)).keys() == {"rows", "documents", "peak_memory_bytes"}
 
 
-class TestReading:
-    """A folder of artifacts, whatever lies there."""
+def test_wall_seconds_and_memory_are_those_of_as_many_workers(seal: Seal, tmp_path: Path) -> None:
+    seal("notes")
 
-    def test_a_root_without_anything_is_an_empty_record(self, tmp_path: Path) -> None:
-        assert read_track_record(tmp_path / "nowhere") == TrackRecord()
+    assert figures(tmp_path, Size(MB, 100), workers=8).keys() == {"rows", "documents", "cpu_seconds"}
 
-    def test_a_manifest_that_cannot_be_read_is_passed_over(self, split: Manifest, tmp_path: Path) -> None:
-        damaged = tmp_path / "data" / "megatron" / "damaged"
-        damaged.mkdir(parents=True)
-        (damaged / "manifest.json").write_text("{}")
 
-        assert [pair[0].digest for pair in read_track_record(tmp_path / "data").splits] == [split.digest]
+def test_what_a_budget_cuts_goes_by_its_tokens(seal: Seal, tmp_path: Path) -> None:
+    seal("notes", tokens_encoded=1000)
+    record = TrackRecord(tmp_path)
 
-    def test_a_calibration_is_kept_for_this_host(self, tmp_path: Path) -> None:
-        keep_calibration(tmp_path, CALIBRATED)
+    assert record.tokens_within(KIND, "notes", Size(4 * MB, 400)) == 4000
+    assert record.tokens_within(KIND, "papers", Size(4 * MB, 400)) is None  # other partitions have other shares
 
-        kept = read_track_record(tmp_path).calibration
-        assert kept == replace(CALIBRATED, basis="calibrated earlier")
 
-        path = tmp_path / "calibration.json"
-        path.write_text(path.read_text().replace(json.dumps(socket.gethostname()), '"elsewhere"'))
-        assert read_track_record(tmp_path).calibration is None
+def test_other_kinds_unfinished_builds_and_what_cannot_be_read_are_passed_over(seal: Seal, tmp_path: Path) -> None:
+    seal("notes", kind="stage_a/raw")
+    seal(".papers.building.1")
+    seal("edited", took_in="much")
+    seal("odd", took_in={"bytes": "much"})
+    seal("damaged")
+    (tmp_path / "stage_a/mixed/filtered/damaged" / FILE_NAME).write_text("{}")
 
-    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"host": 1, "convert": 2}'])
-    def test_a_calibration_that_is_none_is_passed_over(self, tmp_path: Path, content: str) -> None:
-        (tmp_path / "calibration.json").write_text(content)
+    assert figures(tmp_path, Size(MB, 100)) == {"peak_memory_bytes": 300 * MB}  # of the odd one
 
-        assert read_track_record(tmp_path).calibration is None
+
+def test_of_one_folder_the_latest_sixteen_are_read(seal: Seal, tmp_path: Path) -> None:
+    for number in range(20):
+        seal(f"{number}", documents=100 if number < 4 else 50)
+        path = tmp_path / "stage_a" / "mixed" / "filtered" / f"{number}" / FILE_NAME
+        os.utime(path, (number, number))
+
+    planned = TrackRecord(tmp_path).forecast(KIND, "new", 2, Size(MB, 100))["documents"]
+
+    assert planned == Planned(50, "as in 16 earlier builds here")
+
+
+class TestFetching:
+    """Seconds by the rate that is stated, else by all that was fetched here in one go."""
+
+    def test_a_stated_rate_counts(self, seal: Seal, tmp_path: Path) -> None:
+        seal("notes", bytes_fetched=80 * MB, seconds_of={"fetch": 4.0})
+
+        assert TrackRecord(tmp_path, fetch_rate=MB).fetch_seconds(8 * MB) == Planned(8.0, "8 Mbit/s, as stated")
+
+    def test_earlier_fetches_tell_if_they_were_large(self, seal: Seal, tmp_path: Path) -> None:
+        seal("notes", bytes_fetched=80 * MB, seconds_of={"fetch": 4.0})
+        seal("small", bytes_fetched=MB, seconds_of={"fetch": 0.1})
+
+        planned = TrackRecord(tmp_path).fetch_seconds(40 * MB)
+
+        assert planned == Planned(2.0, "20.0 MB/s, as in earlier fetches here")
