@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def dataset_section(dataset: str, revision: str | None, splits: Sequence[str], h
         UsageError: there is no such dataset, commit, folder or split, or it holds no rows.
         InputError: from the hub; or its card can't be read.
     """
+    from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
     from pipeline_assets.corpus.nemotron.splits import no_such_split
 
     path = Path(dataset).absolute()
