@@ -18,13 +18,14 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
+from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.planning.track_record import read_track_record
 from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, by_members, check
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling.split import SPLITS, Split
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.target import Content, Target
@@ -32,9 +33,9 @@ from pipeline_assets.corpus.text_selection import SELECTION_STAGE, TextRecipe, s
 
 
 def _make_snapshot(building: Building, target: Target, run: Run) -> Content:
-    snapshot_settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads, read_track_record(run.root))
+    settings = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
     recipe = SnapshotRecipe.of_rows(target.recipe)
-    return take_snapshot(building, run.hub_for("a snapshot"), recipe, snapshot_settings)
+    return take_snapshot(building, run.hub_for("a snapshot"), recipe, settings, read_track_record(run.root))
 
 
 def _make_selection(building: Building, target: Target, run: Run) -> Content:

@@ -11,9 +11,7 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
-from pipeline_assets.corpus.readers.columns import column_paths, has_column
+from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.readers.raw_pin import hub_entry, in_order
@@ -99,26 +97,15 @@ class FooterReader:
         where = f"{recipe.dataset}@{recipe.revision}:{file.path}"
         footer = read_footer(self._hub, recipe.dataset, recipe.revision, file)
         schema = footer.metadata.schema.to_arrow_schema()
-        _check_columns(schema, recipe, where)
+        columns = recipe.columns
+        check_columns(schema, [("id", columns.id), ("created_at", columns.created_at)], where)
+        for rule in recipe.parsed_rules():
+            if rule.column not in schema.names:
+                what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
+                raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")
         filtered = [rule.column for rule in recipe.row_rules(schema.names)]
         groups = row_groups(footer, file, recipe.columns.text, where, filtered)
         return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
-
-
-def _check_columns(schema: pa.Schema, recipe: SnapshotRecipe, where: str) -> None:
-    """
-    Raises:
-        UsageError: no such column for the id, the date or a rule (names those present).
-    """
-    columns = recipe.columns
-    for field, column in (("id", columns.id), ("created_at", columns.created_at)):
-        if column is not None and not has_column(schema, column):
-            what = f"there is no column `{column}`; it has {', '.join(column_paths(schema))}"
-            raise UsageError(what, where, f"set `columns.{field}` in the recipe to one that is there, or to null")
-    for rule in recipe.parsed_rules():
-        if rule.column not in schema.names:
-            what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
-            raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")
 
 
 @dataclass(frozen=True)

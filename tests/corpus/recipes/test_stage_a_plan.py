@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
+from stage_a_build import INLINE, build, local_source, only, recipe_of, recipe_with
 from stage_a_sources import with_all_steps, write_hub, write_sources
 
 from pipeline_assets.corpus.planning.recipe_plan import PlanSettings, RecipePlan
@@ -125,3 +125,25 @@ def test_text_is_estimated_from_sizes_compressed_or_not(name: str, low: float, h
     text = normalized.figures["text_bytes"]
     assert (text.low, text.high) == (round(1000 * low), round(1000 * high))
     assert dataclasses.is_dataclass(text)
+
+
+@pytest.mark.parametrize(
+    ("amount", "fetched"), [({"files": 1}, (900, 900, 900)), ({"text_bytes": 600}, (0, 300, 1800))]
+)
+def test_a_hub_source_of_json_lines_is_planned_by_sizes_alone(
+    amount: dict[str, int], fetched: tuple[int, int, int], tmp_path: Path
+) -> None:
+    for name in "ab":
+        path = tmp_path / "hub/datasets/maker/pages" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((b'{"text": "%s"}\n' % (b"x" * 77)) * 10)
+    with LoopbackHub(tmp_path / "hub") as hub:
+        hub_source = only("pages", files=["*.jsonl"], amount=amount, rules=[], language=None)
+        recipe = recipe_with(tmp_path, hub_source, hub.commits()["maker/pages"])
+        files = HubFiles(tmp_path / "cache", endpoint=hub.endpoint)
+
+        figures = {one.holding.target.role: one.figures for one in plan(recipe, tmp_path, files).targets}
+
+        assert not [request for request in hub.requests if request.origin == "storage"]
+    assert figures["stage_a/raw/pages"]["bytes_fetched"].bounds == fetched
+    assert figures["stage_a/normalized/pages"]["text_bytes"].high <= 1800
