@@ -14,6 +14,7 @@ from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.target import Content, Outside, Target
 
@@ -145,6 +146,19 @@ def by_files(make: Make) -> Build:
     def build(target: Target, run: Run) -> Artifact:
         named = run.naming(target.partition)
         return target.build(run.root, lambda building: make(building, target, named), run.replace, run.provenance())
+
+    return build
+
+
+def by_pin(pin: Callable[[Target, Run], Content]) -> Build:
+    """Builds artifacts that are a manifest alone: `pin` says which files something is made of."""
+
+    def build(target: Target, run: Run) -> Artifact:
+        if target.is_sealed(run.root):
+            return open_artifact(run.root / target.folder)
+        stopwatch = Stopwatch()
+        content = pin(target, run.naming(target.partition))
+        return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
 
     return build
 

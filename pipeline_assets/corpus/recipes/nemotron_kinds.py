@@ -25,35 +25,28 @@ from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.raw_pin import fetch_pinned, pinned_files
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, by_pin, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.target import Content, Target
 
 
-def _build_raw(target: Target, run: Run) -> Artifact:
-    """Seals which files a split is made of; nothing but its manifest is written."""
-    if target.is_sealed(run.root):
-        return open_artifact(run.root / target.folder)
-    stopwatch = Stopwatch()
-    if target.outside is None:
-        hub, recipe = run.hub_for("this dataset"), target.recipe
-        try:
-            content = pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
-        except UsageError as error:
-            name = target.name.partition("/")[0]
-            error.fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
-            raise
-    else:
+def _pin_split(target: Target, run: Run) -> Content:
+    if target.outside is not None:
         assert isinstance(target.outside, SplitFolder)
-        content = pin_of_folder(target.outside, run.root, run.naming(target.partition).engine)
-    return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
+        return pin_of_folder(target.outside, run.root, run.engine)
+    hub, recipe = run.hub_for("this dataset"), target.recipe
+    try:
+        return pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
+    except UsageError as error:
+        name = target.name.partition("/")[0]
+        error.fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
+        raise
 
 
 def _make_inventory(building: Building, target: Target, run: Run) -> Content:
@@ -178,7 +171,7 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
 RAW = Kind(
     "nemotron/raw",
     RAW_STAGE,
-    _build_raw,
+    by_pin(_pin_split),
     """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     The dataset's card says which they are, else their names. Nothing is copied.""",

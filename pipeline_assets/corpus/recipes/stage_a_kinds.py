@@ -26,7 +26,7 @@ from pipeline_assets.corpus.preview import preview_documents, preview_inputs, pr
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
-from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, by_pin, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.recipes.stage_a_packing import PACKED
 from pipeline_assets.corpus.recipes.stage_a_sources import (
@@ -43,26 +43,20 @@ from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.target import Content, Target
 
 
-def _build_raw(target: Target, run: Run) -> Artifact:
-    """Seals what a source or an evaluation set is made of; nothing but its manifest is written."""
-    if target.is_sealed(run.root):
-        return open_artifact(run.root / target.folder)
-    stopwatch = Stopwatch()
+def _pin_source(target: Target, run: Run) -> Content:
+    """What a source or an evaluation set is made of."""
     if target.outside is None:
         source, shard_text_bytes = source_of(target.recipe)
         assert isinstance(source, HubSource)
         hub, snapshot = run.hub_for("this source"), source.snapshot(shard_text_bytes)
-        content = raw_of_hub(hub, snapshot, run.fetch_threads, run.engine.log_every_s)
-    else:
-        assert isinstance(target.outside, SourceFolder)
-        if target.recipe.get("kind") == "stackexchange":
-            _check_dumps(target.outside.below(run.root))
-        content = pin_of_folder(target.outside, run.root, run.naming(target.partition).engine)
-    return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
+        return raw_of_hub(hub, snapshot, run.fetch_threads, run.engine.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    if target.recipe.get("kind") == "stackexchange":
+        _check_dumps(target.outside.below(run.root))
+    return pin_of_folder(target.outside, run.root, run.engine)
 
 
 def _check_dumps(folder: SourceFolder) -> None:
@@ -219,7 +213,7 @@ def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> 
 RAW = Kind(
     "stage_a/raw",
     RAW_STAGE,
-    _build_raw,
+    by_pin(_pin_source),
     """The files of a source, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     Nothing is copied; bytes of a hub are fetched into the cache.""",
@@ -269,7 +263,7 @@ SIGNATURES = Kind(
 EVALUATION = Kind(
     "stage_a/evaluation",
     EVALUATION_STAGE,
-    _build_raw,
+    by_pin(_pin_source),
     "The files of an evaluation set, each by its hash; nothing is copied.",
     formats=frozenset({"file"}),
     outside=folder_of,
