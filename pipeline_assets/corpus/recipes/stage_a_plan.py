@@ -15,6 +15,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolde
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.recipes.stage_a_sources import HubSource, NormalizedSource, Source
 from pipeline_assets.corpus.sampling.row_groups import rank
+from pipeline_assets.corpus.snapshot.drawn_lines import block_ranges
 from pipeline_assets.corpus.snapshot.plan import bytes_to_fetch, has_lines, list_rows, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import read_manifest
@@ -126,7 +127,8 @@ def _of_lines(
     ranked = sorted(listing, key=lambda file: rank(recipe.seed, file.path))
     files = ranked[:amount] if unit == "files" else ranked
     size, text = sum(file.size for file in files), total((_text_of(file.path, file.size) for file in files), _BASIS)
-    missing = exactly(sum(hub.bytes_missing(recipe.dataset, file, 0, file.size) for file in files), "the listing")
+    blocks = ((file, block) for file in files for block in block_ranges(file.size))
+    missing = exactly(sum(hub.bytes_missing(recipe.dataset, file, *block) for file, block in blocks), "the listing")
     if unit != "files":
         each = Estimate(1, 1, 1, "the amount") if unit == "text_bytes" else _DOCUMENT_BYTES
         asked = exactly(amount, "the amount").times(each)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -142,7 +143,7 @@ def _of_lines(
         InputError: from `row_lines`.
     """
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
-    with SpanStream(local.spans) as source:
+    with closing(SpanStream(local.spans)) as source:
         lines = itertools.islice(row_lines(source, _where(local, recipe)), local.piece.rows)
         for number, line in enumerate(lines):
             if first_row + number < window.start:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.sample import Sample
 from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.verification.proof import proofs
+from pipeline_assets.corpus.verification.row_proof import RowProver
 from resources.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
@@ -351,7 +356,7 @@ def test_a_file_in_several_blocks_is_held_against_its_hash(
     assert held == [3]
 
 
-def test_a_healing_snapshot_reads_lines_too(
+def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, documents_of: Read
 ) -> None:
     rows = [row | {"url": "u", "language": "en"} for row in pages(0, 30)]
@@ -360,6 +365,8 @@ def test_a_healing_snapshot_reads_lines_too(
 
     snapshot = build_snapshot(recipe, tmp_path / "data", hub_files)
 
+    proved = proofs(RowProver(snapshot, hub_files.cache), Sample(Fraction(1)), Journal(None), threads=1, log_every_s=60)
+    assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
     assert documents_of(snapshot)[0]["meta"] == {
         "url": "u",
