@@ -64,9 +64,11 @@ def bare_rows(path: Path) -> Path:
 
 def snapshot(folder: Path, workers: int) -> None:
     """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
+    from pipeline_assets.corpus.normalize.converted import NormalizeSettings
+    from pipeline_assets.corpus.planning.track_record import TrackRecord
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-    from pipeline_assets.corpus.snapshot.take import SnapshotSettings, take_snapshot
+    from pipeline_assets.corpus.snapshot.take import take_snapshot
     from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -75,7 +77,7 @@ def snapshot(folder: Path, workers: int) -> None:
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_building(target, {}) as building:
         hub = HubFiles(folder / "cache", endpoint="http://127.0.0.1:9")
-        content = take_snapshot(building, hub, recipe, SnapshotSettings(EngineSettings(workers)))
+        content = take_snapshot(building, hub, recipe, NormalizeSettings(EngineSettings(workers), 3, 8), TrackRecord())
     print(content.counts["documents"])
 
 

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.megatron_split import (
     build_split,
     describe_dataset,
 )
+from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
@@ -28,7 +29,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling.split import SPLITS, Split, split_budget
 from pipeline_assets.corpus.snapshot.plan import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
+from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Content, Target
@@ -111,7 +112,7 @@ class HealingRecipe(Recipe):
 
 def _take_snapshot(job: Job) -> Content:
     run = job.run
-    settings = SnapshotSettings(run.engine, run.zstd_level, run.fetch_threads)
+    settings = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
     return take_snapshot(job.building, run.hub_for("a snapshot"), SnapshotRecipe.of_rows(job.recipe), settings)
 
 

@@ -64,7 +64,7 @@ class DatasetSection(RecipePart):
             dataset can be planned and not built.
         path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
         splits: which of them; the card names them, else the files do.
-        files: patterns by split, see `hub_globs`, where the card isn't to be asked.
+        files: patterns by split, see `hub_configs`, where the card isn't to be asked.
         subset: which of the hub's configurations rows are said to be of; None for that which the card names, if any.
         domain: of the rows; None of the five, of which it is known.
         reasoning_effort: by split, where it says how hard whoever answered was told to think: their system message says

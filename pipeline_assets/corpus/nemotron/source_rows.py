@@ -83,7 +83,7 @@ class RowReason(StrEnum):
     without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
     `malformed_tool_call`, `malformed_tools`: not the form that the datasets have. `unknown_role`. `reply_without_call`:
     a tool replies without a name, and no call waits. `empty_completion`: by setting. `lone_surrogate`: no UTF-8 has it.
-    `nested_too_deep`: more than `row_faults.MAX_NESTING` values in values.
+    `nested_too_deep`: more than `columns.MAX_NESTING` values in values.
     """
 
     NO_MESSAGES = "no_messages"

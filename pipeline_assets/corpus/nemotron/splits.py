@@ -142,7 +142,7 @@ def no_such_split(split: str, there: Sequence[str], where: object) -> UsageError
 
 
 def files_matching(paths: Iterable[str], patterns: Sequence[str], whose: str, where: str) -> list[str]:
-    """Files of rows that a pattern means, see `hub_globs`, sorted.
+    """Files of rows that a pattern means, see `matching_paths`, sorted.
 
     Raises:
         InputError: there is none, or it is no pattern.

@@ -258,9 +258,18 @@ def convert_shards(
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
 
-def finish(building: Building, converted: Converted, max_reject_fraction: str, settings: NormalizeSettings) -> Content:
+def finish(
+    building: Building,
+    converted: Converted,
+    max_reject_fraction: str,
+    settings: NormalizeSettings,
+    where: object = None,
+    fix: str = "look at the rejects, or correct the source in the recipe",
+) -> Content:
     """The source's Documents and rejects, and what the manifest says of them.
 
+    Args:
+        where, fix: what is named and advised where nothing is left; None is the building's target.
     Raises:
         InputError: too many rejects, NUL characters in more than 1 % of the documents, or no document at all.
     """
@@ -276,7 +285,7 @@ def finish(building: Building, converted: Converted, max_reject_fraction: str, s
     check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, converted.words)
     published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
-    check_documents(counts, building.target, "look at the rejects, or correct the source in the recipe")
+    check_documents(counts, where or building.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
     rejects = gather_rejects(building, receipts, published, settings.zstd_level)
     return Content(

@@ -3,12 +3,13 @@
 `metadata.url` is `url` of the object `metadata`. Such a value is a fault of its row.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import RecipePart
 
 NESTED_TOO_DEEP = "nested_too_deep"
@@ -114,6 +115,20 @@ def has_column(schema: pa.Schema, name: str) -> bool:
     return name in schema.names or name in column_paths(schema)
 
 
+def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, str | None]], where: object) -> None:
+    """
+    Args:
+        columns: field of a Document and name of its column, None where there is none.
+    Raises:
+        UsageError: there is no column of such a name (names those present).
+    """
+    for field, name in columns:
+        if name is not None and not has_column(schema, name):
+            what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
+            fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
+            raise UsageError(what, where, fix, key=f"columns.{field}")
+
+
 def find_column(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | None:
     """(the object that holds the column, its key there); None if the row has no such column."""
     if name in row:
@@ -125,15 +140,6 @@ def find_column(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | 
         if not isinstance(holder, dict):
             return None
     return (holder, key) if key in holder else None
-
-
-def take_column(columns: dict[str, list[Any]], name: str) -> list[Any]:
-    """The values of a column, taken out of all columns: a nested one out of the objects that hold it."""
-    if name in columns:
-        return columns.pop(name)
-    top = name.split(".")[0]
-    found = [find_column({top: value}, name) for value in columns[top]]
-    return [None if at is None else at[0].pop(at[1]) for at in found]
 
 
 def column_values(column: pa.Array) -> list[Any]:

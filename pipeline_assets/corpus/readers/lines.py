@@ -188,7 +188,7 @@ def file_at(path: Path) -> SourceFile | None:
 def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """(place, row or fault) of every line of a range; blank lines are no rows.
 
-    A row's place is that of its line, see `source_lines`. NaN and Infinity are not JSON; of a key that is there twice
+    A row's place is that of its line. NaN and Infinity are not JSON; of a key that is there twice
     the last value counts.
 
     Raises:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.readers.columns import (
     Fault,
     LicensedColumns,
+    check_columns,
     column_paths,
     column_values,
     faulty_rows,
@@ -238,7 +239,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
     """
     metadata = read_local_footer(file)
     if columns is not None:
-        _check_columns(metadata.schema.to_arrow_schema(), columns, file)
+        check_columns(metadata.schema.to_arrow_schema(), columns, file.path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     runs: list[RowGroupRun] = []
     first = first_row = 0
@@ -294,11 +295,3 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
     faults = faulty_rows(columns)
     for number, values in enumerate(zip(*columns, strict=True)):
         yield faults.get(number) or dict(zip(names, values, strict=True))
-
-
-def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile) -> None:
-    for field, name in columns:
-        if name is not None and not has_column(schema, name):
-            what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
-            fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
-            raise UsageError(what, file.path, fix, key=f"columns.{field}")

@@ -90,7 +90,7 @@ class WikipediaRecipe(RecipePart):
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
     """A Document or a Reject for every page that begins in the range, in file order.
 
-    `source_row` is the place of the page's first line, see `source_lines`.
+    `source_row` is the place of the page's first line, see `lines`.
 
     Raises:
         InputError: the file can't be trusted, see `pages`; a page of another wiki than Wikipedia or than the recipe's,

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +29,9 @@ from pipeline_assets.corpus.readers.columns import (
     Fault,
     LicensedColumns,
     SourceLabels,
-    column_paths,
+    check_columns,
     column_values,
     faulty_rows,
-    has_column,
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
 from pipeline_assets.corpus.readers.lines import read_row
@@ -143,7 +143,7 @@ def _of_lines(
         InputError: from `row_lines`.
     """
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
-    with SpanStream(local.spans) as source:
+    with closing(SpanStream(local.spans)) as source:
         lines = itertools.islice(row_lines(source, _where(local, recipe)), local.piece.rows)
         for number, line in enumerate(lines):
             if first_row + number < window.start:
@@ -189,7 +189,7 @@ def _of_parquet(
     group = local.piece.group
     for seen, batch in _batches(local, _where(local, recipe)):
         if columns is not None:
-            _check_licence(batch.schema, columns.license, _where(local, recipe))
+            check_columns(batch.schema, [("license", columns.license)], _where(local, recipe))
         rules = recipe.row_rules(batch.schema.names)
         numbers = np.arange(seen, seen + batch.num_rows)
         wanted = _in_window(numbers + first_row, window, group.file.path, group.first_row - first_row, writer)
@@ -239,13 +239,3 @@ def _in_window(
         writer.count("rows")
         writer.reject(Reject(file, row + to_file_row, KILLED_WORKER))
     return inside & ~fatal
-
-
-def _check_licence(schema: pa.Schema, column: str | None, where: str) -> None:
-    """
-    Raises:
-        UsageError: there is no such column (names those present).
-    """
-    if column is not None and not has_column(schema, column):
-        what = f"there is no column `{column}`; it has {', '.join(column_paths(schema))}"
-        raise UsageError(what, where, "set `columns.license` in the recipe to one that is there, or to null")

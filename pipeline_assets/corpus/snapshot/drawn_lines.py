@@ -9,9 +9,9 @@ Row numbers count from 0, without blank lines, as `datasets` numbers them.
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
 from pipeline_assets.corpus.readers.columns import Fault, find_column
@@ -46,12 +46,7 @@ class SpanStream:
         self._coming = iter(spans)
         self._file: BinaryIO = io.BytesIO()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def head(self) -> bytes:
@@ -141,7 +136,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, unit: Unit
     where = f"{recipe.dataset}@{recipe.revision}:{file.path}"
     rows, line_bytes, is_whole = 0, 0, True
     head: list[dict[str, Any]] = []
-    with _stream(hub, recipe.dataset, recipe.revision, file) as source:
+    with closing(_stream(hub, recipe.dataset, recipe.revision, file)) as source:
         codec = codec_of(source.head())
         for line in row_lines(source, where):
             if rows < _HEAD_ROWS:
@@ -173,7 +168,7 @@ def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tup
     Raises:
         InputError: from the hub or `row_lines`.
     """
-    with _stream(hub, dataset, commit, file) as source:
+    with closing(_stream(hub, dataset, commit, file)) as source:
         lines = row_lines(source, f"{dataset}@{commit}:{file.path}")
         return _names(read_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
 

@@ -11,10 +11,8 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
 from pipeline_assets.corpus.planning.figures import Listing
-from pipeline_assets.corpus.readers.columns import column_paths, has_column
+from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.readers.raw_pin import hub_entry, in_order
@@ -101,26 +99,15 @@ class FooterReader:
         where = f"{recipe.dataset}@{recipe.revision}:{file.path}"
         footer = read_footer(self._hub, recipe.dataset, recipe.revision, file)
         schema = footer.metadata.schema.to_arrow_schema()
-        _check_columns(schema, recipe, where)
+        columns = recipe.columns
+        check_columns(schema, [("id", columns.id), ("created_at", columns.created_at)], where)
+        for rule in recipe.parsed_rules():
+            if rule.column not in schema.names:
+                what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
+                raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")
         filtered = [rule.column for rule in recipe.row_rules(schema.names)]
         groups = row_groups(footer, file, recipe.columns.text, where, filtered)
         return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
-
-
-def _check_columns(schema: pa.Schema, recipe: SnapshotRecipe, where: str) -> None:
-    """
-    Raises:
-        UsageError: no such column for the id, the date or a rule (names those present).
-    """
-    columns = recipe.columns
-    for field, column in (("id", columns.id), ("created_at", columns.created_at)):
-        if column is not None and not has_column(schema, column):
-            what = f"there is no column `{column}`; it has {', '.join(column_paths(schema))}"
-            raise UsageError(what, where, f"set `columns.{field}` in the recipe to one that is there, or to null")
-    for rule in recipe.parsed_rules():
-        if rule.column not in schema.names:
-            what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
-            raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")
 
 
 @dataclass(frozen=True)
@@ -420,7 +407,8 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
     listing = list_rows(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if has_lines(listing):
-        missing = sum(hub.bytes_missing(recipe.dataset, file, 0, file.size) for file in listing)
+        blocks = ((file, block) for file in listing for block in block_ranges(file.size))
+        missing = sum(hub.bytes_missing(recipe.dataset, file, *block) for file, block in blocks)
         return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)}, plan.text_bytes)

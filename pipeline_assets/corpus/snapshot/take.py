@@ -1,20 +1,16 @@
 """Takes a snapshot: from a recipe to the content of a sealed artifact."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from pipeline_assets.corpus.document import derived_doc_id
 from pipeline_assets.corpus.document_shards import (
     NORMALISATION,
-    check_documents,
-    document_counts,
-    gather_rejects,
-    publish,
     read_rejects,
 )
+from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, finish
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.convert import convert_shard
+from pipeline_assets.corpus.snapshot.convert import convert_shard, derive_from
 from pipeline_assets.corpus.snapshot.plan import (
     SnapshotShard,
     fetch_snapshot,
@@ -22,8 +18,8 @@ from pipeline_assets.corpus.snapshot.plan import (
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.building import Building, Receipt
+from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.target import Content
@@ -32,16 +28,7 @@ SNAPSHOT_STAGE = StageVersion("snapshot", 2)
 _CONVERT = "convert"
 
 
-@dataclass(frozen=True)
-class SnapshotSettings:
-    """Run settings of a snapshot: they change speed and storage, never content."""
-
-    engine: EngineSettings
-    zstd_level: int = 3
-    fetch_threads: int = 8
-
-
-def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, settings: SnapshotSettings) -> Content:
+def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, settings: NormalizeSettings) -> Content:
     """Document shards and rejects in the building folder, and what the manifest says of them.
 
     Raises:
@@ -49,31 +36,24 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
     """
     plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.engine.log_every_s)
     shards = shards_of(plan, pieces, recipe.shard_text_bytes)
-    converted = _convert(building, shards, recipe, settings, plan.rows)
-    derive_id = functools.partial(derived_doc_id, recipe.dataset, recipe.config, recipe.split)
-    by_name = {shard.name: receipt for shard, receipt in zip(shards, converted, strict=True)}
-    published = publish(building, by_name, derive_id, settings.engine, settings.zstd_level)
-    counts = total_counts(published)
-    check_documents(counts, recipe.dataset, "loosen `rules` or `language` in the recipe")
-    rejects = gather_rejects(building, converted, published, settings.zstd_level)
-    return Content(
-        files=[*(receipt.files[0] for receipt in published), rejects],
-        counts=document_counts(counts),
-        decisions={
-            "english_filter_applied": recipe.language is not None and plan.has_language,
-            "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
-            "normalisation": NORMALISATION,
-            "dumps": plan.dumps(),
-        },
-        outside=hub_inputs(recipe, plan),
-        provenance=fetched,
+    decisions = {
+        "english_filter_applied": recipe.language is not None and plan.has_language,
+        "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
+        "normalisation": NORMALISATION,
+        "dumps": plan.dumps(),
+    }
+    converted = Converted(
+        _convert(building, shards, recipe, settings, plan.rows), derive_from(recipe), decisions, words=str
     )
+    fix = "loosen `rules` or `language` in the recipe"
+    content = finish(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
+    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
 def _convert(
-    building: Building, shards: Sequence[SnapshotShard], recipe: SnapshotRecipe, settings: SnapshotSettings, rows: int
-) -> list[Receipt]:
-    """Receipts of converted shards; stops as soon as the rejects are too many, whatever is still to come."""
+    building: Building, shards: Sequence[SnapshotShard], recipe: SnapshotRecipe, settings: NormalizeSettings, rows: int
+) -> dict[str, Receipt]:
+    """Receipts of converted shards by name; stops as soon as the rejects are too many, whatever is still to come."""
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
     receipts: list[Receipt] = []
     rejected = 0
@@ -81,4 +61,4 @@ def _convert(
         receipts.append(receipt)
         rejected += sum(count for name, count in receipt.counts.items() if name.startswith("rejected/"))
         check_rejects(rejected, rows, recipe.max_reject_fraction, read_rejects(building, receipts), building.target)
-    return receipts
+    return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}

@@ -7,6 +7,7 @@ Memory: of each shard in hand, the drawn documents of one row group.
 import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -122,7 +123,7 @@ def _line_rows(
     entry: _Json, number: int, spans: Sequence[Span], columns: Sequence[str], wanted: Set[int]
 ) -> Iterator[tuple[int, _Json]]:
     last = max(wanted, default=-1)
-    with SpanStream(spans) as source:
+    with closing(SpanStream(spans)) as source:
         for row, line in enumerate(itertools.islice(row_lines(source, entry["name"]), last + 1)):
             values = read_row(line) if row in wanted else None
             if isinstance(values, dict):

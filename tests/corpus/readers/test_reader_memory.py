@@ -20,10 +20,13 @@ READ = """
 import json, sys
 from pathlib import Path
 from pipeline_assets.corpus.normalize.files import read_piece
+from pipeline_assets.corpus.readers.hub_files import Span
+from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
+from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])
@@ -35,6 +38,8 @@ if path.name.startswith("wiki"):
     pieces = byte_ranges(files[0], 1 << 30)
     count_pages(pieces)
     rows = (row for piece in pieces for row in read_wikipedia(piece, wikipedia))
+elif path.name.startswith("hub"):
+    rows = map(read_row, row_lines(SpanStream([Span(0, files[0].bytes, path)]), path))
 else:
     local = LocalRecipe.model_validate(
         common | {"license_tag": "cc0-1.0", "columns": columns, "text_unit": "paragraph"})
@@ -74,6 +79,8 @@ WRITE: dict[str, Callable[[Path, int], object]] = {
     "rows.jsonl": lambda path, mb: path.write_bytes(lines(mb)),
     "rows.jsonl.gz": lambda path, mb: path.write_bytes(gzip.compress(lines(mb), 1)),
     "rows.jsonl.zst": lambda path, mb: path.write_bytes(zstandard.compress(lines(mb))),
+    "hub.json.gz": lambda path, mb: path.write_bytes(gzip.compress(lines(mb), 1)),
+    "hub.jsonl.zst": lambda path, mb: path.write_bytes(zstandard.compress(lines(mb))),
     "rows.parquet": parquet,
     "paragraphs.txt": lambda path, mb: path.write_bytes("\n\n".join(texts(mb)).encode()),
     "wiki_00": lambda path, mb: path.write_bytes(wikipedia(mb)),

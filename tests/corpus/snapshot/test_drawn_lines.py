@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,19 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.snapshot import drawn_lines
+from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
-from pipeline_assets.corpus.snapshot.plan import raw_of_hub
+from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.sample import Sample
+from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.verification.proof import proofs
+from pipeline_assets.corpus.verification.row_proof import RowProver
 from resources.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
@@ -183,6 +191,39 @@ def test_workers_and_threads_have_no_part_in_the_result(workers: int, hub_source
     assert ledger(found)["in"] == 250
 
 
+@pytest.mark.parametrize(
+    ("window", "read", "rejected"),
+    [
+        (WHOLE, [0, 1, 2, 3, 4, 5], []),
+        (Window(1, 4), [1, 2, 3], []),
+        (Window(3, None), [3, 4, 5], []),
+        (Window(fatal=frozenset({1, 4})), [0, 2, 3, 5], [("data/a.jsonl", 1), ("data/b.jsonl", 1)]),
+    ],
+)
+def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
+    window: Window,
+    read: list[int],
+    rejected: list[tuple[str, int]],
+    publish: Callable[..., str],
+    hub_files: HubFiles,
+    tmp_path: Path,
+    jsonl: Callable[[Path], list[dict[str, Any]]],
+) -> None:
+    commit = publish({"data/a.jsonl": lines(pages(0, 3)), "data/b.jsonl": lines(pages(3, 3))})
+    [source] = recipe_with(tmp_path, only("pages", **SECTION | {"files": ["data/*"]}), commit).sources
+    assert isinstance(source, HubSource)
+    recipe = source.snapshot(1 << 20)
+    plan = plan_snapshot(hub_files, recipe, 1, 60)
+    [shard] = shards_of(plan, fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
+
+    receipt = convert_shard(shard, window, BuildFolder(tmp_path), recipe, 3)
+
+    documents, _, rejects = (tmp_path / file.path for file in receipt.files)
+    assert [document["doc_id"] for document in jsonl(documents)] == [f"page-{row}" for row in read]
+    assert [(one["file"], one["row"]) for one in jsonl(rejects)] == rejected
+    assert receipt.counts["rows"] == len(read) + len(rejected)
+
+
 def test_files_become_shards_by_their_size(hub_source: Normalized) -> None:
     found = hub_source({f"data/{number}.jsonl": lines(pages(10 * number, 10)) for number in range(3)})
 
@@ -315,7 +356,7 @@ def test_a_file_in_several_blocks_is_held_against_its_hash(
     assert held == [3]
 
 
-def test_a_healing_snapshot_reads_lines_too(
+def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, documents_of: Read
 ) -> None:
     rows = [row | {"url": "u", "language": "en"} for row in pages(0, 30)]
@@ -324,6 +365,8 @@ def test_a_healing_snapshot_reads_lines_too(
 
     snapshot = build_snapshot(recipe, tmp_path / "data", hub_files)
 
+    proved = proofs(RowProver(snapshot, hub_files.cache), Sample(Fraction(1)), Journal(None), threads=1, log_every_s=60)
+    assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
     assert documents_of(snapshot)[0]["meta"] == {
         "url": "u",

@@ -11,9 +11,11 @@ import pytest
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.megatron_split import SplitSettings, build_split, describe_dataset
+from pipeline_assets.corpus.normalize.converted import NormalizeSettings
+from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.sampling.split import SPLITS
-from pipeline_assets.corpus.snapshot.take import SnapshotSettings, take_snapshot
+from pipeline_assets.corpus.snapshot.take import take_snapshot
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.text_selection import TextRecipe, select_shards, selected_shards
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -69,7 +71,10 @@ def recipe_of(revision: str) -> HealingRecipe:
 
 def build(recipe: HealingRecipe, root: Path, hub: HubFiles) -> None:
     corpus = recipe.fineweb_edu_snapshot().build(
-        root, lambda b: take_snapshot(b, hub, recipe.snapshot, SnapshotSettings(IN_PROCESS)), False, {}
+        root,
+        lambda b: take_snapshot(b, hub, recipe.snapshot, NormalizeSettings(IN_PROCESS, 3, 8), TrackRecord()),
+        False,
+        {},
     )
     text = recipe.healing_text_manifest()
     selection = text.build(root, lambda _: select_shards(corpus, TextRecipe.from_content(text.recipe)), False, {})
