@@ -224,7 +224,7 @@ class _Walk:
         missing = {name: count for name, count in listing.missing.items() if name not in self.missing}
         self.missing |= missing
         seconds = self._run.record.fetch_seconds(sum(missing.values()))
-        fetched = {"bytes_fetched": Planned(sum(missing.values()), "the listing and footers, less what the cache has")}
+        fetched = {"bytes_fetched": Planned(sum(missing.values()), "less what the cache has")}
         return fetched if seconds is None or not missing else fetched | {"fetch_seconds": seconds}
 
     def _budget(

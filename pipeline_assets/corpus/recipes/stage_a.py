@@ -1,9 +1,10 @@
 """The stage A recipe: sources of five kinds → one schema → filtered → deduplicated → decontaminated, and a report."""
 
+import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 
@@ -38,6 +39,7 @@ _BESIDE_NORMALIZED = (
     "report",
 )
 Step = Literal["normalized", "filtered"]
+Made = TypeVar("Made", Target, Target | None)
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
@@ -67,6 +69,19 @@ class Outputs(RecipePart):
         return folder
 
 
+def _once(make: Callable[["StageARecipe", Source], Made]) -> Callable[["StageARecipe", Source], Made]:
+    """A target of a source, made once for a recipe: all that comes after asks for it again."""
+
+    @functools.wraps(make)
+    def made(recipe: "StageARecipe", source: Source) -> Made:
+        known, place = recipe._made, (make.__name__, source.source)
+        if place not in known:
+            known[place] = make(recipe, source)
+        return known[place]  # type: ignore[no-any-return]
+
+    return made
+
+
 class StageARecipe(Recipe):
     """Everything that decides the bytes of stage A's sources, a section for each.
 
@@ -93,6 +108,12 @@ class StageARecipe(Recipe):
     max_removed: RemovalCaps | None = None
     decontamination: DecontaminationSection | None = None
     pack: PackSection | None = None
+    _made: dict[tuple[str, str], Any] = pydantic.PrivateAttr(default_factory=dict)
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        copied._made = {}
+        return copied
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
@@ -149,6 +170,7 @@ class StageARecipe(Recipe):
                 raise ValueError(f"pack.weights: {source} {what}")
         return self
 
+    @_once
     def raw(self, source: Source) -> Target | None:
         """The files that a source is made of; None for one that is normalised already."""
         if isinstance(source, NormalizedSource):
@@ -159,6 +181,7 @@ class StageARecipe(Recipe):
         outside = SourceFolder(Path(source.path), source.files)
         return self._target(stage_a_kinds.RAW, "raw", source, content, (), outside)
 
+    @_once
     def normalized(self, source: Source) -> Target:
         """The Documents of a source."""
         raw = self.raw(source)
@@ -171,6 +194,7 @@ class StageARecipe(Recipe):
             content["licences"] = licence_table().fingerprint()
         return self._target(stage_a_kinds.NORMALIZED, "normalized", source, content, (raw,))
 
+    @_once
     def filtered(self, source: Source) -> Target:
         """Its Documents that are kept."""
         content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
