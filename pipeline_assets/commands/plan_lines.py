@@ -54,7 +54,7 @@ def warnings(plan: "RecipePlan") -> list[str]:
         if not room.fits
     ]
     short = [
-        f"{budget.name}: the corpus has {budget.available or 0:,.0f} at most of {budget.tokens:,} tokens; {budget.fix}"
+        f"{budget.name}: the corpus has {budget.available or 0:,.0f} of {budget.tokens:,} tokens; {budget.fix}"
         for budget in plan.budgets
         if not budget.is_met
     ]
