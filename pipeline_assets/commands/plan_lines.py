@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _GAP, _WIDTH, _SHOWN = "  ", 120, 3
 _WORDS = {
     "bytes_fetched": "to fetch",
+    "bytes_read": "of files",
     "rows": "rows read",
     "documents": "documents",
     "text_bytes": "of text",
@@ -53,7 +54,7 @@ def warnings(plan: "RecipePlan") -> list[str]:
         if not room.fits
     ]
     short = [
-        f"{budget.name}: the corpus has {budget.available or 0:,.0f} at most of {budget.tokens:,} tokens; {budget.fix}"
+        f"{budget.name}: the corpus has {budget.available or 0:,.0f} of {budget.tokens:,} tokens; {budget.fix}"
         for budget in plan.budgets
         if not budget.is_met
     ]
@@ -138,7 +139,7 @@ def _figure(name: str, value: float) -> str:
         return f"{value:,.0f} bytes {_WORDS[name]}"
     if name.endswith("seconds"):
         return f"{as_seconds(value)} {_WORDS[name]}"
-    return f"{as_bytes(value) if name.endswith('bytes') else f'{value:,.0f}'} {_WORDS[name]}"
+    return f"{as_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_WORDS[name]}"
 
 
 def _sum(name: str, values: Sequence[float]) -> float:

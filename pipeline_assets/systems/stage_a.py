@@ -1,12 +1,13 @@
 """Stage A: sources of five kinds → one schema → filtered → deduplicated → decontaminated → packed, and a report."""
 
 import datetime
+import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 
@@ -77,6 +78,7 @@ from pipeline_assets.corpus.spine.target import Content, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Step = Literal["normalized", "filtered"]
+Made = TypeVar("Made", Target, Target | None)
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
@@ -106,6 +108,19 @@ class Outputs(RecipePart):
         return folder
 
 
+def _once(make: Callable[["StageARecipe", Source], Made]) -> Callable[["StageARecipe", Source], Made]:
+    """A target of a source, made once for a recipe: all that comes after asks for it again."""
+
+    @functools.wraps(make)
+    def made(recipe: "StageARecipe", source: Source) -> Made:
+        known, place = recipe._made, (make.__name__, source.source)
+        if place not in known:
+            known[place] = make(recipe, source)
+        return known[place]  # type: ignore[no-any-return]
+
+    return made
+
+
 class StageARecipe(Recipe):
     """Everything that decides the bytes of stage A's sources, a section for each.
 
@@ -132,6 +147,12 @@ class StageARecipe(Recipe):
     max_removed: RemovalCaps | None = None
     decontamination: DecontaminationSection | None = None
     pack: PackSection | None = None
+    _made: dict[tuple[str, str], Any] = pydantic.PrivateAttr(default_factory=dict)
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        copied._made = {}
+        return copied
 
     @pydantic.field_validator("refuse_licences")
     @classmethod
@@ -188,6 +209,7 @@ class StageARecipe(Recipe):
                 raise ValueError(f"pack.weights: {source} {what}")
         return self
 
+    @_once
     def raw(self, source: Source) -> Target | None:
         """The files that a source is made of; None for one that is normalised already."""
         if isinstance(source, NormalizedSource):
@@ -197,6 +219,7 @@ class StageARecipe(Recipe):
         content = {"kind": source.kind, "files": list(source.files)}
         return self._of_source(RAW, source, content, outside=SourceFolder(Path(source.path), source.files))
 
+    @_once
     def normalized(self, source: Source) -> Target:
         """The Documents of a source."""
         raw = self.raw(source)
@@ -209,6 +232,7 @@ class StageARecipe(Recipe):
             content["licences"] = licence_table().fingerprint()
         return self._of_source(NORMALIZED, source, content, [raw])
 
+    @_once
     def filtered(self, source: Source) -> Target:
         """Its Documents that are kept."""
         content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}

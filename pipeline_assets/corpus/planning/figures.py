@@ -9,6 +9,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 
 FIGURES = (
     "bytes_fetched",
+    "bytes_read",
     "rows",
     "documents",
     "text_bytes",
@@ -114,6 +115,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
     """What an artifact came to."""
     counts, provenance, laps = manifest.identity.counts, manifest.provenance, _section(manifest, "seconds_of")
     found = {
+        "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
         **{name: _count(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": _sum(file.bytes for file in manifest.storage),

@@ -223,9 +223,10 @@ class _Walk:
             return {}
         missing = {name: count for name, count in listing.missing.items() if name not in self.missing}
         self.missing |= missing
-        seconds = self._run.record.fetch_seconds(sum(missing.values()))
-        fetched = {"bytes_fetched": Planned(sum(missing.values()), "the listing and footers, less what the cache has")}
-        return fetched if seconds is None or not missing else fetched | {"fetch_seconds": seconds}
+        count = sum(missing.values())
+        seconds = self._run.record.fetch_seconds(count) if count else None
+        fetched = {"bytes_fetched": Planned(count, "less what the cache has")}
+        return fetched if seconds is None else fetched | {"fetch_seconds": seconds}
 
     def _budget(
         self, target: Target, limit: Limit | None, size: Size, most: Size, sample: Sample | None

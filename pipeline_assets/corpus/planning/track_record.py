@@ -54,8 +54,9 @@ class TrackRecord:
             tokens: that are asked of it: what it will hold goes by them.
         """
         planned = {}
-        for name in (name for name in FIGURES if name not in _FETCHING):
-            builds = [build for build in self._builds.get(kind, ()) if name in build.figures]
+        every = self._builds.get(kind, ())
+        for name in (name for name in FIGURES if every and name not in _FETCHING):
+            builds = [build for build in every if name in build.figures]
             if name in _OF_WORKERS:
                 builds = [build for build in builds if build.workers == workers]
             builds = [build for build in builds if build.partition == partition] or builds

@@ -282,6 +282,6 @@ def forecast(target: Target, size: Size, limit: Limit | None, run: Run) -> dict[
     figures = record.forecast(target.kind, target.partition, run.engine.workers, size, tokens)
     if tokens is not None and limit is not None:
         figures["tokens"] = Planned(tokens, f"`{limit.key}`" if tokens == limit.tokens else "as in earlier builds here")
-    if size.rows is not None and not target.upstream:
-        figures["rows"] = Planned(size.rows, "footers")
+    listed = {"bytes_read": size.bytes, "rows": size.rows} if not target.upstream else {}
+    figures |= {name: Planned(count, "the listing and footers") for name, count in listed.items() if count is not None}
     return figures

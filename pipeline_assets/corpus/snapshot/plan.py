@@ -429,7 +429,7 @@ def fetch_snapshot(
     pieces = fetch_pieces(hub, recipe, plan, threads, log_every_s)
     laps.end("fetch")
     told = {
-        "planned": {"bytes_fetched": {"value": missing, "basis": "row groups in the footers, less what the cache has"}},
+        "planned": {"bytes_fetched": {"value": missing, "basis": "less what the cache has"}},
         "bytes_fetched": laps.counted["fetch"],
         "bytes_fetched_to_plan": laps.counted["plan"],
         "seconds_of": laps.seconds,

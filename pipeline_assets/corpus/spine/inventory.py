@@ -113,8 +113,11 @@ def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
     """
     states: dict[str, State] = {}
     found = []
+    folders = {target.folder.parent for target in targets}
+    beside = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
+    left = {folder / place.name for folder, path in beside if (place := target_of(path)) is not None}
     for target in targets:
-        holding = _holding(root, target, states)
+        holding = _holding(root, target, states, target.folder in left)
         states[target.role] = holding.sealed
         found.append(holding)
     return found
@@ -140,8 +143,14 @@ def unasked_builds(root: Path, areas: Sequence[str], targets: Sequence[Target]) 
     return [UnaskedBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
-def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holding:
-    unfinished = _unfinished(root / target.folder, lambda plan: _is_asked(plan, root, target))
+def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> Holding:
+    """
+    Args:
+        is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
+    """
+    unfinished = None
+    if is_unsettled:
+        unfinished = _unfinished(root / target.folder, lambda plan: _is_asked(plan, root, target))
     sealed, words = target.state(root)
     is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
     if sealed == "current":
@@ -149,7 +158,7 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State]) -> Holdi
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
     try:
-        manifest = read_manifest(root / target.folder)
+        manifest = None if sealed == "missing" else read_manifest(root / target.folder)
     except InputError:
         manifest = None
     condition: Condition = sealed

@@ -68,6 +68,7 @@ class TestBeforeAnythingWasBuilt:
         assert planned.fetched_bytes == snapshot.provenance["bytes_fetched_to_plan"]
         assert planned.fetched_bytes == sum(request.bytes_sent for request in demo_hub.requests)
         assert {name: one.value for name, one in planned.artifacts[SNAPSHOT].figures.items()} == {
+            "bytes_read": real_figures(snapshot)["bytes_read"],
             "rows": snapshot.identity.counts["ledger"]["in"],
             "bytes_fetched": snapshot.provenance["bytes_fetched"],
         }
