@@ -15,9 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
+from pipeline_assets.corpus.dedup.order import read_range
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.shingle_sets import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
-from pipeline_assets.corpus.dedup.sorted_runs import read_range
+from pipeline_assets.corpus.dedup.verify import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact

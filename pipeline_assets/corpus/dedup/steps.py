@@ -4,35 +4,126 @@ What is worked on at a time are shards of the corpus, or ranges of what is sorte
 there is; what they add up to doesn't.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.candidates import PAIRS, BandRange
+from pipeline_assets.corpus.dedup import candidates, sketches, verify
+from pipeline_assets.corpus.dedup.candidates import (
+    BLOCK_DOCUMENTS,
+    PAIRS,
+    BandRange,
+    Block,
+    HashRange,
+    NeighbourRange,
+    find_copies,
+    propose_neighbours,
+    propose_pairs,
+    searching_device,
+)
 from pipeline_assets.corpus.dedup.clusters import near_duplicates
-from pipeline_assets.corpus.dedup.decisions import DecidedShard
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
-from pipeline_assets.corpus.dedup.exact import HashRange
-from pipeline_assets.corpus.dedup.kept_shards import KeptShard
-from pipeline_assets.corpus.dedup.neighbours import BLOCK_DOCUMENTS, Block, NeighbourRange, searching_device
-from pipeline_assets.corpus.dedup.order import are_members, document_numbers, include, no_documents, save
-from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.seen import SeenRun
-from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, SetsFile
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS
-from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
-from pipeline_assets.corpus.dedup.verify import PairRange
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.decided_shards import DecidedShard, KeptShard, decide_shard, keep_documents
+from pipeline_assets.corpus.dedup.order import (
+    are_members,
+    document_numbers,
+    even_ranges,
+    include,
+    no_documents,
+    ranges,
+    rows_of,
+    save,
+    write_run,
+)
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, DedupSettings, NearRecipe
+from pipeline_assets.corpus.dedup.seen import SeenRun, SeenStore
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.verify import ComparedShard, PairRange, SetsFile, verify_pairs, write_sets
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
+
+AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
+
+
+@dataclass(frozen=True)
+class DedupRun:
+    """One deduplication under way.
+
+    Attributes:
+        seen: stores whose documents come before those of the shards.
+        run: runs a stage over its shards, by `dedup_work`.
+    """
+
+    building: Building
+    shards: Sequence[CorpusShard]
+    recipe: DedupRecipe
+    settings: DedupSettings
+    run: RunStage[Any]
+    seen: Sequence[SeenStore] = ()
+
+    @property
+    def documents(self) -> int:
+        """How many have a number: those seen before, and all of the shards, those that can't be read too."""
+        return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
+
+
+@contextlib.contextmanager
+def open_run(
+    building: Building,
+    shards: Sequence[CorpusShard],
+    recipe: DedupRecipe,
+    settings: DedupSettings,
+    seen: Sequence[SeenStore] = (),
+) -> Iterator[DedupRun]:
+    """A deduplication of these shards; its workers end with the block."""
+    engine = settings_for(building, settings.engine, sum(shard.file.stat().st_size for shard in shards))
+    settings = replace(settings, engine=engine)
+    work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
+    with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
+        yield DedupRun(building, shards, recipe, settings, run, seen)
+
+
+def _load_kernels(recipe: DedupRecipe) -> None:
+    sketches.load_kernels(recipe)
+    if recipe.near is not None:
+        candidates.load_kernels()
+        verify.load_kernels()
+
+
+def dedup_work(shard: AnyShard, window: Window, folder: BuildFolder, recipe: DedupRecipe, zstd_level: int) -> Receipt:
+    """What every stage does to one of its shards: their types tell the stages apart."""
+    match shard:
+        case CorpusShard():
+            return sketch_shard(shard, window, folder, recipe)
+        case HashRange():
+            return find_copies(shard, window, folder)
+        case BandRange():
+            return propose_pairs(shard, window, folder)
+        case NeighbourRange():
+            return propose_neighbours(shard, window, folder)
+        case ComparedShard():
+            return write_sets(shard, window, folder)
+        case PairRange():
+            return verify_pairs(shard, window, folder)
+        case DecidedShard():
+            return decide_shard(shard, window, folder, zstd_level)
+        case KeptShard():
+            return keep_documents(shard, window, folder, zstd_level)
+
 
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 _COPIES, _COMPARED = f"{WORK}/copies.set", f"{WORK}/compared.set"
