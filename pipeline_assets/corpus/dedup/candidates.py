@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.order import (
+    KeyRange,
     are_members,
     distinct_pairs,
     document_numbers,
@@ -40,15 +41,10 @@ EXACT = f"{WORK}/exact"
 
 
 @dataclass(frozen=True)
-class HashRange:
+class HashRange(KeyRange):
     """A range of hashes, of all runs of them, and of documents seen before."""
 
-    name: str
-    low: int
-    high: int
-    runs: tuple[Path, ...]
     seen: tuple[SeenRun, ...]
-    rows: int = 0
 
 
 def find_copies(shard: HashRange, window: Window, folder: BuildFolder) -> Receipt:
@@ -57,7 +53,7 @@ def find_copies(shard: HashRange, window: Window, folder: BuildFolder) -> Receip
     Files: a run by `number` of the copy; `order` and `first`, `first_id`: the order and id of the document that stays.
     Counts: `copies`.
     """
-    table = with_seen(read_range(shard.runs, shard.low, shard.high), shard.seen, shard.low, shard.high)
+    table = with_seen(shard, shard.seen)
     high, low, order = (numbers(table[name]) for name in ("high", "low", "order"))
     by = np.lexsort((order, low, high))
     is_copy = np.zeros(len(by), bool)
@@ -84,7 +80,7 @@ MAX_PAIRS = 1 << 21  # in a run: 32 MiB, and as much again three times while the
 
 
 @dataclass(frozen=True)
-class BandRange:
+class BandRange(KeyRange):
     """A range of keys, of all runs of bands, and of documents seen before.
 
     Attributes:
@@ -92,14 +88,9 @@ class BandRange:
         max_compared: as in the recipe.
     """
 
-    name: str
-    low: int
-    high: int
-    runs: tuple[Path, ...]
     seen: tuple[SeenRun, ...]
     copies: Path | None
     max_compared: int
-    rows: int = 0
 
 
 def propose_pairs(shard: BandRange, window: Window, folder: BuildFolder) -> Receipt:
@@ -139,7 +130,7 @@ def load_kernels() -> None:
 
 def _read(shard: BandRange) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Keys and orders of the documents that are still there, in the order of both."""
-    table = with_seen(read_range(shard.runs, shard.low, shard.high), shard.seen, shard.low, shard.high)
+    table = with_seen(shard, shard.seen)
     keys, orders = numbers(table["key"]), numbers(table["order"])
     if shard.copies is not None:
         stays = ~are_members(orders, load(shard.copies))

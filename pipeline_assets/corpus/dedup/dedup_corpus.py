@@ -7,7 +7,7 @@ of it if both had been deduplicated together, the store's documents first; and n
 that was killed goes on where it was.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -53,13 +53,13 @@ from pipeline_assets.corpus.dedup.steps import (
     ExactCopies,
     NearDuplicates,
     Runs,
-    decide,
     find_exact,
     find_near,
-    keep,
     open_run,
     runs_of,
     sketch_corpus,
+    write_decisions,
+    write_kept,
 )
 from pipeline_assets.corpus.dedup.verify import ComparedShard
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
@@ -116,9 +116,9 @@ def dedup_corpus(
     shards = numbered_shards(sources, stores)
     with open_run(building, shards, recipe, settings, stores) as dedup:
         sketches = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketches) if recipe.mode != "near" else None
-        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else None
-        found = {**total_counts(sketches), **(near.counts if near is not None else {})}
+        exact = find_exact(dedup, sketches) if recipe.mode != "near" else ExactCopies()
+        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else NearDuplicates()
+        found = {**total_counts(sketches), **near.counts}
         comparisons = {name: found[name] for name in _COMPARISONS if name in found}
         return decided_content(dedup, sketches, exact, near, comparisons)
 
@@ -126,24 +126,21 @@ def dedup_corpus(
 def decided_content(
     dedup: DedupRun,
     sketches: Sequence[Receipt],
-    exact: ExactCopies | None,
-    near: NearDuplicates | None,
+    exact: ExactCopies,
+    near: NearDuplicates,
     comparisons: Mapping[str, int],
 ) -> Content:
     """The files, and what the manifest says of them, once it is settled who goes."""
     building, zstd_level = dedup.building, dedup.settings.zstd_level
-    decisions = decide(dedup, sketches, exact, near)
-    groups = largest_groups(
-        dedup.documents,
-        exact.runs if exact is not None else (),
-        near.runs if near is not None else (),
-        near.of_firsts if near is not None else None,
+    decisions = write_decisions(dedup, sketches, exact, near)
+    groups = largest_groups(dedup.documents, exact.runs, near.runs, near.of_firsts)
+    kept = write_kept(
+        dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)}
     )
-    kept = keep(dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)})
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_decisions(building, decisions, zstd_level),
-        *([publish_edges(dedup, near.edges)] if near is not None else []),
+        *([publish_edges(dedup, near.edges)] if dedup.recipe.near is not None else []),
         _groups(dedup, groups, kept),
         _rejects(building, dedup.shards, sketches, zstd_level),
     ]
@@ -324,31 +321,31 @@ def _write_documents(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
         for shard, sketch in zip(run.shards, sketches, strict=True)
         for ids in map(read_columns, runs_of(run.building, [sketch], IDS))
     )
-    return _write(run.building, DOCUMENTS_FILE, tables, _DOCUMENTS)
+    return _write(run, DOCUMENTS_FILE, tables, _DOCUMENTS)
+
+
+def _ranges(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
+    """All rows of runs, in ranges that fit into memory."""
+    bounds = even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES)
+    return (read_range(runs, low, high) for low, high in bounds)
 
 
 def _write_hashes(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
-    return _write(run.building, HASHES_FILE, _sorted_hashes(run, runs_of(run.building, sketches, HASHES)), _HASHES)
-
-
-def _sorted_hashes(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
-    for low, high in even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES):
-        table = read_range(runs, low, high)
+    def in_order(table: pa.Table) -> pa.Table:
         orders = document_numbers(numbers(table["order"]))
         by = column_of(np.lexsort((orders, numbers(table["low"]), numbers(table["high"]))))
         columns = [table["high"], table["low"], column_of(orders), table["doc_id"]]
-        yield pa.table(columns, schema=_HASHES).take(by)
+        return pa.table(columns, schema=_HASHES).take(by)
+
+    return _write(run, HASHES_FILE, map(in_order, _ranges(run, runs_of(run.building, sketches, HASHES))), _HASHES)
 
 
 def _write_bands(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
-    return _write(run.building, BANDS_FILE, _sorted_bands(run, runs_of(run.building, sketches, BANDS)), _BANDS)
-
-
-def _sorted_bands(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
-    for low, high in even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES):
-        table = read_range(runs, low, high)
+    def in_order(table: pa.Table) -> pa.Table:
         columns = sorted_pairs(numbers(table["key"]), document_numbers(numbers(table["order"])))
-        yield pa.table([column_of(column) for column in columns], schema=_BANDS)
+        return pa.table([column_of(column) for column in columns], schema=_BANDS)
+
+    return _write(run, BANDS_FILE, map(in_order, _ranges(run, runs_of(run.building, sketches, BANDS))), _BANDS)
 
 
 def _write_bits(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
@@ -356,7 +353,7 @@ def _write_bits(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
         pa.table([column_of(document_numbers(numbers(table["order"]))), table["sketch"]], schema=_BITS)
         for table in map(read_columns, runs_of(run.building, sketches, BITS))
     )
-    return _write(run.building, BITS_FILE, tables, _BITS)
+    return _write(run, BITS_FILE, tables, _BITS)
 
 
 def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
@@ -368,5 +365,5 @@ def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
         yield from receipt.files
 
 
-def _write(building: Building, name: str, tables: Iterator[pa.Table], schema: pa.Schema) -> OutputFile:
-    return write_table(building.path(name), name, in_row_groups(tables, schema), schema)
+def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+    return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)

@@ -11,6 +11,7 @@ read at a time, and what it holds is sorted there.
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,6 +157,33 @@ def read_range(runs: Sequence[Path], low: int, high: int, columns: Sequence[str]
         bounds = [np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (low, high)]
         parts.append(part.slice(bounds[0], bounds[1] - bounds[0]))
     return pa.concat_tables(parts)
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The rows of all runs with `low <= key < high`, as a shard of a stage."""
+
+    low: int
+    high: int
+    runs: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        return range_name(self.low, self.high)
+
+    @property
+    def rows(self) -> int:
+        """None of an input: these are runs of our own."""
+        return 0
+
+    def table(self) -> pa.Table:
+        """The rows, run after run."""
+        return read_range(self.runs, self.low, self.high)
+
+
+def range_name(low: int, high: int) -> str:
+    """Names a range, and what is made of it: ranges are in the order of their names."""
+    return f"{low:016x}-{high:017x}"
 
 
 def rows_of(runs: Sequence[Path]) -> int:

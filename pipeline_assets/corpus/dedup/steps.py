@@ -7,7 +7,7 @@ there is; what they add up to doesn't.
 import contextlib
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from pipeline_assets.corpus.dedup.order import (
     even_ranges,
     include,
     no_documents,
+    range_name,
     ranges,
     rows_of,
     save,
@@ -137,20 +138,20 @@ Runs = tuple[Path, ...]
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Exact copies of a corpus.
+    """Exact copies of a corpus; none where they aren't looked for.
 
     Attributes:
         runs: of them, see `find_copies`.
         copies: the set of them, in a file.
     """
 
-    runs: Runs
-    copies: Path
+    runs: Runs = ()
+    copies: Path | None = None
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """Near duplicates of a corpus.
+    """Near duplicates of a corpus; none where they aren't looked for.
 
     Attributes:
         runs: of them, see `near_duplicates`.
@@ -158,10 +159,10 @@ class NearDuplicates:
         edges: runs of all edges, in the order of their ranges.
     """
 
-    runs: Runs
-    of_firsts: Path
-    edges: Runs
-    counts: Mapping[str, int]
+    runs: Runs = ()
+    of_firsts: Path | None = None
+    edges: Runs = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
@@ -211,7 +212,7 @@ def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     runs = runs_of(dedup.building, sketched, HASHES)
     seen = tuple(store.hashes for store in dedup.seen)
     bounds = _even_ranges(dedup, runs, seen, _HASH_BYTES)
-    work = [HashRange(_name(low, high), low, high, runs, seen) for low, high in bounds]
+    work = [HashRange(low, high, runs, seen) for low, high in bounds]
     receipts = list(dedup.run("exact", work, dedup.building))
     found = runs_of(dedup.building, receipts)
     copies = no_documents(dedup.documents)
@@ -220,9 +221,7 @@ def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     return ExactCopies(found, save(copies, dedup.building.path(_COPIES)))
 
 
-def find_near(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
-) -> NearDuplicates:
+def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
     """All near duplicates that bands propose, out of the sketches of the corpus and its texts."""
     building = dedup.building
     proposed = _propose(dedup, sketched, recipe, exact)
@@ -236,13 +235,13 @@ def find_near(
     to_compare = [ComparedShard(shard, members, recipe.proposer.shingle_words) for shard in dedup.shards]
     written = list(dedup.run("shingle", to_compare, building))
     edges = _verify(dedup, pairs, written, recipe)
-    return settle(dedup, runs_of(building, edges), exact, total_counts([*proposed, *written, *edges]))
+    return resolve_clusters(dedup, runs_of(building, edges), exact, total_counts([*proposed, *written, *edges]))
 
 
-def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapping[str, int]) -> NearDuplicates:
+def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
     dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
-    for run in exact.runs if exact is not None else ():
+    for run in exact.runs:
         include(firsts, numbers(read_columns(run, ["first"])["first"]))
     runs, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -253,16 +252,15 @@ def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapp
     return NearDuplicates(tuple(runs), dedup.building.path(_OF_FIRSTS), edges, counts)
 
 
-def _propose(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
-) -> list[Receipt]:
-    copies = exact.copies if exact is not None else None
+def _propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
     if recipe.faiss is not None:
-        return list(dedup.run("propose", _neighbours(dedup, sketched, recipe, recipe.faiss, copies), dedup.building))
+        return list(
+            dedup.run("propose", _neighbours(dedup, sketched, recipe, recipe.faiss, exact.copies), dedup.building)
+        )
     runs = runs_of(dedup.building, sketched, BANDS)
     seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
     bounds = _even_ranges(dedup, runs, seen, _BAND_BYTES)
-    work = [BandRange(_name(low, high), low, high, runs, seen, copies, recipe.max_compared) for low, high in bounds]
+    work = [BandRange(low, high, runs, seen, exact.copies, recipe.max_compared) for low, high in bounds]
     return list(dedup.run("propose", work, dedup.building))
 
 
@@ -287,7 +285,7 @@ def _neighbours(
     device = searching_device(dedup.settings.faiss_gpu)
     return [
         NeighbourRange(
-            _name(block.low, block.high),
+            range_name(block.low, block.high),
             block,
             (*of_seen, *own[: number + 1]),
             copies,
@@ -318,23 +316,22 @@ def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: Ne
     most = recipe.max_compared if recipe.faiss is not None else None
     bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.settings.parts)))
     work = [
-        PairRange(_name(low, high), low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most)
-        for low, high in bounds
+        PairRange(low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most) for low, high in bounds
     ]
     return list(dedup.run("verify", work, building))
 
 
-def decide(
-    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies | None, near: NearDuplicates | None
+def write_decisions(
+    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
     """Receipts of `decide_shard`, one a shard."""
     work = [
         DecidedShard(
             shard,
             runs_of(dedup.building, [sketch], IDS),
-            exact.runs if exact is not None else (),
-            near.runs if near is not None else (),
-            near.of_firsts if near is not None else None,
+            exact.runs,
+            near.runs,
+            near.of_firsts,
             tuple(dedup.seen),
         )
         for shard, sketch in zip(dedup.shards, sketched, strict=True)
@@ -342,7 +339,7 @@ def decide(
     return list(dedup.run("decide", work, dedup.building))
 
 
-def keep(
+def write_kept(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], samples: Collection[int]
 ) -> list[Receipt]:
     """Receipts of `keep_documents`, one a shard; `samples` are numbers of documents."""
@@ -359,7 +356,3 @@ def runs_of(building: Building, receipts: Iterable[Receipt], area: str = WORK) -
     return tuple(
         building.path(file.path) for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")
     )
-
-
-def _name(low: int, high: int) -> str:
-    return f"{low:016x}-{high:017x}"

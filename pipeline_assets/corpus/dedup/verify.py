@@ -19,13 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, OfShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.order import (
+    KeyRange,
     distinct_pairs,
     document_numbers,
     load,
     members_between,
-    read_range,
     sorted_pairs,
     write_run,
 )
@@ -43,21 +43,12 @@ _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("
 
 
 @dataclass(frozen=True)
-class ComparedShard:
+class ComparedShard(OfShard):
     """The documents of one shard that are compared: those in the set `members`; their sets are written to `area`."""
 
-    shard: CorpusShard
     members: Path
     shingle_words: int
     area: str = SETS
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-    @property
-    def rows(self) -> int:
-        return self.shard.rows
 
 
 def write_sets(shard: ComparedShard, window: Window, folder: BuildFolder) -> Receipt:
@@ -184,7 +175,7 @@ EDGE_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class PairRange:
+class PairRange(KeyRange):
     """A range of pairs by their later document, of all runs of pairs.
 
     Attributes:
@@ -194,15 +185,10 @@ class PairRange:
         max_compared: each later document is compared to so many others, the first; None for all.
     """
 
-    name: str
-    low: int
-    high: int
-    runs: tuple[Path, ...]
     sets: tuple[SetsFile, ...]
     threshold: str
     fetched_shingles: int
     max_compared: int | None
-    rows: int = 0
 
 
 def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Receipt:
@@ -212,7 +198,7 @@ def verify_pairs(shard: PairRange, window: Window, folder: BuildFolder) -> Recei
     they share and how many each has; by `later`, then `earlier`. Counts: `pairs` compared, `edges`; `capped_documents`,
     which had more pairs than are compared.
     """
-    table = read_range(shard.runs, shard.low, shard.high)
+    table = shard.table()
     later, earlier = distinct_pairs(numbers(table["later"]), numbers(table["earlier"]))
     del table
     ranks = np.arange(len(later)) - np.searchsorted(later, later)
