@@ -21,9 +21,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationRecipe,
 )
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
-from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings, RemovalCaps, share_of
 from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.memmap import META
@@ -47,17 +45,17 @@ from pipeline_assets.corpus.normalize.sources import (
     WikipediaSource,
     source_of,
 )
-from pipeline_assets.corpus.packing.emptied import refuse_emptied
-from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
 from pipeline_assets.corpus.packing.recipe import (
     PACK_STAGE,
     TOKENIZER_FILE,
     PackRecipe,
     PackSection,
     TokenizerPath,
+    refuse_beyond_text,
+    refuse_emptied,
     tokenizer_path,
 )
-from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.packing.summary import shares_reached
 from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
@@ -494,7 +492,7 @@ DEDUPLICATED = Kind(
 
 def _sign(job: Job) -> Content:
     # Compiled code is loaded only where it is needed.
-    from pipeline_assets.corpus.dedup.signature_store import sign_corpus
+    from pipeline_assets.corpus.dedup.dedup_corpus import sign_corpus
 
     [deduplicated] = job.upstream
     recipe = DedupRecipe.from_content(deduplicated.manifest.identity.recipe["dedup"])
