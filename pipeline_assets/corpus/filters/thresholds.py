@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
@@ -142,7 +142,7 @@ def limits_of(thresholds: Sequence[Threshold]) -> Limits:
     )
 
 
-@compiled
+@inner
 def first_beyond(counts: NDArray[np.int64], limits: Limits) -> int:
     """The first limit that a document's counts are beyond; -1 if they are within all."""
     for number in range(len(limits.of)):

@@ -45,7 +45,7 @@ from pipeline_assets.corpus.spine.collector import no_cycles
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked, kept_encoder
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked, cached_encoder
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
 
 logger = logging.getLogger("corpusmill")
@@ -240,7 +240,7 @@ def normalise_shard(
         InputError: a file can't be read, or changed since it was planned.
         OracleDisagrees: one row in a thousand, chosen by its id, is held against tiktoken.
     """
-    encoder = kept_encoder(tokenizer_sha256, driver)
+    encoder = cached_encoder(tokenizer_sha256, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     tools: dict[str, str] = {}

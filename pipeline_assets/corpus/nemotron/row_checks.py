@@ -30,7 +30,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.tokens.encode import is_spot_checked, kept_encoder
+from pipeline_assets.corpus.tokens.encode import is_spot_checked, cached_encoder
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
@@ -150,7 +150,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     """
     identity = shards.manifest.identity
     recipe = RowsRecipe.from_content({**identity.recipe["rows"], "tokenizer": identity.tokenizer})
-    loss, encoder = recipe.rules(None).rows.loss, kept_encoder(recipe.tokenizer.sha256, "gigatoken")
+    loss, encoder = recipe.rules(None).rows.loss, cached_encoder(recipe.tokenizer.sha256, "gigatoken")
     rows, looked_at, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
     for name, batch in _batches(shards, columns):
