@@ -10,8 +10,6 @@ period and stays, a page is discarded for a phrase wherever it stands, also in a
 The paper names no rule for sentences (its code asks NLTK's trained Punkt). Here one ends at terminal punctuation that
 whitespace or the line's end follows, closing quotation marks and brackets between them allowed; at any that isn't ASCII
 (。！？), whatever follows; and at the end of a line that ends as it must.
-
-The filter that looks at lines: those that fail leave the text, and with too few sentences left the document goes.
 """
 
 import re

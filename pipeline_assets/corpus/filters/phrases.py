@@ -1,14 +1,12 @@
-"""Phrases as an automaton over bytes that finds them all in one pass: Aho and Corasick 1975.
+"""Texts searched for phrases, by an automaton over bytes that finds all in one pass: Aho and Corasick 1975.
 
 A character matches in lower and in upper case, whatever the phrase has. Nothing is normalised: a phrase has one blank
 where the text has one.
-
-Texts searched for the phrases of an automaton.
 """
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +129,8 @@ def _first_bytes(graph: _Phrases) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]
         """Enters the first bytes of the phrases that go on in these nodes: five of them, or all of a shorter phrase."""
         group = 1 << (path[0] | 0x20) * (path[1] | 0x20) % 7 if len(path) > 1 else 0
         if len(path) == 5 or any(map(graph.is_whole, nodes)):
-            a, b, c, d, e = (*path, *[every] * (5 - len(path)))
+            places: list[Any] = [*path, *[every] * (5 - len(path))]
+            a, b, c, d, e = places
             if len(path) < 3:
                 first_two[b, a] |= _SHORT
                 first_two[a, :] |= _SHORT

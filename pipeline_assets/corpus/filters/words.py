@@ -1,6 +1,6 @@
-"""Classes of characters, as tables that compiled filters look up, and UTF-8 read one character at a time.
+"""A text as characters, words, lines and paragraphs.
 
-A text as words, lines and paragraphs.
+Classes of characters are tables that compiled filters look up; UTF-8 is read one character at a time.
 
 A word is a longest run without whitespace, as `str.split` has it. A line ends at a line feed; one without a word is
 blank and is no line. A paragraph is a run of lines with no blank one between. So neither CRLF nor indentation matters.
@@ -132,7 +132,6 @@ class Count(IntEnum):
     DUPLICATE_9_GRAMS = 24
     DUPLICATE_10_GRAMS = 25
     BOILERPLATE_LINES = 26
-    SENTENCES = 27
 
 
 class Words(NamedTuple):

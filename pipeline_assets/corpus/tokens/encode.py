@@ -1,7 +1,4 @@
-"""Documents of a shard → their ids, block by block, and what is rejected on the way.
-
-The stage `encode`: a Document shard → the token runs of one split, ready to be merged in manifest order.
-"""
+"""The stage `encode`: a Document shard → the token runs of one split, ready to be merged in manifest order."""
 
 import contextlib
 import functools

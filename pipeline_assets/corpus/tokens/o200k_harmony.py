@@ -1,13 +1,9 @@
-"""Panics of libraries that are written in Rust: caught, without the report that they write to stderr.
-
-o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
+"""o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
 
 The vocabulary file ships beside this module and its sha256 is checked at every load; nothing is fetched. Corpus text is
 ordinary text: a literal `<|endoftext|>` in a page is plain characters, and special ids are only ever added by a
 builder. gigatoken encodes; tiktoken, several times slower, is the oracle that a sample of every build is held against,
 and encodes the few texts on which the two are known to differ.
-
-A tokenizer file, described: its hash, size and special tokens, and whether both drivers encode a probe alike.
 """
 
 import binascii
