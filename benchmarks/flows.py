@@ -10,11 +10,11 @@ import hashlib
 import multiprocessing
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 END_OF_TEXT = 199_999
-_BLOCK_BYTES = 4 << 20
 VOCABULARY = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens" / "o200k_base.tiktoken"
 
 
@@ -22,14 +22,30 @@ VOCABULARY = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens"
 def gigatoken_once() -> Any:
     import gigatoken
 
-    return gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+    tokenizer = gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+    tokenizer.encode_batch(["the first text builds tables"], parallel=False)
+    return tokenizer
+
+
+def line_blocks(path: Path) -> Iterator[bytes]:
+    """Whole lines, a MiB at a time: what stays in the processor's cache is read faster than whole files."""
+    import zstandard
+
+    pending = b""
+    with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+        while block := stream.read(1 << 20):
+            end = block.rfind(b"\n") + 1
+            if end:
+                yield pending + block[:end]
+            pending = block[end:] if end else pending + block
+    if pending:
+        yield pending
 
 
 def bare_shard(path: Path) -> Path:
     """zstandard, msgspec, gigatoken, numpy, and nothing else: no durability, no hashes, no table of documents."""
     import msgspec
     import numpy as np
-    import zstandard
 
     class Row(msgspec.Struct):
         text: str
@@ -37,11 +53,10 @@ def bare_shard(path: Path) -> Path:
     tokenizer = gigatoken_once()
     decoder = msgspec.json.Decoder(Row)
     target = path.with_suffix(".bare")
-    with open(path, "rb") as file, open(target, "wb") as output:
-        stream, rest = zstandard.ZstdDecompressor().stream_reader(file), b""
-        while block := stream.read(_BLOCK_BYTES):
-            lines, _, rest = (rest + block).rpartition(b"\n")
-            layout = tokenizer.encode_batch([row.text for row in decoder.decode_lines(lines)], parallel=False).layout
+    with open(target, "wb") as output:
+        for block in line_blocks(path):
+            texts = [row.text for row in decoder.decode_lines(block)]
+            layout = tokenizer.encode_batch(texts, parallel=False).layout
             offsets = np.asarray(layout.offsets.data)
             ids = np.full(int(offsets[-1]) + len(offsets) - 1, END_OF_TEXT, np.int32)
             is_text = np.ones(len(ids), bool)
@@ -102,29 +117,25 @@ def corpusmill_read(folder: Path) -> None:
 
 
 def bare_read(folder: Path) -> None:
-    """zstandard and msgspec, a file at a time."""
+    """zstandard and msgspec, a MiB at a time."""
     import msgspec
-    import zstandard
 
     from pipeline_assets.corpus.document import Document
 
     decoder = msgspec.json.Decoder(Document)
-    count = 0
-    for path in shards(folder):
-        with open(path, "rb") as file:
-            count += len(decoder.decode_lines(zstandard.ZstdDecompressor().stream_reader(file).readall()))
-    print(count)
+    print(sum(len(decoder.decode_lines(block)) for path in shards(folder) for block in line_blocks(path)))
 
 
 def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl.zst"))
 
 
-def bare(folder: Path, workers: int) -> None:
-    """Every shard by `bare_shard`: what that needs is loaded once, and its processes are forked."""
+def in_a_pool(work: object, folder: Path, workers: int) -> None:
+    """The tokenizer is loaded once, before the workers are forked."""
     gigatoken_once()
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        report(pool.map(bare_shard, shards(folder), chunksize=1))
+        targets = pool.map(work, shards(folder), chunksize=1)  # type: ignore[arg-type]
+    report(targets)
 
 
 def corpusmill(folder: Path, workers: int) -> None:
@@ -177,7 +188,7 @@ if __name__ == "__main__":
     name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     match name:
         case "bare":
-            bare(folder, workers)
+            in_a_pool(bare_shard, folder, workers)
         case "corpusmill":
             corpusmill(folder, workers)
         case "bare snapshot":

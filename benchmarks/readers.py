@@ -25,12 +25,13 @@ WIKI = "https://en.wikipedia.org/wiki?curid="
 
 
 def bare_lines(path: Path) -> Iterator[str]:
+    """In blocks of a MiB, which is faster than line by line."""
     import msgspec
 
-    decode = msgspec.json.Decoder().decode
+    decoder = msgspec.json.Decoder()
     with open(path, "rb") as file:
-        for line in file:
-            yield decode(line)["text"]
+        while block := file.read(1 << 20):
+            yield from (row["text"] for row in decoder.decode_lines(block + file.readline()))
 
 
 def bare_parquet(path: Path) -> Iterator[str]:

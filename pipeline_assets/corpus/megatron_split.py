@@ -137,7 +137,8 @@ def _encode(
     ]
     receipts: list[Receipt] = []
     tokens = 0
-    warm_up = functools.partial(load_tokenizers, recipe.tokenizer.sha256, driver)
+    documents = sum(shard.rows for shard in to_encode)
+    warm_up = functools.partial(load_tokenizers, recipe.tokenizer.sha256, driver, documents)
     runs = run_stage(f"encode-{driver}", work, to_encode, building, settings.engine, warm_up)
     try:
         for receipt in runs:

@@ -10,8 +10,6 @@ period and stays, a page is discarded for a phrase wherever it stands, also in a
 The paper names no rule for sentences (its code asks NLTK's trained Punkt). Here one ends at terminal punctuation that
 whitespace or the line's end follows, closing quotation marks and brackets between them allowed; at any that isn't ASCII
 (。！？), whatever follows; and at the end of a line that ends as it must.
-
-The filter that looks at lines: those that fail leave the text, and with too few sentences left the document goes.
 """
 
 import re
@@ -21,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, first_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
@@ -43,6 +42,7 @@ _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 REMOVED = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
 _KEPT, _LONG_WORD, _NO_MARK, _FEW_WORDS, _PHRASE = range(-1, len(REMOVED))
 _NO_SENTENCE_END, _MAYBE, _CERTAIN = 0, 1, 2
+_TOLD_APART = SPACE | MULTIBYTE | CLOSER | TERMINAL
 
 
 class LineLimits(NamedTuple):
@@ -88,16 +88,25 @@ class _Line(NamedTuple):
     sentences: int
 
 
-@compiled
+@inner
 def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: CharacterClasses) -> _Line:
     of_byte, of_code_point = classes
     start = end = at
     words = characters = longest = sentences = last = 0
     mark = _NO_SENTENCE_END
     while at < stop and text[at] != LINE_FEED:
-        bits, width = wide(of_byte[text[at]]), 1
-        if bits & MULTIBYTE:
-            bits, width = read_character(text, at, of_code_point)
+        begin = at
+        while at < stop and of_byte[text[at]] & _TOLD_APART == 0:
+            at += 1
+        if at > begin:
+            bits, width = 0, at - begin
+            at = begin
+            inside = 0
+        else:
+            bits, width = wide(of_byte[text[at]]), 1
+            if bits & MULTIBYTE:
+                bits, width = read_character(text, at, of_code_point)
+            inside = width - 1
         if bits & SPACE:
             sentences += mark == _MAYBE
             mark = _CERTAIN if mark == _MAYBE else mark
@@ -105,7 +114,7 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: CharacterCl
         else:
             start = at if words == 0 else start
             words += characters == 0
-            characters += 1
+            characters += width - inside
             longest = max(longest, characters)
             end, last = at + width, bits
             if bits & CLOSER == 0:
@@ -122,7 +131,7 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: CharacterCl
     return _Line(at, start, end, words, longest, is_terminal, sentences)
 
 
-@compiled
+@inner
 def _why_removed(line: _Line, has_phrase: bool, limits: LineLimits) -> int:
     if 0 < limits.max_word_characters < line.longest_word:
         return _LONG_WORD
@@ -134,20 +143,17 @@ def _why_removed(line: _Line, has_phrase: bool, limits: LineLimits) -> int:
 
 
 @compiled
-def keep_lines(
+def _keep_lines(
     text: NDArray[np.uint8],
+    eights: NDArray[np.uint64],
     offsets: NDArray[np.int64],
     classes: CharacterClasses,
     inside: NDArray[np.int64],
     limits: LineLimits,
+    kept: NDArray[np.uint8],
+    eights_out: NDArray[np.uint64],
 ) -> KeptLines:
-    """The lines of each document that are kept; a blank line is none.
-
-    Args:
-        inside: a byte of each line with a phrase for which it is removed, ascending.
-    """
     documents = len(offsets) - 1
-    kept = np.empty(len(text), np.uint8)
     kept_offsets = np.zeros(documents + 1, np.int64)
     lines = np.zeros(documents, np.int64)
     removed = np.zeros((documents, len(REMOVED)), np.int64)
@@ -171,14 +177,25 @@ def keep_lines(
             if size > kept_offsets[document]:
                 kept[size] = LINE_FEED
                 size += 1
-            for place in range(line.start, line.end):  # a slice would take seconds to compile
-                kept[size] = text[place]
-                size += 1
+            for place in range(line.start, line.end, 8):  # what is copied beyond the line is overwritten, or cut off
+                eights_out[size + place - line.start] = eights[place]
+            size += line.end - line.start
         kept_offsets[document + 1] = size
     return KeptLines(kept[:size], kept_offsets, lines, removed, sentences)
 
 
 DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_word", "few_sentences", "lines_left"
+
+
+def keep_lines(batch: Batch, classes: CharacterClasses, inside: NDArray[np.int64], limits: LineLimits) -> KeptLines:
+    """The lines of each document that are kept; a blank line is none.
+
+    Args:
+        inside: a byte of each line with a phrase for which it is removed, ascending.
+    """
+    kept = np.empty_like(batch.text)
+    eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
+    return _keep_lines(batch.text, eights, batch.offsets, classes, inside, limits, kept, eights_out)
 
 
 class C4Filter:
@@ -234,7 +251,7 @@ class C4Filter:
         inside, _ = lines_with_phrases(
             batch.text, batch.offsets, self._line_phrases, self._classes.of_code_point, wanted
         )
-        return keep_lines(batch.text, batch.offsets, self._classes, inside, self._limits)
+        return keep_lines(batch, self._classes, inside, self._limits)
 
 
 class _Check(NamedTuple):

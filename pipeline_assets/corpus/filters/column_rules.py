@@ -1,7 +1,4 @@
-"""A document on its way through the filters, and what they say of it.
-
-Rules over source columns, held against Arrow batches of rows or against the meta of one document.
-"""
+"""Rules over source columns; and what any filter is given and says: Candidate, Measurement, Verdict."""
 
 import operator
 import re

@@ -1,9 +1,4 @@
-"""What filters dropped: a line for each document, in a file of the filtered artifact.
-
-The stage `filter`: a Document shard → the Documents that are kept, and why each of the others is not.
-
-Filters a corpus: Document shards → those that are kept, and a line for each document that is not.
-"""
+"""The stage `filter`: Documents → those that are kept, and a line for each that is not."""
 
 import contextlib
 import functools

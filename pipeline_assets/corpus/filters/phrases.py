@@ -1,22 +1,20 @@
-"""Phrases as an automaton over bytes that finds them all in one pass: Aho and Corasick 1975.
+"""Texts searched for phrases, by an automaton over bytes that finds all in one pass: Aho and Corasick 1975.
 
 A character matches in lower and in upper case, whatever the phrase has. Nothing is normalised: a phrase has one blank
 where the text has one.
-
-Texts searched for the phrases of an automaton.
 """
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.filters.words import LINE_FEED, SPACE, WORD, character_before, read_character, wide
 
-_SHORT = 0x80  # the group of phrases of fewer than four bytes
+_SHORT = 0x80  # the group of phrases of three bytes and less
 
 
 class Scope(IntEnum):
@@ -32,8 +30,8 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: by state and byte, shape (states, 256), int32; state 0 has matched nothing.
-        first_two, next_two: by two bytes, the second times 256: a bit for each group of phrases with one that may begin
-            with these two, or have them third and fourth. uint8.
+        first_two, next_two: by two bytes, the second times 256: a bit for each group of phrases, see `_next_beginning`.
+            uint8.
         first_found: of each state, and one beyond: the first of the phrases in `found` that end there. int32.
         found: numbers of phrases, by state. int32.
         characters: of each phrase. int32.
@@ -123,17 +121,26 @@ def _spellings(character: str) -> list[bytes]:
 
 
 def _first_bytes(graph: _Phrases) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The tables `first_two` and `next_two`; phrases of fewer than four bytes are a group that any two may follow."""
+    """The tables `first_two` and `next_two`; `_SHORT` is the group of what any two bytes may follow."""
     first_two, next_two = np.zeros((256, 256), np.uint8), np.full((256, 256), _SHORT, np.uint8)
+    every = slice(None)
 
     def walk(nodes: Iterable[_Node], path: tuple[int, ...]) -> None:
+        """Enters the first bytes of the phrases that go on in these nodes: five of them, or all of a shorter phrase."""
         group = 1 << (path[0] | 0x20) * (path[1] | 0x20) % 7 if len(path) > 1 else 0
-        if len(path) == 4:
-            first_two[path[1], path[0]] |= group
-            next_two[path[3], path[2]] |= group
+        if len(path) == 5 or any(map(graph.is_whole, nodes)):
+            places: list[Any] = [*path, *[every] * (5 - len(path))]
+            a, b, c, d, e = places
+            if len(path) < 3:
+                first_two[b, a] |= _SHORT
+                first_two[a, :] |= _SHORT
+            else:
+                first_two[b, a] |= group
+                next_two[d, c] |= group
+                first_two[c, b] |= group if len(path) > 3 else _SHORT
+                next_two[e, d] |= group if len(path) > 3 else 0
+        if len(path) == 5:
             return
-        if any(map(graph.is_whole, nodes)):
-            first_two[path[1] if len(path) > 1 else slice(None), path[0]] |= _SHORT
         steps: dict[int, set[_Node]] = {}
         graph.add_steps(nodes, steps)
         for byte, after in steps.items():
@@ -144,19 +151,23 @@ def _first_bytes(graph: _Phrases) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]
     return first_two.reshape(-1), next_two.reshape(-1)
 
 
-@compiled
+@inner
 def _next_beginning(
     text: NDArray[np.uint8], at: int, end: int, first_two: NDArray[np.uint8], next_two: NDArray[np.uint8]
 ) -> int:
-    """The next byte, from `at`, at which four bytes look like the beginning of a phrase; `end` if there is none."""
-    for place in range(at, end):
+    """The first byte, from `at`, at which or after which a phrase may begin; `end` if there is none.
+
+    Every other byte is looked at, with the three behind it: they tell of a phrase that begins there or one byte before,
+    and of one of two bytes or less that begins one byte behind.
+    """
+    for place in range(at, end, 2):
         groups = first_two[wide(text[place + 1]) << 8 | text[place]]
         if groups and groups & next_two[wide(text[place + 3]) << 8 | text[place + 2]]:
-            return place
+            return max(at, place - 1)
     return end
 
 
-@compiled
+@inner
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Reads on from `at`, in `state`, until phrases end; (byte after them, state), or (end, state)."""
     next_state, first_found = automaton.next_state, automaton.first_found
@@ -172,7 +183,7 @@ def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automato
     return at, state
 
 
-@compiled
+@inner
 def _is_in_scope(
     text: NDArray[np.uint8],
     start: int,

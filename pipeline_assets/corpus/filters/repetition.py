@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import inner
 from pipeline_assets.corpus.filters.words import Count, Words, wide
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -58,7 +58,7 @@ def scratch_for(longest: int) -> Scratch:
     return Scratch(room[0], room[1], np.empty(words, np.uint64), slots, room[2])
 
 
-@compiled
+@inner
 def count_repetition(eights: NDArray[np.uint64], words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts what one document repeats, from its words, lines and paragraphs.
 
@@ -73,13 +73,13 @@ def count_repetition(eights: NDArray[np.uint64], words: Words, scratch: Scratch,
     _count_grams(words, scratch, counts)
 
 
-@compiled
+@inner
 def _mixed(key: np.uint64) -> np.uint64:
     key = (key ^ (key >> _HALF)) * _ODD
     return key ^ (key >> _SHIFT)
 
 
-@compiled
+@inner
 def _emptied(slots: NDArray[np.int32], entries: int) -> int:
     """Empties as much of the table as `entries` need; the mask of its slots."""
     size = 1
@@ -90,7 +90,7 @@ def _emptied(slots: NDArray[np.int32], entries: int) -> int:
     return size - 1
 
 
-@compiled
+@inner
 def _compare_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, number: int) -> None:
     """Fills grams and counts for single words. A word of up to eight bytes is its own key."""
     starts, ends, keys, slots = words.starts, words.ends, scratch.keys, scratch.slots
@@ -124,7 +124,7 @@ def _compare_words(eights: NDArray[np.uint64], words: Words, scratch: Scratch, n
         scratch.counts[slots[slot]] += 1
 
 
-@compiled
+@inner
 def _count_copies(firsts: NDArray[np.int32], number: int, words: Words, scratch: Scratch) -> tuple[int, int]:
     """How many lines or paragraphs are copies of an earlier one, and how many characters their words have."""
     grams, keys, slots = scratch.grams, scratch.keys, scratch.slots
@@ -154,7 +154,7 @@ def _count_copies(firsts: NDArray[np.int32], number: int, words: Words, scratch:
     return copies, characters
 
 
-@compiled
+@inner
 def _count_grams(words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Counts n-grams from single words upwards; the arrays hold one level, then the next in its place."""
     repeated, characters = scratch.repeated, words.characters
@@ -174,7 +174,7 @@ def _count_grams(words: Words, scratch: Scratch, counts: NDArray[np.int64]) -> N
 
 # The loops of the next two functions take both ways in turn, so they append without a branch: a wrong guess of the
 # processor costs as much as the rest.
-@compiled
+@inner
 def _keep_repeated(left: int, scratch: Scratch) -> tuple[int, int, int]:
     """Of the first `left` words in `repeated`, keeps those whose n-gram occurs twice.
 
@@ -196,7 +196,7 @@ def _keep_repeated(left: int, scratch: Scratch) -> tuple[int, int, int]:
     return kept, most, top
 
 
-@compiled
+@inner
 def _pair(n: int, left: int, number: int, scratch: Scratch) -> int:
     """Of the first `left` words in `repeated`, keeps those whose n-gram may occur twice, and keys them."""
     grams, keys, repeated = scratch.grams, scratch.keys, scratch.repeated
@@ -214,7 +214,7 @@ def _pair(n: int, left: int, number: int, scratch: Scratch) -> int:
     return kept
 
 
-@compiled
+@inner
 def _number_pairs(n: int, left: int, words: Words, scratch: Scratch) -> int:
     """Numbers and counts n-grams by their keys; the characters of those that are copies, each counted once."""
     grams, counts, keys, slots, repeated = scratch.grams, scratch.counts, scratch.keys, scratch.slots, scratch.repeated

@@ -1,8 +1,6 @@
-"""Thresholds: limits on what is counted in a document, or on one count per another.
+"""The filters that count: a document beyond a limit on one count, or on one count per another, is dropped.
 
-A batch of documents, counted: one call of compiled code for all of them.
-
-The filters that count: documents beyond a threshold of the recipe are dropped.
+A batch of documents is counted by one call of compiled code.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
@@ -38,23 +36,23 @@ class Threshold:
 
     Attributes:
         reason: code of what it drops.
-        of, per: the counts; a ratio is 0 where there is nothing to divide by.
+        numerator, denominator: the counts; a ratio is 0 where there is nothing to divide by.
         drops: on which side of the limit.
     """
 
     reason: str
-    of: Count
-    per: Count | None
+    numerator: Count
+    denominator: Count | None
     drops: Literal["<", ">"]
     limit: int | float
 
     def measure(self, counts: NDArray[np.int64]) -> Measurement:
         """What is held against the limit, from the counts of one document."""
-        value: int | float = int(counts[self.of])
-        if self.per is not None:
-            value = value / int(counts[self.per]) if counts[self.per] else 0.0
+        value: int | float = int(counts[self.numerator])
+        if self.denominator is not None:
+            value = value / int(counts[self.denominator]) if counts[self.denominator] else 0.0
         is_failed = value < self.limit if self.drops == "<" else value > self.limit
-        ends_at_limit = self.of is Count.STOP_WORDS  # enough of them is enough
+        ends_at_limit = self.numerator is Count.STOP_WORDS  # enough of them is enough
         return Measurement(self.reason, value, self.limit, is_failed, is_least=ends_at_limit and not is_failed)
 
 
@@ -86,7 +84,6 @@ _REPETITION: list[_Row] = [
     for reason in [key.removeprefix("max_")]
 ]
 _BOILERPLATE: list[_Row] = [("max_line_fraction", "boilerplate_lines", Count.BOILERPLATE_LINES, Count.LINES)]
-_C4: list[_Row] = [("min_sentences", "few_sentences", Count.SENTENCES, None)]
 
 
 def thresholds_before_repetition(recipe: FilterRecipe) -> list[Threshold]:
@@ -104,30 +101,25 @@ def thresholds_of(recipe: FilterRecipe) -> list[Threshold]:
     ]
 
 
-def thresholds_after_removal(recipe: FilterRecipe) -> list[Threshold]:
-    """Those on what `c4` leaves."""
-    return list(_set(recipe.c4, _C4))
-
-
 def _set(section: RecipePart | None, rows: Sequence[_Row]) -> Iterator[Threshold]:
-    for key, reason, of, per in rows:
+    for key, reason, numerator, denominator in rows:
         limit = getattr(section, key, None)
         if limit is not None:
             number = float(limit) if isinstance(limit, str) else limit
-            yield Threshold(reason, of, per, "<" if key.startswith("min_") else ">", number)
+            yield Threshold(reason, numerator, denominator, "<" if key.startswith("min_") else ">", number)
 
 
 class Limits(NamedTuple):
     """Thresholds as arrays, for compiled code.
 
     Attributes:
-        of, per: columns of the counts, -1 for no second one. int64.
+        numerator, denominator: columns of the counts, -1 for no second one. int64.
         sign: 1 where more than the limit drops, -1 where less does. float64.
         limit: float64.
     """
 
-    of: NDArray[np.int64]
-    per: NDArray[np.int64]
+    numerator: NDArray[np.int64]
+    denominator: NDArray[np.int64]
     sign: NDArray[np.float64]
     limit: NDArray[np.float64]
 
@@ -135,20 +127,22 @@ class Limits(NamedTuple):
 def limits_of(thresholds: Sequence[Threshold]) -> Limits:
     """The arrays of some thresholds."""
     return Limits(
-        np.array([threshold.of for threshold in thresholds], np.int64),
-        np.array([-1 if threshold.per is None else threshold.per for threshold in thresholds], np.int64),
+        np.array([threshold.numerator for threshold in thresholds], np.int64),
+        np.array(
+            [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds], np.int64
+        ),
         np.array([1.0 if threshold.drops == ">" else -1.0 for threshold in thresholds], np.float64),
         np.array([threshold.limit for threshold in thresholds], np.float64),
     )
 
 
-@compiled
-def first_beyond(counts: NDArray[np.int64], limits: Limits) -> int:
+@inner
+def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     """The first limit that a document's counts are beyond; -1 if they are within all."""
-    for number in range(len(limits.of)):
-        value = float(counts[limits.of[number]])
-        if limits.per[number] >= 0:
-            per = float(counts[limits.per[number]])
+    for number in range(len(limits.numerator)):
+        value = float(counts[limits.numerator[number]])
+        if limits.denominator[number] >= 0:
+            per = float(counts[limits.denominator[number]])
             value = value / per if per else 0.0
         if (value - limits.limit[number]) * limits.sign[number] > 0:
             return number
@@ -239,7 +233,7 @@ def _count(
         count_characters(own, counts[document])
         find_words(own, classes, words, counts[document])
         find_lines(own, classes, words, counts[document])
-        if counts_repetition and first_beyond(counts[document], before_repetition) < 0:
+        if counts_repetition and first_violation(counts[document], before_repetition) < 0:
             count_repetition(eights[start:], words, scratch, counts[document])
 
 
@@ -248,7 +242,7 @@ def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]
     """For each document the first limit that it is beyond, -1 if it is within all; shape (documents,)."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
-        failed[document] = first_beyond(counts[document], limits)
+        failed[document] = first_violation(counts[document], limits)
     return failed
 
 

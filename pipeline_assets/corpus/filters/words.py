@@ -1,6 +1,6 @@
-"""Classes of characters, as tables that compiled filters look up, and UTF-8 read one character at a time.
+"""A text as characters, words, lines and paragraphs.
 
-A text as words, lines and paragraphs.
+Classes of characters are tables that compiled filters look up; UTF-8 is read one character at a time.
 
 A word is a longest run without whitespace, as `str.split` has it. A line ends at a line feed; one without a word is
 blank and is no line. A paragraph is a run of lines with no blank one between. So neither CRLF nor indentation matters.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.compiled import inner
 
 SPACE = 1  # str.isspace
 LETTER = 2  # str.isalpha
@@ -69,13 +69,13 @@ def _bits(code_point: int) -> int:
     return bits
 
 
-@compiled
+@inner
 def wide(number: np.integer) -> int:
     """The number as int64: compiled code computes in the type of what it reads."""
     return np.int64(number)  # type: ignore[return-value]
 
 
-@compiled
+@inner
 def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.uint16]) -> tuple[int, int]:
     """Bits of the character that begins at `at`, and how many bytes it has."""
     first = wide(text[at])
@@ -90,7 +90,7 @@ def read_character(text: NDArray[np.uint8], at: int, of_code_point: NDArray[np.u
     return wide(of_code_point[code_point]) if code_point < _CLASSED else 0, 4
 
 
-@compiled
+@inner
 def character_before(text: NDArray[np.uint8], at: int) -> int:
     """Where the character begins that ends before `at`; there is one."""
     at -= 1
@@ -132,7 +132,6 @@ class Count(IntEnum):
     DUPLICATE_9_GRAMS = 24
     DUPLICATE_10_GRAMS = 25
     BOILERPLATE_LINES = 26
-    SENTENCES = 27
 
 
 class Words(NamedTuple):
@@ -157,7 +156,7 @@ def room_for(longest: int) -> Words:
     return Words(*(np.empty(words, np.int32) for _ in Words._fields))
 
 
-@compiled
+@inner
 def find_words(text: NDArray[np.uint8], classes: CharacterClasses, words: Words, counts: NDArray[np.int64]) -> None:
     """Fills starts, ends and characters, and counts what single characters tell. `counts` come as zeros.
 
@@ -203,7 +202,7 @@ def find_words(text: NDArray[np.uint8], classes: CharacterClasses, words: Words,
     counts[Count.SYMBOLS], counts[Count.ALPHABETIC_WORDS] = symbols, alphabetic
 
 
-@compiled
+@inner
 def find_lines(text: NDArray[np.uint8], classes: CharacterClasses, words: Words, counts: NDArray[np.int64]) -> None:
     """Fills lines and paragraphs, from the words and the line feeds between them, and counts them."""
     starts, ends = words.starts, words.ends
@@ -227,7 +226,7 @@ def find_lines(text: NDArray[np.uint8], classes: CharacterClasses, words: Words,
     counts[Count.ELLIPSIS_LINES] = ellipses + _ends_in_ellipsis(text, end)
 
 
-@compiled
+@inner
 def _ends_in_ellipsis(text: NDArray[np.uint8], end: int) -> bool:
     """Whether the bytes before `end` are three dots or U+2026."""
     if end < 3:
@@ -236,7 +235,7 @@ def _ends_in_ellipsis(text: NDArray[np.uint8], end: int) -> bool:
     return bool((a == DOT and b == DOT and c == DOT) or (a == 0xE2 and b == 0x80 and c == 0xA6))
 
 
-@compiled
+@inner
 def count_characters(text: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
     """Counts all characters, and ASCII ones."""
     ascii_characters = inside = 0

@@ -76,3 +76,22 @@ def array_of(values: Sequence[Any]) -> pa.Array:
     if kinds and kinds <= {int, float}:
         return column_of(np.array(values, np.float64))
     return pa.array(values)
+
+
+def nullable(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as a column of texts, of lists of texts, of truths or of numbers, some of them None."""
+    is_valid = np.fromiter((value is not None for value in values), bool, len(values))
+    valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    if pa.types.is_list(kind):
+        offsets = np.zeros(len(values) + 1, np.int32)
+        np.cumsum([len(value or ()) for value in values], out=offsets[1:])
+        texts = nullable([text for value in values for text in value or ()], kind.value_type)
+        return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets)], children=[texts])
+    if pa.types.is_string(kind):
+        buffers = strings([value or "" for value in values]).buffers()[1:]
+    elif pa.types.is_boolean(kind):
+        buffers = mask(np.array([bool(value) for value in values], bool)).buffers()[1:]
+    else:
+        numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
+        buffers = column_of(numbers).buffers()[1:]
+    return pa.Array.from_buffers(kind, len(values), [valid, *buffers])

@@ -1,7 +1,6 @@
-"""Blocks of bytes → blocks of whole lines.
+"""JSON lines in zstd: written whole with both hashes, read in blocks of whole lines.
 
-JSON lines in zstd: written whole with both hashes, read in blocks of whole lines. Memory: one block, or the longest
-line.
+Memory: one block, or the longest line.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""Parquet files and the hash of what they say: schema, row order and values, free of how they are stored.
-
-What a file of an artifact says, free of how it is stored: the hash that the artifact's digest covers.
-"""
+"""Parquet files and the hash of what they say: schema, row order and values, free of how they are stored."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -160,7 +157,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     """Feeds validity, then values with null slots zeroed; nested types feed their children."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else np.ones(len(array), bool)
+    valid = truths(array.is_valid()) if array.null_count else np.ones(len(array), bool)
     digest.update(np.packbits(valid).tobytes())
     kind = array.type
     if pa.types.is_null(kind):
@@ -170,7 +167,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
         for child in array.flatten():
             _hash_array(digest, child)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(_filled(pc.list_value_length(array), 0).cast(pa.int64()).to_numpy().tobytes())
+        digest.update(_fixed_width(pc.list_value_length(array).cast(pa.int64())).tobytes())
         _hash_array(digest, array.flatten())
     elif (
         pa.types.is_string(kind)
@@ -178,17 +175,21 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
     ):
-        filled = _filled(array, b"" if "binary" in str(kind) else "")
-        bounds, characters = _string_buffers(filled)
+        bounds, characters = _string_buffers(_filled(array))
         digest.update(np.diff(bounds).tobytes())
         digest.update(characters)
     else:
         digest.update(_fixed_width(array).tobytes())
 
 
-def _filled(array: pa.Array, value: object) -> pa.Array:
-    """Nulls replaced. Without nulls nothing is called: making a scalar has pyarrow import pandas, half a second."""
-    return pc.fill_null(array, value) if array.null_count else array
+def _filled(array: pa.Array) -> pa.Array:
+    """Nulls as 0, false or "". The value is made of bytes: making it of Python's has pyarrow import pandas, half a
+    second.
+    """
+    if not array.null_count:
+        return array
+    zeros = [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")][: array.type.num_buffers]
+    return pc.fill_null(array, pa.Array.from_buffers(array.type, 1, zeros)[0])
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
@@ -202,20 +203,18 @@ def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
 def _fixed_width(array: pa.Array) -> np.ndarray[Any, Any]:
     kind = array.type
     if pa.types.is_boolean(kind):
-        if not array.null_count:
-            return truths(array).view(np.uint8)
-        return np.asarray(_filled(array, False).to_numpy(zero_copy_only=False), dtype=np.uint8)
-    if pa.types.is_integer(kind) and not array.null_count and len(array):
-        return numbers(array)
-    if pa.types.is_floating(kind):
-        values = np.array(_filled(array, 0).to_numpy(zero_copy_only=False))
-        values[np.isnan(values)] = np.nan
-        return values
-    if pa.types.is_temporal(kind):
-        array = array.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+        return truths(array).view(np.uint8)
     if pa.types.is_decimal(kind):
         return np.frombuffer("\n".join(str(value) for value in array.to_pylist()).encode(), np.uint8)
-    return np.asarray(_filled(array, 0).to_numpy(zero_copy_only=False))
+    if pa.types.is_temporal(kind):
+        array = array.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    if not len(array):
+        return np.empty(0, np.uint8)
+    values = numbers(_filled(array))
+    if pa.types.is_floating(kind):
+        values = values.copy()
+        values[np.isnan(values)] = np.nan
+    return values
 
 
 def content_sha256(path: Path) -> str:

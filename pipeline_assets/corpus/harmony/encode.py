@@ -1,9 +1,8 @@
-"""Which characters of a conversation count in the loss: bodies of assistant messages, without their terminators.
+"""Texts → token ids, and which of them count in the loss.
 
-Texts → token ids: control tokens get their special ids, all else is ordinary text.
-
-Ids equal openai-harmony's of the same rendering. What stands between two control tokens is encoded by itself; no text
-there can give a special id.
+Control tokens get their special ids, all else is ordinary text. Ids equal openai-harmony's of the same rendering. What
+stands between two control tokens is encoded by itself; no text there can give a special id. Bodies of assistant
+messages count in the loss, without their terminators.
 """
 
 import itertools

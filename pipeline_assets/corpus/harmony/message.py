@@ -1,16 +1,8 @@
-"""Harmony's control tokens, and where a text has one.
+"""A message: its header, content and control tokens, the templates that write it, and why one is refused.
 
-Seven give a conversation its form (openai/harmony, docs/format.md, "Special Tokens"). Content may hold none of them,
-nor any other text that the vocabulary has a special id for: Harmony knows no escape, so whoever encodes such a text
-with special tokens allowed would read it as structure.
-
-Why a conversation can't be rendered, or a text can't be read.
-
-Which text messages make, and what of it is there: all of these are choices of a recipe.
-
-Values as JSON text: the content of a message, and defaults in the comments of tool types.
-
-A message, and which headers there are.
+Seven control tokens give a conversation its form (openai/harmony, docs/format.md, "Special Tokens"). Content may hold
+none of them, nor any other text that the vocabulary has a special id for: Harmony knows no escape, so whoever encodes
+such a text with special tokens allowed would read it as structure.
 
 A header is `author[ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]` (openai/harmony, docs/format.md, "Message
 format"). An author is a role, a role with a name (`user:ann`) or the name of a tool alone (`functions.lookup`).
@@ -107,7 +99,7 @@ class Refusal(Exception):
 class Template(StrEnum):
     """A way to write messages; the number changes whenever any conversation's text does.
 
-    `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`object_types`).
+    `harmony/1`: as openai-harmony 0.0.8 renders, with the object types of tool schemas filled in (`tool_types`).
     `plain/1`: `<|start|>author<|message|>…<|end|>` and nothing else, as datasets have it that know no channels.
     """
 

@@ -3,10 +3,6 @@
 Read are both templates, and what models and the official vectors write besides: the recipient before or after the
 channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which openai-harmony takes
 for the recipient where there is no other). Nothing is repaired: a text is read whole or refused at its first fault.
-
-What can be told of a conversation's quality from its text alone.
-
-The id of a text that has no other.
 """
 
 import hashlib

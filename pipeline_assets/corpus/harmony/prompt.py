@@ -1,8 +1,6 @@
-"""Tools, and the `# Tools` section that shows them to the model.
+"""The system and developer messages that open a conversation, with the `# Tools` section.
 
 The source is openai/harmony, docs/format.md, "Function calling".
-
-The system and developer messages that open a conversation (openai/harmony, docs/format.md).
 """
 
 from collections.abc import Iterator, Sequence
@@ -97,7 +95,7 @@ class SystemContent:
     """What a system message says; None, or nothing in a tuple, is left out.
 
     Attributes:
-        tools: built-in ones, such as `builtin_tools.BROWSER`; a developer's own go into `DeveloperContent`.
+        tools: Harmony's built-in ones, `browser` and `python`; a developer's own go into `DeveloperContent`.
     """
 
     model_identity: str | None

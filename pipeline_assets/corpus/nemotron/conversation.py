@@ -1,15 +1,12 @@
-"""Rows of Lean proofs: a formal statement in place of a conversation where no proof attempt is there.
+"""A raw row → its messages and its Harmony text, rendered or as it came.
 
-The source is the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verified proof attempt, or is empty;
-`formal_statement` is null for some rows.
-
-A raw row → Harmony messages.
-
-A raw row → its Harmony text, rendered or as it came.
+Rows of Lean proofs have a formal statement in place of a conversation where no proof attempt is there. The source is
+the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verified proof attempt, or is empty; `formal_statement` is
+null for some rows.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline_assets.corpus.harmony.message import (
@@ -81,7 +78,7 @@ class Conversation:
     """
 
     messages: list[Message]
-    counts: Counter[str]
+    counts: Mapping[str, int]
 
 
 def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> Conversation:
@@ -103,7 +100,7 @@ def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettin
         if domain != "proof" or not any(is_there(row.get(column)) for column in PROOF_COLUMNS):
             raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
         answered = formalisation(row, None if is_plain else "final")
-        return Conversation([*_prompt(None, tools, settings), *answered], Counter())
+        return Conversation([*_prompt(None, tools, settings), *answered], {})
     if not isinstance(given, list):
         raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(given).__name__}")
     return _Reader(settings).read(given, tools)
@@ -221,7 +218,7 @@ class RowText:
     messages: list[Message]
     template: Template | None
     came_as_text: bool
-    counts: Counter[str]
+    counts: Mapping[str, int]
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> RowText:
@@ -240,8 +237,8 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
     conversation = read_conversation(row, tools, settings, domain)
     messages = conversation.messages
     rendering = render_harmony(messages, template=settings.template, analysis=settings.analysis, ending=Ending.TRAINING)
-    analysis = Counter(analysis_given=rendering.analysis_given, analysis_rendered=rendering.analysis_rendered)
-    return RowText(rendering.parsed, messages, settings.template, False, analysis + conversation.counts)
+    analysis = {"analysis_given": rendering.analysis_given, "analysis_rendered": rendering.analysis_rendered}
+    return RowText(rendering.parsed, messages, settings.template, False, {**analysis, **conversation.counts})
 
 
 def _given_text(text: str, drops_invalid: bool) -> RowText:
@@ -250,8 +247,8 @@ def _given_text(text: str, drops_invalid: bool) -> RowText:
     except Refusal as refusal:
         if drops_invalid or refusal.reason is Reason.LONE_SURROGATE:
             raise
-        return RowText(ParsedText(text, (), None), [], None, True, Counter())
+        return RowText(ParsedText(text, (), None), [], None, True, {})
     messages = parsed.conversation
     analysis = sum(message.channel == "analysis" for message in messages)
-    counts = Counter(analysis_given=analysis, analysis_rendered=analysis)
+    counts = {"analysis_given": analysis, "analysis_rendered": analysis}
     return RowText(parsed, messages, parsed.template, True, counts)

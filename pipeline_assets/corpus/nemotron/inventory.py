@@ -1,8 +1,6 @@
-"""Inventories of splits as one page of Markdown: which share of their rows has what.
+"""What the rows of splits have: the stages `nemotron_inventory`, of one split, and `nemotron_coverage`, of all.
 
-The stage `nemotron_inventory`: what the rows of one split are, from all of them or a sample, told in two files.
-
-The stage `nemotron_coverage`: the inventories of all splits as one, and as one table.
+All rows are counted, or a sample: told as JSON for later steps, and as one page of Markdown for people.
 """
 
 import json

@@ -1,6 +1,4 @@
-"""Raw rows → normalised rows, a block at a time.
-
-The stage `normalise`: a shard of a split's raw rows → its normalised rows, the ids of these, its rejects, its tools.
+"""Raw rows → normalised rows: a block of rows, and the stage `normalise` over a shard of a split.
 
 Rows are read, rendered, encoded and written in blocks, each a row group: what a block holds depends on the shard alone.
 """
@@ -17,7 +15,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import IDS, REJECTS
-from pipeline_assets.corpus.formats.arrow import numbers
+from pipeline_assets.corpus.formats.arrow import nullable, numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
@@ -45,7 +43,7 @@ from pipeline_assets.corpus.spine.collector import no_cycles
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.tokens.encode import OracleDisagrees, is_spot_checked, kept_encoder
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, cached_encoder, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
 
 logger = logging.getLogger("corpusmill")
@@ -56,7 +54,7 @@ class NormalisedRows:
     """What a block of rows gives.
 
     Attributes:
-        batch: `SCHEMA`, the rows that are kept, in their order. Ids are not numbered yet (`row_ids`).
+        batch: `SCHEMA`, the rows that are kept, in their order. Ids are not numbered yet (`numbered`).
         rejects: the others, in their order.
         counts: `rows_in`, `rows_out`, `rejected_REASON` for each reason; of rows out: `analysis_given`,
             `analysis_rendered` (messages on the analysis channel), and what `Conversation` counts. Those of blocks add
@@ -83,15 +81,20 @@ class _Draft:
 
 
 def normalise_rows(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, encoder: Encoder
+    rows: Sequence[tuple[int, Row | Fault]],
+    settings: RowSettings,
+    origin: RowOrigin,
+    encoder: Encoder,
+    are_lines: bool = False,
 ) -> NormalisedRows:
     """The rows of a block; the result of a row doesn't depend on the others.
 
     Args:
         rows: each with its number in the file, from 0; the row as JSON has it, or why it can't be read. Whoever cuts
             blocks bounds their bytes: all texts of a block are in memory at once, and one column of it holds 2 GiB.
+        are_lines: they were read by `read_row`, which looks at how deep their values are nested.
     """
-    drafts, rejects = _drafts(rows, settings, origin)
+    drafts, rejects = _drafts(rows, settings, origin, are_lines)
     encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
@@ -106,7 +109,7 @@ def normalise_rows(
 
 
 def _drafts(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin
+    rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_lines: bool
 ) -> tuple[list[_Draft], list[Reject]]:
     drafts, rejects = [], []
     for number, row in rows:
@@ -114,7 +117,7 @@ def _drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            drafts.append(_draft(number, row, settings, origin))
+            drafts.append(_draft(number, row, settings, origin, are_lines))
         except (RowFault, Refusal) as fault:
             rejects.append(_reject(origin, number, fault))
         except UnicodeEncodeError as error:
@@ -125,10 +128,10 @@ def _drafts(
     return drafts, rejects
 
 
-def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin) -> _Draft:
+def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_line: bool) -> _Draft:
     tools = declared_tools(row)
     # The tools were looked at, once for many rows.
-    if not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
+    if not is_line and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
     flags = conversation_flags(text.parsed.conversation)
@@ -195,7 +198,7 @@ def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings, origin:
 
 def _batch(values: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     columns = zip(*values, strict=True) if values else ((),) * len(SCHEMA)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    arrays = [nullable(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -215,6 +218,7 @@ class _Block:
     """Rows of one file."""
 
     file: str
+    are_lines: bool
     rows: list[tuple[int, dict[str, Any] | Fault]]
     characters: int = 0
 
@@ -240,7 +244,7 @@ def normalise_shard(
         InputError: a file can't be read, or changed since it was planned.
         OracleDisagrees: one row in a thousand, chosen by its id, is held against tiktoken.
     """
-    encoder = kept_encoder(tokenizer_sha256, driver)
+    encoder = cached_encoder(tokenizer_sha256, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     tools: dict[str, str] = {}
@@ -253,7 +257,7 @@ def normalise_shard(
         IdsWriter(folder.path(ids_name)) as ids,
     ):
         for block in _blocks(shard):
-            found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder)
+            found = normalise_rows(block.rows, settings, replace(origin, file=block.file), encoder, block.are_lines)
             counts["spot_checked"] += _spot_check(found, settings, encoder)
             counts.update(_counts(found))
             ids.add(found.batch.column("id").to_pylist())
@@ -283,7 +287,7 @@ def _blocks(shard: RowShard) -> Iterator[_Block]:
         ):
             yield block
             block = None
-        block = block or _Block(row.file, [])
+        block = block or _Block(row.file, row.file not in parquet, [])
         if isinstance(row, SourceRow):
             columns = parquet[row.file].as_json_lines(row.columns) if row.file in parquet else row.columns
             block.rows.append((row.place, columns))

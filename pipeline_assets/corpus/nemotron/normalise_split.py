@@ -56,6 +56,7 @@ from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
+_ROW_BYTES = 20_000  # of lines, about
 _tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
@@ -117,7 +118,8 @@ def _normalise(
         driver=driver,
         zstd_level=zstd_level,
     )
-    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver)
+    rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
+    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows)
     receipts = list(run_stage(f"normalise-{driver}", work, shards, building, engine, warm_up))
     counts = total_counts(receipts)
     _check(building, receipts, counts, rules, reject_words(files))

@@ -1,9 +1,4 @@
-"""How much of a conversation repeats itself, from its token ids.
-
-How large a conversation is: the columns `stats_…`.
-
-What can be told of a row's quality without a model: the columns `quality_…`.
-"""
+"""What is measured of the text of a row: the columns `quality_…` and `stats_…`; no model is asked."""
 
 from typing import Literal, NamedTuple
 
@@ -36,7 +31,9 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
         return 0.0
     hashes = ids.view(np.uint32)
     for step, power in enumerate(_POWERS):  # the hash of a run from those of its halves
-        hashes = hashes[: -(1 << step)] * power + hashes[1 << step :]
+        first = hashes[: -(1 << step)] * power
+        first += hashes[1 << step :]
+        hashes = first
     hashes.sort()
     return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 4)
 

@@ -1,9 +1,7 @@
-"""Counts by name, nested as deep as they need be, that add up: those of all shards are the sum of each shard's.
+"""What rows have: columns and their types, keys and types of messages by role, and the metadata that later steps need.
 
-What rows have: columns and their types, keys and types of messages by role, and the metadata that later steps need.
-
-What is there is asked of the functions that rows are made with, `presence`, `row_correctness` and `given_tools`: no row
-has metadata that its inventory lacks, nor the other way round.
+What is there is asked of the functions that rows are made with, `is_there`, `row_correctness` and `given_tools`: no row
+has metadata that its inventory lacks, nor the other way round. Counts are nested by name, and those of shards add up.
 """
 
 from collections import Counter

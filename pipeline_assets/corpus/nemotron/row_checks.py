@@ -1,8 +1,6 @@
-"""What must hold of normalised rows, checked from their texts and tokens, not from what made them.
+"""What must hold of normalised rows, and what the UI shows of them.
 
-What must hold of a split's normalised rows, read back from their files: the asset checks and commands ask it.
-
-Inventories and normalised rows as the UI shows them.
+Rows are read back from their files and checked from texts and tokens, not from what made them.
 """
 
 import re
@@ -14,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.formats.arrow import column_of
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.encode import (
     AssistantLast,
@@ -30,7 +29,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.tokens.encode import is_spot_checked, kept_encoder
+from pipeline_assets.corpus.tokens.encode import cached_encoder, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, Encoder
 
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
@@ -63,7 +62,7 @@ def encoding_faults(
     Args:
         rows: the sample; tiktoken is several times slower than the rest.
     """
-    sample = batch.take(pa.array(rows, pa.int64())).to_pylist()
+    sample = batch.take(column_of(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
         if not values["quality_valid_harmony"]:
             continue
@@ -150,7 +149,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     """
     identity = shards.manifest.identity
     recipe = RowsRecipe.from_content({**identity.recipe["rows"], "tokenizer": identity.tokenizer})
-    loss, encoder = recipe.rules(None).rows.loss, kept_encoder(recipe.tokenizer.sha256, "gigatoken")
+    loss, encoder = recipe.rules(None).rows.loss, cached_encoder(recipe.tokenizer.sha256, "gigatoken")
     rows, looked_at, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
     for name, batch in _batches(shards, columns):

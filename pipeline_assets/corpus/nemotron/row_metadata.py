@@ -1,15 +1,12 @@
-"""The id of a row: its uuid, else a hash of what was asked and said; repeats are numbered.
+"""What a row says of itself: its id and the columns `meta_…`.
 
-Over a whole split: `doc_ids.IdsWriter` for the ids of each shard and `doc_ids.write_repeats` over those files tell
-which rows repeat an id, from 24 bytes a row on disk and a bounded part of them in memory; `numbered` then names them.
-So the ids don't depend on the shards.
+The id is the row's uuid, else a hash of what was asked and said; repeats are numbered over a whole split:
+`doc_ids.IdsWriter` for the ids of each shard and `doc_ids.write_repeats` over those files tell which rows repeat an id,
+from 24 bytes a row on disk and a bounded part of them in memory; `numbered` then names them. So the ids don't depend on
+the shards.
 
-How often a problem was solved, from the evaluations in `metadata` of Math-v2.
-
-Six conditions, `reason_{high,medium,low}_{with,no}_tool`, each `{count, pass, accuracy}`: of `count` attempts, `pass`
-were right.
-
-What a row says of itself: the columns `meta_…`.
+How often a problem was solved is told by the evaluations in `metadata` of Math-v2. Six conditions,
+`reason_{high,medium,low}_{with,no}_tool`, each `{count, pass, accuracy}`: of `count` attempts, `pass` were right.
 """
 
 import hashlib
@@ -35,7 +32,7 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     """The uuid of a row; without one, hex sha256 of the canonical JSON of dataset, split and source columns.
 
     A uuid that ends in `#` and digits counts as none, though it is hashed too: it could be that of a numbered repeat.
-    What a row has not takes no part, however the row was read (see `presence`).
+    What a row has not takes no part, however the row was read (see `is_there`).
     """
     uuid = text_of(row.get("uuid"))
     if uuid is not None and is_its_id(uuid):

@@ -1,6 +1,6 @@
-"""What decides the rows besides their source: all of these are choices of a recipe, none has a default.
+"""What decides the rows besides their source: recipe, rules of one split, and where rows come from.
 
-What a recipe says of normalised rows.
+All are choices of a recipe; none has a default.
 """
 
 from dataclasses import dataclass, replace

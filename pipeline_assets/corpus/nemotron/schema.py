@@ -1,6 +1,6 @@
-"""The one schema of all splits: columns are nullable, never missing.
+"""The one schema of all splits: columns are nullable, never missing; what each holds, and the files that hold them.
 
-What each column of `SCHEMA` holds, in a line for people. RowMetadata, RowQuality and RowStats say the rules.
+RowMetadata, RowQuality and RowStats say the rules of columns.
 """
 
 from typing import Final

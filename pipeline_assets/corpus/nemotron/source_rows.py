@@ -1,20 +1,15 @@
-"""What a row has: absent, null, `""` and `[]` all mean that it has not.
+"""Rows of one split as they were published, file by file: no schema is assumed, no two rows need be alike.
 
-The same rows reach us as published JSON, where a key is absent, and through Arrow, which fills it with null.
-
-Why a row gives no conversation, where Harmony itself has nothing against it.
-
-Rows of Parquet as JSON lines would have them: a row is the same whichever of the two it was published as.
-
-Parquet has one schema for all rows, so it has null where an object of a row has no such key. A null that JSON lines say
-themselves can't be told from that, and goes with it; in lists nulls stay. Nor does it have each row's order of keys,
-which is that of a tool's properties in a text.
-
-Rows of one split as they were published, file by file, row by row: no schema is assumed, no two rows need be alike.
+What a row has not is absent, null, `""` or `[]`: the same rows reach us as published JSON, where a key is absent, and
+through Arrow, which fills it with null.
 
 JSON lines are read as `json.loads` reads them, integers and floats to the last digit; NaN, Infinity and numbers beyond
-all floats, which are no JSON that others can read, make a row a reject. Parquet columns are read as Python values, in
-which an absent key of a struct is None: treat absent and None alike.
+all floats, which are no JSON that others can read, make a row a reject.
+
+Rows of Parquet become what JSON lines would have: a row is the same whichever of the two it was published as. Parquet
+has one schema for all rows, so it has null where an object of a row has no such key. A null that JSON lines say
+themselves can't be told from that, and goes with it; in lists nulls stay. Nor does it have each row's order of keys,
+which is that of a tool's properties in a text.
 
 | name | place of a row (`source_row`) | pieces |
 |---|---|---|

@@ -1,7 +1,6 @@
-"""The stage `nemotron_raw`: which files a split is made of, each by its hash. No byte is copied.
+"""The files of a split: pinned by hash (the stage `nemotron_raw`), and fetched from a hub, whole or for a sample.
 
-Of large files of lines on a hub, the bytes that a sample reads: a thousand rows of 20 GB are no 20 GB of traffic.
-
+Of large files of lines a sample fetches the bytes that it reads: a thousand rows of 20 GB are no 20 GB of traffic.
 Each file is one of its full size here, with holes (a sparse file) where nothing will be read. Files of Parquet,
 compressed ones and small ones are fetched whole. The rows are those of a sample of the whole files: `plan_sample` looks
 at sizes alone, and how many rows a piece gives for those before it is counted here as `read_shard` counts it.

@@ -1,10 +1,8 @@
-"""The Nemotron datasets and their splits: the one list of partitions.
+"""The splits: those of the five Nemotron datasets, and which files of any dataset belong to which split.
 
 Names are those of the hub. Files, columns and row counts are in no list here: they are found at the pinned revision.
 Another dataset, such as one that is Harmony text already, comes by a recipe that names it; `corpusmill nemotron` builds
 it, since Dagster's partitions are this list.
-
-Which files of a dataset belong to which split, at one commit or in one folder.
 
 1. Where the card's YAML has `configs`, they say which files a split has (hub documentation, "Manual Configuration"). Of
    a config that names a folder alone, `data_dir`, rule 2 says the splits of the files in it. A split of several configs

@@ -1,8 +1,6 @@
-"""The tools that a row declares, and their id, by which a catalogue keeps each list once.
+"""The tools that a row declares, the calls of them, and whether the calls fit.
 
-Calls of tools, and which call a tool replies to.
-
-Whether the calls of a conversation are calls of the tools that its row declares.
+A catalogue keeps each list of tools once, by its id.
 """
 
 import hashlib

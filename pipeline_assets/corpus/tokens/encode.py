@@ -1,7 +1,4 @@
-"""Documents of a shard → their ids, block by block, and what is rejected on the way.
-
-The stage `encode`: a Document shard → the token runs of one split, ready to be merged in manifest order.
-"""
+"""The stage `encode`: a Document shard → the token runs of one split, ready to be merged in manifest order."""
 
 import contextlib
 import functools
@@ -34,6 +31,7 @@ BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = "dropped/other_split"
 _BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = 2**64 // 1000
+_SURELY_SAMPLED = 4000  # of so many documents one is spot-checked, at odds of 50 to 1
 _decoder = msgspec.json.Decoder(DocumentText)
 logger = logging.getLogger("corpusmill")
 
@@ -234,7 +232,7 @@ def encode_shard(
         InputError: a line that is no Document.
         OracleDisagrees: see there.
     """
-    encoder = kept_encoder(tokenizer_sha256, driver)
+    encoder = cached_encoder(tokenizer_sha256, driver)
     split_of = split_rule(valid_fraction)
     encoding = ShardEncoding(shard, window, encoder)
     tables: list[pa.Table] = []
@@ -252,15 +250,20 @@ def encode_shard(
     return Receipt([tokens, listed, rejected], counts, {"driver": encoder.driver})
 
 
-def load_tokenizers(tokenizer_sha256: str, driver: Driver) -> None:
-    """Loads what a process keeps for its life: the encoder, its tables, and the oracle."""
-    encoder = kept_encoder(tokenizer_sha256, driver)
-    encoder.encode(["the first text builds the tables"])
-    encoder.oracle.encode_ordinary("")
+def load_tokenizers(tokenizer_sha256: str, driver: Driver, documents: int) -> None:
+    """Loads what a process, and those forked from it, keep for life: the encoder, its tables, the oracle.
+
+    Args:
+        documents: about how many will be encoded. Of a few, the oracle waits for the first that is held against it.
+    """
+    encoder = cached_encoder(tokenizer_sha256, driver)
+    encoder.encode([""])
+    if documents > _SURELY_SAMPLED:
+        encoder.oracle.encode_ordinary("")
 
 
 @functools.lru_cache(maxsize=1)
-def kept_encoder(tokenizer_sha256: str, driver: Driver) -> Encoder:
+def cached_encoder(tokenizer_sha256: str, driver: Driver) -> Encoder:
     """The encoder, loaded once in a process."""
     return load_encoder(tokenizer_sha256, driver=driver)
 

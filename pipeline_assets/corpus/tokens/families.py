@@ -1,11 +1,8 @@
-"""A Hugging Face `tokenizer.json`, by the library `tokenizers`.
+"""Families of tokenizers, and how one is loaded: o200k Harmony, a `tokenizer.json`, a SentencePiece model.
 
-Text is encoded as ordinary text: no template, no truncation, no padding, whatever the file says of them, and special
-tokens by their characters. Where a model gives a special id all the same, `holds_special` tells.
-
-A SentencePiece model, by the library `sentencepiece`. Its control symbols never come out of text.
-
-Families of tokenizers: which ones there are, and how one is loaded.
+A `tokenizer.json` encodes text as ordinary text: no template, no truncation, no padding, whatever the file says of
+them, and special tokens by their characters. Where a model gives a special id all the same, `holds_special` tells. The
+control symbols of a SentencePiece model never come out of text.
 """
 
 import json

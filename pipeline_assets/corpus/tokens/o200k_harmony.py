@@ -1,13 +1,9 @@
-"""Panics of libraries that are written in Rust: caught, without the report that they write to stderr.
-
-o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
+"""o200k Harmony: the ranks of o200k_base and Harmony's special tokens. Ids equal tiktoken's on every input.
 
 The vocabulary file ships beside this module and its sha256 is checked at every load; nothing is fetched. Corpus text is
 ordinary text: a literal `<|endoftext|>` in a page is plain characters, and special ids are only ever added by a
 builder. gigatoken encodes; tiktoken, several times slower, is the oracle that a sample of every build is held against,
 and encodes the few texts on which the two are known to differ.
-
-A tokenizer file, described: its hash, size and special tokens, and whether both drivers encode a probe alike.
 """
 
 import binascii
@@ -135,7 +131,7 @@ _FIRST_BYTES = {
     b"\xf0": re.compile(b"\xf0[\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3]"),
 }
 _CACHE_BYTES = 256 << 20  # gigatoken's cache of words only grows; past this the encoder starts afresh
-_UNSEEN_BYTES = 64 << 20  # text after which it starts afresh where the process can't see its memory
+_UNSEEN_GROWTH = 4  # bytes that a byte of text is taken to add to it where the process can't see its memory
 
 
 class TokenizerRecipe(RecipePart):
@@ -166,8 +162,7 @@ class Encoder:
         self._vocabulary = vocabulary
         self.driver: Driver = driver
         self._fast: gigatoken.Tokenizer | None = None
-        self._start_bytes: int | None = None
-        self._encoded_bytes = 0
+        self._grown_bytes = 0
 
     @cached_property
     def oracle(self) -> "tiktoken.Encoding":
@@ -190,9 +185,11 @@ class Encoder:
         apart = [
             number for number, text in enumerate(texts) if not text.isascii() and _is_classed_apart(text, raw[number])
         ]
-        layout = self._fast_encoder(text_bytes).encode_batch(raw, parallel=False).layout
+        fast, before = self._fast_encoder(), resident_bytes()
+        layout = fast.encode_batch(raw, parallel=False).layout
         offsets = np.asarray(layout.offsets.data)
         ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]].view(np.int32)
+        self._count_growth(before, ids.nbytes + offsets.nbytes, text_bytes)
         if not apart:
             return TokenRuns(ids, np.diff(offsets).astype(np.int32), text_bytes)
         runs = np.split(ids, offsets[1:-1] - offsets[0])
@@ -218,26 +215,25 @@ class Encoder:
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
-    def _fast_encoder(self, text_bytes: int) -> "gigatoken.Tokenizer":
+    def _fast_encoder(self) -> "gigatoken.Tokenizer":
         """The fast tokenizer; a fresh one when the cache of the last has grown too large."""
-        import gigatoken
-
-        if self._has_outgrown():
+        if self._grown_bytes > _CACHE_BYTES:
             self._fast = None
         if self._fast is None:
+            import gigatoken
+
             self._fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens={})
-            self._start_bytes, self._encoded_bytes = None, 0
-        self._encoded_bytes += text_bytes
+            self._fast.encode_batch([b"the first text builds tables that stay"], parallel=False)
+            self._grown_bytes = 0
         return self._fast
 
-    def _has_outgrown(self) -> bool:
-        """Whether memory grew by more than the cache may have since the first batch, which builds tables that stay."""
-        resident = resident_bytes()
-        if resident is None:
-            return self._encoded_bytes > _UNSEEN_BYTES
-        if self._start_bytes is None and self._encoded_bytes:
-            self._start_bytes = resident
-        return self._start_bytes is not None and resident > self._start_bytes + _CACHE_BYTES
+    def _count_growth(self, before: int | None, made: int, text_bytes: int) -> None:
+        """Counts what one batch added to the cache: the growth of the process meanwhile, without the ids made."""
+        after = resident_bytes()
+        if before is None or after is None:
+            self._grown_bytes += _UNSEEN_GROWTH * text_bytes
+        else:
+            self._grown_bytes += max(after - before - made, 0)
 
 
 def load_encoder(sha256: str, vocabulary: Path = VOCABULARY, driver: Driver = "gigatoken") -> Encoder:

@@ -1,9 +1,4 @@
-"""Encoded texts, one after the other.
-
-What a tokenizer is to those that build with it, whatever its family.
-
-Tokenizer files: assets with a pinned sha256, checked whenever they are loaded.
-"""
+"""What a tokenizer is, whatever its family: text to TokenRuns, from a file pinned by its sha256."""
 
 import hashlib
 from collections.abc import Sequence

@@ -258,9 +258,9 @@ def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoke
     right = build_megatron(recipe, tmp_path / "slow", "train", driver="tiktoken")
 
     monkeypatch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-    encode.kept_encoder.cache_clear()
+    encode.cached_encoder.cache_clear()
     redone = build_megatron(recipe, tmp_path / "data", "train")
-    encode.kept_encoder.cache_clear()
+    encode.cached_encoder.cache_clear()
 
     assert redone.manifest.digest == right.manifest.digest
     assert redone.path("tokens.bin").read_bytes() == right.path("tokens.bin").read_bytes()

@@ -283,10 +283,24 @@ def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
     monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     monkeypatch.setattr(memory, "_STATM", Path("/nowhere"))
-    monkeypatch.setattr(o200k_harmony, "_UNSEEN_BYTES", 0)
+    monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 0)
     encoder = load_encoder(VOCABULARY_SHA256)
     texts = ["".join(random.Random(seed).choices("ab c", k=50)) for seed in range(3)]
 
     runs = [encoder.encode([text]).ids.tolist() for text in texts]
 
     assert runs == [tiktoken_ids(text) for text in texts]
+
+
+def test_the_fast_tokenizer_stays_where_others_take_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(VOCABULARY_SHA256)
+    encoder.encode(["a"])
+    made: list[object] = []
+    monkeypatch.setattr(gigatoken, "Tokenizer", made.append)
+    monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 16 << 20)
+
+    others = np.ones(32 << 20, np.uint8)
+    encoder.encode(["b"])
+
+    assert others.all()
+    assert not made
