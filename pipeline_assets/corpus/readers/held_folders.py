@@ -1,4 +1,4 @@
-"""What the folders of this machine hold of the files that manifests name, as claims that can be checked. Only read."""
+"""What the folders of this machine hold of the files that manifests name, as hash tasks. Only read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.spine.chain import Finding
 from pipeline_assets.corpus.spine.hashes import unreadable
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.rehash import Claim
+from pipeline_assets.corpus.spine.rehash import HashTask
 
 CHANGED = "it is not the file that was read: give that back, or build again"
 _SHA256 = "sha256:"
@@ -23,7 +23,7 @@ class HeldOfFolders:
         listed: files that manifests name, each once.
         not_here: those whose folder is gone, or was never on this machine; nothing is said of them.
         gone: these folders.
-        claims: what the files that are here in their sizes should hash to.
+        tasks: what the files that are here in their sizes should hash to.
         findings: what is no more as it was: files that are gone from a folder that is here, or have another size; those
             of another hash are added when they are read.
     """
@@ -31,7 +31,7 @@ class HeldOfFolders:
     listed: int = 0
     not_here: list[str] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
+    tasks: list[HashTask] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -81,4 +81,4 @@ def _look_at(path: Path, entry: Mapping[str, Any], is_here: bool, held: HeldOfFo
         held.findings.append(Finding(path, what, entry["digest"]))
         return
     expected = entry["digest"].removeprefix(_SHA256)
-    held.claims.append(Claim(entry["digest"], str(path), (path,), size, "sha256", expected, "the manifest lists"))
+    held.tasks.append(HashTask(entry["digest"], str(path), (path,), size, "sha256", expected, "the manifest lists"))
