@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
 
 from pipeline_assets.corpus.harmony.json_text import JsonValue
 from pipeline_assets.corpus.harmony.tool_section import FunctionTool, ToolNamespace, function_namespace
+from pipeline_assets.corpus.nemotron.json_schema import Schema
 from pipeline_assets.corpus.nemotron.presence import Row, canonical_text, is_there
 from pipeline_assets.corpus.nemotron.row_fault import RowFault, RowReason
 from pipeline_assets.corpus.readers.row_faults import is_nested_within
@@ -27,12 +28,20 @@ class DeclaredTools:
             has under the id.
         namespace: what the developer message shows, keys of schemas in the row's own order.
         parameters: JSON Schema of each tool's arguments, by its name; of several with one name, the last.
+        schemas: those of tools that were called, ready for values.
     """
 
     tools_id: str
     canonical: str
     namespace: ToolNamespace
     parameters: Mapping[str, JsonValue]
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+    def schema(self, name: str) -> Schema:
+        """Of a tool's arguments."""
+        if name not in self.schemas:
+            self.schemas[name] = Schema(self.parameters[name])
+        return self.schemas[name]
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
