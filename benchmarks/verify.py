@@ -61,7 +61,7 @@ def by_verify(folder: Path, threads: int) -> None:
         hold(found, journal)
         journal.forget()
     assert found.verdict == "intact"
-    print_hashes([str(reading.actual) for reading in found.readings])
+    print_hashes([str(result.actual) for result in found.results])
 
 
 def print_hashes(hashes: list[str]) -> None:

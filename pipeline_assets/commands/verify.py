@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.journal import Journal
-    from pipeline_assets.corpus.spine.rehash import Claim
+    from pipeline_assets.corpus.spine.rehash import HashTask
     from pipeline_assets.corpus.verification.result import Proven, Verification
 
 app = typer.Typer()
@@ -167,11 +167,11 @@ def _mending_lines(found: "Verification") -> Iterator[str]:
 
 def _artifact_cells(artifact: "Artifact", found: "Verification") -> Sequence[str]:
     digest = artifact.manifest.digest
-    claims = [claim for claim in found.claims if claim.owner == digest]
-    read = [claim for claim in claims if found.state_of(claim) != "not_read"]
-    word = "DAMAGED" if found.is_damaged(artifact) else "intact" if len(read) == len(claims) else "sampled"
-    files = f"{len(claims):,}" if len(read) == len(claims) else f"{len(read):,} of {len(claims):,}"
-    size = sum(claim.bytes for claim in read)
+    tasks = [task for task in found.tasks if task.owner == digest]
+    read = [task for task in tasks if found.state_of(task) != "not_read"]
+    word = "DAMAGED" if found.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
+    files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
+    size = sum(task.bytes for task in read)
     return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
 
 
@@ -189,13 +189,13 @@ def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
     read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
     return (
         f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
-        f"({_hashed_words(hub.claims, found)}); not here: {len(hub.not_here):,} files"
+        f"({_hashed_words(hub.tasks, found)}); not here: {len(hub.not_here):,} files"
     )
 
 
 def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
     changed, not_here = len(sources.findings), len(sources.not_here)
-    as_they_were = [claim for claim in sources.claims if found.state_of(claim) != "damaged"]
+    as_they_were = [task for task in sources.tasks if found.state_of(task) != "damaged"]
     gone = f", {', '.join(map(str, sources.gone))} is gone" if sources.gone else ""
     return (
         f"source files: of {sources.listed:,} files read, {len(as_they_were):,} are here "
@@ -203,16 +203,16 @@ def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
     )
 
 
-def _hashed_words(claims: Sequence["Claim"], found: "Verification") -> str:
-    size = sum(claim.bytes for claim in claims)
-    hashed = sum(claim.bytes for claim in claims if found.state_of(claim) != "not_read")
+def _hashed_words(tasks: Sequence["HashTask"], found: "Verification") -> str:
+    size = sum(task.bytes for task in tasks)
+    hashed = sum(task.bytes for task in tasks if found.state_of(task) != "not_read")
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
 def _content_words(found: "Verification") -> str:
     """Which of the two was done with files that are stored in another form than their content."""
     if found.contents:
-        right = sum(reading.complaint is None for reading in found.contents)
+        right = sum(result.complaint is None for result in found.contents)
         return f"; {right:,} of {len(found.contents):,} compressed ones say what the digest names"
     if found.unread_contents:
         return f"; what {found.unread_contents:,} compressed ones say was not worked out (--content)"
@@ -234,14 +234,13 @@ def _proven_line(proven: "Proven") -> str:
 
 
 def _before_lines(found: "Verification") -> Iterator[str]:
-    if found.known_since is None and not found.bytes_before:
+    if found.known_since is None:
         return
-    files = sum(reading.found_at is not None for reading in found.readings)
-    age = "" if found.known_since is None else f", the first {_age(found.known_since)} ago"
+    files = sum(result.found_at is not None for result in found.results)
     documents = f" and {found.documents_before:,} documents" if found.documents_before else ""
     yield (
-        f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption"
-        f"{age}; --fresh reads all again"
+        f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption, "
+        f"the first {_age(found.known_since)} ago; --fresh reads all again"
     )
 
 
@@ -254,8 +253,8 @@ def _age(since: int) -> str:
 
 
 def _summary(found: "Verification") -> str:
-    as_sealed = sum(found.state_of(claim) in ("as_sealed", "read_before") for claim in found.claims)
-    files, size = len(found.claims) + found.out_of_place, found.bytes_held
+    as_sealed = sum(found.state_of(task) in ("as_sealed", "read_before") for task in found.tasks)
+    files, size = len(found.tasks) + found.out_of_place, found.bytes_held
     word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
     missing = len(found.chain.missing)
     rest = _content_words(found)
@@ -270,15 +269,15 @@ def _left_out_lines(found: "Verification") -> Iterator[str]:
     """What the sample left out, the largest file of it, and the smallest where it left out all."""
     words = []
     for part, name in zip(found.parts, _PARTS, strict=True):
-        left_out = [claim for claim in part if found.state_of(claim) == "not_read"]
+        left_out = [task for task in part if found.state_of(task) == "not_read"]
         if left_out:
-            size = sum(claim.bytes for claim in left_out)
+            size = sum(task.bytes for task in left_out)
             words.append(f"{len(left_out):,} of {len(part):,} {name}, {size:,} bytes")
     if words:
-        largest = max(found.unread, key=lambda claim: claim.bytes)
+        largest = max(found.unread, key=lambda task: task.bytes)
         words.append(f"the largest is {largest.paths[0]} ({largest.bytes:,} bytes); --json lists them")
         yield f"not read: {'; '.join(words)}"
-    if found.claims and not found.bytes_held and found.scope.sample is not None:
-        smallest = min(claim.bytes for claim in found.claims if claim.bytes)
-        share = 100 * smallest / sum(claim.bytes for claim in found.claims)
+    if found.tasks and not found.bytes_held and found.scope.sample is not None:
+        smallest = min(task.bytes for task in found.tasks if task.bytes)
+        share = 100 * smallest / sum(task.bytes for task in found.tasks)
         yield f"no file is as small as {found.scope.sample} of them: --sample {share + 0.1:.1f}% reads one"

@@ -7,7 +7,7 @@ import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, content_text
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
-from pipeline_assets.corpus.nemotron.json_schema import Budget, fits
+from pipeline_assets.corpus.nemotron.json_schema import MAX_STEPS, Schema
 from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, is_there, text_of
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
@@ -33,12 +33,20 @@ class DeclaredTools:
             has under the id.
         namespace: what the developer message shows, keys of schemas in the row's own order.
         parameters: JSON Schema of each tool's arguments, by its name; of several with one name, the last.
+        schemas: those of tools that were called, ready for values.
     """
 
     tools_id: str
     canonical: str
     namespace: ToolNamespace
     parameters: Mapping[str, JsonValue]
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+    def schema(self, name: str) -> Schema:
+        """Of a tool's arguments."""
+        if name not in self.schemas:
+            self.schemas[name] = Schema(self.parameters[name])
+        return self.schemas[name]
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
@@ -248,15 +256,14 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
     True where nothing is called. A tool that declares no parameters takes any object: what it takes is not known. What
     takes too long to tell, all calls together, doesn't fit.
     """
-    if not calls:
-        return True
-    budget = Budget()
-    return tools is not None and all(_fits(call, tools, budget) for call in calls)
-
-
-def _fits(call: Message, tools: DeclaredTools, budget: Budget) -> bool:
-    namespace, _, name = (call.recipient or "").partition(".")
-    if namespace != FUNCTIONS or name not in tools.parameters:
-        return False
-    is_json, arguments = read_arguments(call)
-    return is_json and isinstance(arguments, dict) and fits(arguments, tools.parameters[name], budget)
+    steps = 0
+    for call in calls:
+        namespace, _, name = (call.recipient or "").partition(".")
+        if tools is None or namespace != FUNCTIONS or name not in tools.parameters:
+            return False
+        schema = tools.schema(name)
+        steps += schema.steps(len(call.content))
+        is_json, arguments = read_arguments(call)
+        if not (is_json and isinstance(arguments, dict) and steps <= MAX_STEPS and schema.fits(arguments)):
+            return False
+    return True

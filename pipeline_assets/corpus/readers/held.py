@@ -1,4 +1,4 @@
-"""What the hub cache and folders of this machine hold of the files that manifests name, as claims that can be checked.
+"""What the hub cache and folders of this machine hold of the files that manifests name, as hash tasks.
 
 Files are only read, and nothing is fetched.
 """
@@ -15,7 +15,7 @@ from pipeline_assets.corpus.spine.chain import Finding
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.hashes import unreadable
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.rehash import Algorithm, Claim
+from pipeline_assets.corpus.spine.rehash import Algorithm, HashTask
 
 _HUB_FILE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
 _SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
@@ -36,7 +36,7 @@ class HeldOfHub:
             the hub has none of a part.
         not_here: files read of which something that was read isn't.
         not_looked_for: inputs that are no hub files.
-        claims: what the bytes that are here should hash to.
+        tasks: what the bytes that are here should hash to.
         findings: what the names, sizes and listings alone contradict.
     """
 
@@ -45,7 +45,7 @@ class HeldOfHub:
     in_part: list[str] = field(default_factory=list)
     not_here: list[str] = field(default_factory=list)
     not_looked_for: list[str] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
+    tasks: list[HashTask] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -87,8 +87,8 @@ def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, was_read: b
     tiles = _apart(spans)
     is_whole = covers(tiles, 0, entry["bytes"])
     if is_whole and tiles:
-        held.claims.append(_claim_on_file(entry, tiles))
-    held.claims += [_claim_on_span(entry, span) for span in spans if not is_whole or span not in tiles]
+        held.tasks.append(_task_of_file(entry, tiles))
+    held.tasks += [_task_of_span(entry, span) for span in spans if not is_whole or span not in tiles]
     if was_read:
         groups = entry.get("row_groups")
         is_here = groups is not None and all(covers(tiles, group["start"], group["stop"]) for group in groups)
@@ -128,17 +128,17 @@ def _apart(spans: Sequence[Span]) -> list[Span]:
     return apart
 
 
-def _claim_on_file(entry: Mapping[str, Any], tiles: Sequence[Span]) -> Claim:
+def _task_of_file(entry: Mapping[str, Any], tiles: Sequence[Span]) -> HashTask:
     algorithm, _, expected = entry["digest"].partition(":")
     paths = tuple(span.local for span in tiles)
     said = "the hub lists"
-    return Claim(entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said)
+    return HashTask(entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said)
 
 
-def _claim_on_span(entry: Mapping[str, Any], span: Span) -> Claim:
+def _task_of_span(entry: Mapping[str, Any], span: Span) -> HashTask:
     name = f"{entry['name']} bytes {span.start}-{span.stop}"
     sha256 = span.local.suffix[1:]
-    return Claim(entry["digest"], name, (span.local,), span.stop - span.start, "sha256", sha256, "fetched with")
+    return HashTask(entry["digest"], name, (span.local,), span.stop - span.start, "sha256", sha256, "fetched with")
 
 
 def _listing_findings(path: Path, listed: Sequence[tuple[str, Mapping[str, Any]]], artifact: str) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ class HeldOfFolders:
         listed: files that manifests name, each once.
         not_here: those whose folder is gone, or was never on this machine; nothing is said of them.
         gone: these folders.
-        claims: what the files that are here in their sizes should hash to.
+        tasks: what the files that are here in their sizes should hash to.
         findings: what is no more as it was: files that are gone from a folder that is here, or have another size; those
             of another hash are added when they are read.
     """
@@ -173,7 +173,7 @@ class HeldOfFolders:
     listed: int = 0
     not_here: list[str] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
+    tasks: list[HashTask] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -223,4 +223,4 @@ def _look_at(path: Path, entry: Mapping[str, Any], is_here: bool, held: HeldOfFo
         held.findings.append(Finding(path, what, entry["digest"]))
         return
     expected = entry["digest"].removeprefix(_SHA256)
-    held.claims.append(Claim(entry["digest"], str(path), (path,), size, "sha256", expected, "the manifest lists"))
+    held.tasks.append(HashTask(entry["digest"], str(path), (path,), size, "sha256", expected, "the manifest lists"))

@@ -15,50 +15,50 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.journal import Journal, Key, state_of
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest
 from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.rehash import Claim
+from pipeline_assets.corpus.spine.rehash import HashTask
 
 
 @dataclass(frozen=True)
-class ContentReading:
+class ContentResult:
     """What came of a file's content: a complaint, or None where it is the one that the digest names."""
 
-    claim: Claim
+    task: HashTask
     complaint: str | None
 
 
-def contents_of(claims: Sequence[Claim], manifests: Sequence[Manifest]) -> list[tuple[Claim, FileContent]]:
-    """The claims on files whose content has a hash of its own, with it. Labels and raw files have none."""
+def contents_of(tasks: Sequence[HashTask], manifests: Sequence[Manifest]) -> list[tuple[HashTask, FileContent]]:
+    """The tasks of files whose content has a hash of its own, with it. Labels and raw files have none."""
     named = {(manifest.digest, file.path): file for manifest in manifests for file in manifest.identity.files}
-    found = [(claim, named.get((claim.owner, claim.name))) for claim in claims]
-    return [(claim, content) for claim, content in found if content is not None and not content.is_raw]
+    found = [(task, named.get((task.owner, task.name))) for task in tasks]
+    return [(task, content) for task, content in found if content is not None and not content.is_raw]
 
 
 def read_contents(
-    contents: Sequence[tuple[Claim, FileContent]], journal: Journal, threads: int, progress: Progress
-) -> Iterator[ContentReading]:
-    """A reading of each, in their order; what an interrupted process found right is not read again."""
+    contents: Sequence[tuple[HashTask, FileContent]], journal: Journal, threads: int, progress: Progress
+) -> Iterator[ContentResult]:
+    """A result for each, in their order; what an interrupted process found right is not read again."""
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
-        for reading in pool.map(lambda item: _read(item[0], item[1], journal), contents):
-            progress.add(reading.claim.bytes, {})
-            yield reading
+        for result in pool.map(lambda item: _read(item[0], item[1], journal), contents):
+            progress.add(result.task.bytes, {})
+            yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _read(claim: Claim, content: FileContent, journal: Journal) -> ContentReading:
-    [path] = claim.paths
+def _read(task: HashTask, content: FileContent, journal: Journal) -> ContentResult:
+    [path] = task.paths
     try:
         key: Key = ["content", content.content_sha256, state_of(path)]
         if journal.fact(key) is not None:
-            return ContentReading(claim, None)
+            return ContentResult(task, None)
         actual = content_sha256(path)
         if actual != content.content_sha256:
-            return ContentReading(claim, f"its content has {actual}, the digest names {content.content_sha256}")
+            return ContentResult(task, f"its content has {actual}, the digest names {content.content_sha256}")
         if key == ["content", content.content_sha256, state_of(path)]:
             journal.note(key, {"content": actual})
     except InputError as error:
-        return ContentReading(claim, error.what)
+        return ContentResult(task, error.what)
     except (pa.ArrowException, OSError) as error:
-        return ContentReading(claim, f"its content can't be read ({' '.join(str(error).split())})")
-    return ContentReading(claim, None)
+        return ContentResult(task, f"its content can't be read ({' '.join(str(error).split())})")
+    return ContentResult(task, None)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.rehash import Claim
+from pipeline_assets.corpus.spine.rehash import HashTask
 from pipeline_assets.corpus.verification.result import Proven, Verification
 
 SCHEMA = "corpusmill/verification/1"
@@ -34,15 +34,15 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             {"path": str(finding.where), "what": finding.what, "artifact": finding.artifact}
             for finding in found.findings
         ],
-        "files": len(found.claims),
-        "files_as_sealed": sum(found.state_of(claim) in ("as_sealed", "read_before") for claim in found.claims),
-        "bytes": sum(claim.bytes for claim in found.claims),
+        "files": len(found.tasks),
+        "files_as_sealed": sum(found.state_of(task) in ("as_sealed", "read_before") for task in found.tasks),
+        "bytes": sum(task.bytes for task in found.tasks),
         "bytes_as_sealed": found.bytes_held,
         "percent_of_bytes_read": round(found.percent_read, 3),
         "read_before": _read_before(found),
         "contents": {
             "worked_out": len(found.contents),
-            "as_the_digest_names": sum(reading.complaint is None for reading in found.contents),
+            "as_the_digest_names": sum(result.complaint is None for result in found.contents),
             "not_worked_out": found.unread_contents,
         },
         "artifacts": [_artifact(artifact, found) for artifact in found.chain.artifacts],
@@ -58,7 +58,7 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_before(found: Verification) -> dict[str, Any]:
     """What a former process had found before it was interrupted."""
-    files = [reading for reading in found.readings if reading.found_at is not None]
+    files = [result for result in found.results if result.found_at is not None]
     return {
         "files": len(files),
         "bytes": found.bytes_before,
@@ -75,7 +75,7 @@ def _artifact(artifact: Artifact, found: Verification) -> dict[str, Any]:
         "digest": manifest.digest,
         "folder": str(artifact.folder),
         "findings": sum(finding.artifact == manifest.digest for finding in found.findings),
-        "files": list(_files((claim for claim in found.claims if claim.owner == manifest.digest), found)),
+        "files": list(_files((task for task in found.tasks if task.owner == manifest.digest), found)),
     }
 
 
@@ -89,7 +89,7 @@ def _hub(found: Verification) -> dict[str, Any] | None:
         "in_part": hub.in_part,
         "not_here": hub.not_here,
         "not_looked_for": hub.not_looked_for,
-        "files": list(_files(hub.claims, found)),
+        "files": list(_files(hub.tasks, found)),
     }
 
 
@@ -101,13 +101,13 @@ def _sources(found: Verification) -> dict[str, Any] | None:
         "listed": sources.listed,
         "changed": [str(finding.where) for finding in sources.findings],
         "not_here": sources.not_here,
-        "files": list(_files(sources.claims, found)),
+        "files": list(_files(sources.tasks, found)),
     }
 
 
-def _files(claims: Iterable[Claim], found: Verification) -> Iterable[dict[str, Any]]:
-    for claim in claims:
-        yield {"path": claim.name, "bytes": claim.bytes, "state": found.state_of(claim)}
+def _files(tasks: Iterable[HashTask], found: Verification) -> Iterable[dict[str, Any]]:
+    for task in tasks:
+        yield {"path": task.name, "bytes": task.bytes, "state": found.state_of(task)}
 
 
 def _documents(proven: Proven) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.chain import Chain, Finding
-from pipeline_assets.corpus.spine.rehash import Claim, Reading
+from pipeline_assets.corpus.spine.rehash import HashResult, HashTask
 from pipeline_assets.corpus.spine.sample import Sample
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.verification.contents import ContentReading
+    from pipeline_assets.corpus.verification.contents import ContentResult
     from pipeline_assets.corpus.verification.proof import ShardProof
 
 Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
@@ -65,12 +65,12 @@ class Verification:
     """What was checked, and what was found.
 
     Attributes:
-        claims: of every file of the artifacts that is there in its size.
+        tasks: one for every file of the artifacts that is there in its size.
         findings: all damage, and what is missing.
         out_of_place: how many of the findings a look at the artifacts told: missing, of another size, not named.
         hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
             None where upstream was not asked for.
-        readings: of all claims that were read, in their order; with a sample they are fewer.
+        results: of the tasks whose files were read, in the order of the tasks; with a sample they are fewer.
         contents: of the files whose content was worked out again.
         unread_contents: files that were read as stored, and have a content that was not worked out.
         proofs: of documents, where a sample was asked for with upstream.
@@ -79,43 +79,43 @@ class Verification:
     folder: Path
     scope: Scope
     chain: Chain
-    claims: list[Claim]
+    tasks: list[HashTask]
     findings: list[Finding]
     out_of_place: int
     hub: HeldOfHub | None
     sources: HeldOfFolders | None
     started_at: datetime.datetime
-    readings: list[Reading] = field(default_factory=list)
-    contents: list["ContentReading"] = field(default_factory=list)
+    results: list[HashResult] = field(default_factory=list)
+    contents: list["ContentResult"] = field(default_factory=list)
     unread_contents: int = 0
     proofs: list[Proven] = field(default_factory=list)
     seconds: float = 0.0
     reading_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self._reading_of = {id(reading.claim): reading for reading in self.readings}
+        self._result_of = {id(result.task): result for result in self.results}
 
-    def take(self, readings: Iterable[Reading]) -> None:
-        """Readings of claims, in any order; what they complain of is found."""
-        self._reading_of |= {id(reading.claim): reading for reading in readings}
-        self.readings = [self._reading_of[id(claim)] for claim in self.all_claims if id(claim) in self._reading_of]
+    def take(self, results: Iterable[HashResult]) -> None:
+        """Results of tasks, in any order; complaints become findings."""
+        self._result_of |= {id(result.task): result for result in results}
+        self.results = [self._result_of[id(task)] for task in self.all_tasks if id(task) in self._result_of]
         for part, cure in zip(self.parts, ("", f"; {CURE}", f"; {CHANGED}"), strict=True):
-            for claim in part:
-                reading = self._reading_of.get(id(claim))
-                if reading is not None and reading.complaint is not None:
-                    finding = Finding(claim.paths[0], reading.complaint + cure, claim.owner)
+            for task in part:
+                result = self._result_of.get(id(task))
+                if result is not None and result.complaint is not None:
+                    finding = Finding(task.paths[0], result.complaint + cure, task.owner)
                     self.findings.append(finding)
-                    if self.sources is not None and part is self.sources.claims:
+                    if self.sources is not None and part is self.sources.tasks:
                         self.sources.findings.append(finding)
 
-    def state_of(self, claim: Claim) -> State:
+    def state_of(self, task: HashTask) -> State:
         """What is known of a file."""
-        reading = self._reading_of.get(id(claim))
-        if reading is None:
+        result = self._result_of.get(id(task))
+        if result is None:
             return "not_read"
-        if reading.complaint is not None:
+        if result.complaint is not None:
             return "damaged"
-        return "as_sealed" if reading.found_at is None else "read_before"
+        return "as_sealed" if result.found_at is None else "read_before"
 
     @property
     def verdict(self) -> Verdict:
@@ -137,41 +137,41 @@ class Verification:
         return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
 
     @property
-    def parts(self) -> Sequence[Sequence[Claim]]:
-        """Claims of the artifacts, of the hub cache, of the folders of sources."""
-        return self.claims, *(held.claims if held is not None else [] for held in (self.hub, self.sources))
+    def parts(self) -> Sequence[Sequence[HashTask]]:
+        """Hash tasks of the artifacts, of the hub cache, of the folders of sources."""
+        return self.tasks, *(held.tasks if held is not None else [] for held in (self.hub, self.sources))
 
     @property
-    def all_claims(self) -> list[Claim]:
+    def all_tasks(self) -> list[HashTask]:
         """Of all parts, one after the other."""
-        return [claim for part in self.parts for claim in part]
+        return [task for part in self.parts for task in part]
 
     @property
-    def unread(self) -> list[Claim]:
+    def unread(self) -> list[HashTask]:
         """Files that the sample left out."""
-        return [claim for claim in self.all_claims if id(claim) not in self._reading_of]
+        return [task for task in self.all_tasks if id(task) not in self._result_of]
 
     @property
     def bytes_held(self) -> int:
         """Of the artifacts' files that are as sealed."""
-        held = (self._reading_of.get(id(claim)) for claim in self.claims)
-        return sum(reading.claim.bytes for reading in held if reading is not None and reading.complaint is None)
+        held = (self._result_of.get(id(task)) for task in self.tasks)
+        return sum(result.task.bytes for result in held if result is not None and result.complaint is None)
 
     @property
     def bytes_read(self) -> int:
         """By this process."""
-        return sum(reading.bytes_read for reading in self.readings)
+        return sum(result.bytes_read for result in self.results)
 
     @property
     def bytes_before(self) -> int:
         """By a process that was interrupted, and not again."""
-        return sum(reading.bytes_before for reading in self.readings)
+        return sum(result.task.bytes for result in self.results if result.found_at is not None)
 
     @property
     def percent_read(self) -> float:
         """How much of the artifacts' bytes was read, whatever came of it."""
-        there = sum(claim.bytes for claim in self.claims)
-        read = sum(claim.bytes for claim in self.claims if id(claim) in self._reading_of)
+        there = sum(task.bytes for task in self.tasks)
+        read = sum(task.bytes for task in self.tasks if id(task) in self._result_of)
         return 100 * read / there if there else 100.0
 
     @property
@@ -184,5 +184,5 @@ class Verification:
     def known_since(self) -> int | None:
         """When the oldest of what an interrupted process found was found, in seconds since 1970."""
         shards = [shard.found_at for proven in self.proofs for shard in proven.shards]
-        times = [reading.found_at for reading in self.readings] + shards
+        times = [result.found_at for result in self.results] + shards
         return min((time for time in times if time is not None), default=None)

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.held_folder import held, was_replaced
 from pipeline_assets.corpus.spine.journal import Journal
 from pipeline_assets.corpus.spine.manifest import StoredFile
 from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.rehash import Claim, rehash
+from pipeline_assets.corpus.spine.rehash import HashTask, rehash
 from pipeline_assets.corpus.spine.sample import Sample
 from pipeline_assets.corpus.verification.result import Proven, Scope, Verification
 
@@ -27,14 +27,14 @@ _QUIET_S = 2.0
 
 
 def look_at_chain(folder: Path, scope: Scope) -> Verification:
-    """What manifests, names and sizes tell; what is to be read are claims.
+    """What manifests, names and sizes tell; what is to be read are hash tasks.
 
     Raises:
         InputError: nothing is sealed in the folder, or its manifest was edited.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = chain_of(folder, scope.root)
-    findings, claims = list(chain.broken), []
+    findings, tasks = list(chain.broken), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
         for item in _present(artifact):
@@ -42,10 +42,10 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
             if isinstance(item, Damage):
                 findings.append(Finding(path, item.what, digest))
             else:
-                claims.append(Claim(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
+                tasks.append(HashTask(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
     out_of_place = len(findings)
     findings += chain.missing
-    found = Verification(folder, scope, chain, claims, findings, out_of_place, None, None, started_at)
+    found = Verification(folder, scope, chain, tasks, findings, out_of_place, None, None, started_at)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
         found.sources, of_hub = held_of_folders(manifests, chain.outside, scope.root)
@@ -112,26 +112,26 @@ def _shows_again(found: Verification, artifact: Artifact) -> bool:
         digest, present = now.digest, present_files(folder.view, now, _labels_of)
         there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
-        damaged = [claim for claim in found.claims if claim.owner == digest and found.state_of(claim) == "damaged"]
+        damaged = [task for task in found.tasks if task.owner == digest and found.state_of(task) == "damaged"]
         return all(finding.where in there for finding in looked_at if finding.artifact == digest) and not any(
-            _is_as_claimed(folder.view / claim.name, claim) for claim in damaged
+            _is_as_expected(folder.view / task.name, task) for task in damaged
         )
 
 
-def _is_as_claimed(path: Path, claim: Claim) -> bool:
+def _is_as_expected(path: Path, task: HashTask) -> bool:
     try:
-        return file_sha256(path) == claim.expected
+        return file_sha256(path) == task.expected
     except OSError:
         return False
 
 
 def _read(found: Verification, journal: Journal) -> None:
-    scope, claims = found.scope, found.all_claims
+    scope, tasks = found.scope, found.all_tasks
     if scope.sample is not None:
-        claims = [claim for part in found.parts for claim in _drawn(scope.sample, part)]
+        tasks = [task for part in found.parts for task in _drawn(scope.sample, part)]
     started = time.monotonic()
-    progress = Progress("verify", sum(claim.bytes for claim in claims), "bytes", scope.log_every_s, _QUIET_S)
-    found.take(rehash(claims, journal, scope.threads, progress))
+    progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
+    found.take(rehash(tasks, journal, scope.threads, progress))
     found.reading_seconds = time.monotonic() - started
 
 
@@ -140,20 +140,20 @@ def _read_contents(found: Verification, journal: Journal) -> None:
     from pipeline_assets.corpus.verification.contents import contents_of, read_contents
 
     scope, manifests = found.scope, [artifact.manifest for artifact in found.chain.artifacts]
-    held = [claim for claim in found.claims if found.state_of(claim) in ("as_sealed", "read_before")]
+    held = [task for task in found.tasks if found.state_of(task) in ("as_sealed", "read_before")]
     contents = contents_of(held, manifests)
     if not scope.content and scope.sample is None:
         found.unread_contents = len(contents)
         return
-    progress = Progress("contents", sum(claim.bytes for claim, _ in contents), "bytes", scope.log_every_s, _QUIET_S)
-    for reading in read_contents(contents, journal, scope.threads, progress):
-        found.contents.append(reading)
-        if reading.complaint is not None:
-            found.findings.append(Finding(reading.claim.paths[0], reading.complaint, reading.claim.owner))
+    progress = Progress("contents", sum(task.bytes for task, _ in contents), "bytes", scope.log_every_s, _QUIET_S)
+    for result in read_contents(contents, journal, scope.threads, progress):
+        found.contents.append(result)
+        if result.complaint is not None:
+            found.findings.append(Finding(result.task.paths[0], result.complaint, result.task.owner))
 
 
-def _drawn(sample: Sample, claims: Sequence[Claim]) -> list[Claim]:
-    return sample.fitting(claims, lambda claim: claim.bytes, lambda claim: (claim.owner, claim.name))
+def _drawn(sample: Sample, tasks: Sequence[HashTask]) -> list[HashTask]:
+    return sample.fitting(tasks, lambda task: task.bytes, lambda task: (task.owner, task.name))
 
 
 def _prove(found: Verification, sample: Sample, root: Path, journal: Journal) -> None:

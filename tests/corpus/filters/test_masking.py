@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from plain_filters import masked
 
 from pipeline_assets.corpus.filters.column_rules import Verdict
-from pipeline_assets.corpus.filters.ip_addresses import reserved_networks
 from pipeline_assets.corpus.filters.judge import judge
+from pipeline_assets.corpus.filters.masking import RESERVED
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, MaskingRecipe
 
 BOTH = MaskingRecipe(emails=True, public_ips=True)
@@ -75,7 +75,7 @@ def test_what_is_masked_is_counted_and_each_document_begins_with_the_first_mask(
 
 
 def test_reserved_networks_are_those_of_the_ipaddress_module() -> None:
-    edges = [address + step for network in reserved_networks().tolist() for address in network for step in (-1, 0, 1)]
+    edges = [int(network[end]) + step for network in RESERVED for end in (0, -1) for step in (-1, 0, 1)]
     addresses = [ipaddress.IPv4Address(edge) for edge in edges if 0 <= edge < 2**32]
 
     for address in addresses:

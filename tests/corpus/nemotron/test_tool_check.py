@@ -52,6 +52,14 @@ def test_a_tool_without_parameters_takes_any_object() -> None:
     assert verdict({"word": 1}, tools=(tool,)) is True
 
 
+def test_the_calls_of_a_row_share_their_steps() -> None:
+    function = {"name": "lookup", "description": "d", "parameters": {"enum": [{"n": 1}] * 20_000}}
+    tools = ({"type": "function", "function": function},)
+
+    assert verdict(*[{"n": 1}] * 4, tools=tools) is True
+    assert verdict(*[{"n": 1}] * 6, tools=tools) is False
+
+
 def test_of_harmony_text_it_is_told_from_the_rows_tools_or_not_at_all() -> None:
     text = row_of({"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]})["text"]
 

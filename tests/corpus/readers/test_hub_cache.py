@@ -52,9 +52,9 @@ def held(hub_files: HubFiles, *entries: Entry) -> HeldOfHub:
 
 
 def complaints(found: HeldOfHub) -> list[str]:
-    size = sum(claim.bytes for claim in found.claims)
-    readings = rehash(found.claims, Journal(None), 1, Progress("verify", size, "bytes", every_s=1000))
-    return [reading.complaint for reading in readings if reading.complaint is not None]
+    size = sum(task.bytes for task in found.tasks)
+    results = rehash(found.tasks, Journal(None), 1, Progress("verify", size, "bytes", every_s=1000))
+    return [result.complaint for result in results if result.complaint is not None]
 
 
 def flip(path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_file_that_is_here_from_first_to_last_byte_is_held_against_the_hash_of
     found = held(hub_files, listed)
 
     assert (found.whole, found.in_part, found.not_here) == ([listed["name"]], [], [])
-    assert [(claim.name, claim.paths, f"sha256:{claim.expected}") for claim in found.claims] == [
+    assert [(task.name, task.paths, f"sha256:{task.expected}") for task in found.tasks] == [
         (listed["name"], tuple(sorted(local, key=lambda path: int(path.name.split("-")[0]))), listed["digest"])
     ]
     assert complaints(found) == []
@@ -86,7 +86,7 @@ def test_a_file_that_is_kept_in_git_is_held_against_its_blob(
 
     found = held(hub_files, entry("notes.txt"))
 
-    assert [claim.algorithm for claim in found.claims] == ["git-sha1"]
+    assert [task.algorithm for task in found.tasks] == ["git-sha1"]
     assert complaints(found) == []
     flip(local)
     assert complaints(found)[0].startswith("git-sha1 is ")
@@ -102,7 +102,7 @@ def test_parts_are_held_against_the_hash_that_they_came_with(
     found = held(hub_files, listed)
 
     assert (found.whole, found.in_part, found.not_here) == ([], [listed["name"]], [])
-    assert sorted(claim.name for claim in found.claims) == [
+    assert sorted(task.name for task in found.tasks) == [
         f"{listed['name']} bytes 100-300",
         f"{listed['name']} bytes 900-1024",
     ]
@@ -127,7 +127,7 @@ def test_what_was_read_and_is_gone_is_not_here_and_no_finding(hub_files: HubFile
 
     found = held(hub_files, listed, entry("notes.txt"))
 
-    assert (found.listed, found.not_here, found.claims, found.findings) == (2, [listed["name"]], [], [])
+    assert (found.listed, found.not_here, found.tasks, found.findings) == (2, [listed["name"]], [], [])
 
 
 def test_a_manifest_that_names_no_row_groups_read_every_file_whole(
@@ -159,7 +159,7 @@ def test_a_span_of_another_size_is_a_finding(
     assert [(finding.where, finding.what) for finding in found.findings] == [
         (local, f"has 5 bytes, fetched with 200; {CURE}")
     ]
-    assert (len(found.not_here), found.claims) == (1, [])
+    assert (len(found.not_here), found.tasks) == (1, [])
 
 
 def test_a_download_in_hand_is_passed_over(
@@ -170,7 +170,7 @@ def test_a_download_in_hand_is_passed_over(
 
     found = held(hub_files, entry("a.parquet", (100, 300)))
 
-    assert (len(found.claims), found.findings) == (1, [])
+    assert (len(found.tasks), found.findings) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -221,4 +221,4 @@ def test_a_file_that_two_artifacts_name_is_looked_for_once(
 
     found = held_of_hub(hub_files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
 
-    assert (found.listed, len(found.claims)) == (1, 1)
+    assert (found.listed, len(found.tasks)) == (1, 1)

@@ -15,9 +15,8 @@ from crash_points import killed_at
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.journal import Journal
-from pipeline_assets.corpus.spine.pausable_sha256 import load_openssl
 from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.rehash import Claim, Reading, rehash
+from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, rehash
 
 MIB = 1 << 20
 SIZES = {"a": 10, "b": 3 * MIB + 7, "c": 0, "d": MIB, "e": 5000}
@@ -42,9 +41,10 @@ def content(name: str, size: int) -> bytes:
     return (name.encode() * size)[:size]
 
 
-def claims(folder: Path, names: Sequence[str] = tuple(SIZES)) -> list[Claim]:
+def tasks(folder: Path, names: Sequence[str] = tuple(SIZES)) -> list[HashTask]:
+    expected = {name: sha256(content(name, SIZES[name])) for name in names}
     return [
-        Claim("owner", name, (folder / name,), SIZES[name], "sha256", sha256(content(name, SIZES[name])), "sealed with")
+        HashTask("owner", name, (folder / name,), SIZES[name], "sha256", expected[name], "sealed with")
         for name in names
     ]
 
@@ -53,9 +53,9 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read(wanted: Sequence[Claim], journal: Journal, threads: int = 1, pause_bytes: int = MIB) -> dict[str, Reading]:
-    progress = Progress("verify", sum(claim.bytes for claim in wanted), "bytes", every_s=1000)
-    return {reading.claim.name: reading for reading in rehash(wanted, journal, threads, progress, pause_bytes)}
+def read(wanted: Sequence[HashTask], journal: Journal, threads: int = 1) -> dict[str, HashResult]:
+    progress = Progress("verify", sum(task.bytes for task in wanted), "bytes", every_s=1000)
+    return {result.task.name: result for result in rehash(wanted, journal, threads, progress)}
 
 
 def change_unseen(path: Path) -> None:
@@ -68,12 +68,12 @@ def change_unseen(path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 7])
 def test_every_file_is_read_once_and_as_claimed(folder: Path, threads: int) -> None:
-    found = read(claims(folder), Journal(None), threads)
+    found = read(tasks(folder), Journal(None), threads)
 
-    assert {name: reading.bytes_read for name, reading in found.items()} == SIZES
+    assert {name: result.bytes_read for name, result in found.items()} == SIZES
     assert all(
-        reading.complaint is None and reading.actual == reading.claim.expected and reading.bytes_before == 0
-        for reading in found.values()
+        result.complaint is None and result.actual == result.task.expected and result.found_at is None
+        for result in found.values()
     )
 
 
@@ -85,11 +85,11 @@ def test_a_changed_bit_is_shown_with_both_hashes_and_hides_no_other(folder: Path
     change_unseen(folder / "b")
     change_unseen(folder / "e")
 
-    found = read(claims(folder), Journal(None))
+    found = read(tasks(folder), Journal(None))
 
     actual = sha256((folder / "e").read_bytes())
     assert found["e"].complaint == f"sha256 is {actual}, sealed with {sha256(content('e', 5000))}"
-    assert sorted(name for name, reading in found.items() if reading.complaint) == ["b", "e"]
+    assert sorted(name for name, result in found.items() if result.complaint) == ["b", "e"]
 
 
 def test_a_file_that_cannot_be_read_is_complained_of_and_hides_no_other(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_is_complained_of_and_hides_no_other(folder: 
     (folder / "d").unlink()
     (folder / "d").mkdir()
 
-    found = read(claims(folder), Journal(None))
+    found = read(tasks(folder), Journal(None))
 
     assert found["a"].complaint == "it can't be read (No such file or directory)"
     assert (found["d"].complaint, found["d"].actual) == ("it can't be read (Is a directory)", None)
@@ -111,9 +111,9 @@ def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
 
     found = read(
         [
-            Claim("x", "sha256", paths, len(whole), "sha256", sha256(whole), "listed as"),
-            Claim("x", "git", paths, len(whole), "git-sha1", git_sha1, "listed as"),
-            Claim("x", "wrong", paths, len(whole), "git-sha1", "0" * 40, "listed as"),
+            HashTask("x", "sha256", paths, len(whole), "sha256", sha256(whole), "listed as"),
+            HashTask("x", "git", paths, len(whole), "git-sha1", git_sha1, "listed as"),
+            HashTask("x", "wrong", paths, len(whole), "git-sha1", "0" * 40, "listed as"),
         ],
         Journal(None),
     )
@@ -124,29 +124,26 @@ def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
 
 def test_what_a_former_process_found_right_is_not_read_again(folder: Path, notes: Path) -> None:
     with Journal(notes) as journal:
-        read(claims(folder, "ab"), journal)
+        read(tasks(folder, "ab"), journal)
     change_unseen(folder / "a")
 
     with Journal(notes) as journal:
-        found = read(claims(folder), journal)
+        found = read(tasks(folder), journal)
 
-    assert {name: reading.bytes_read for name, reading in found.items()} == SIZES | {"a": 0, "b": 0}
-    assert {name: reading.bytes_before for name, reading in found.items() if reading.found_at} == {
-        "a": SIZES["a"],
-        "b": SIZES["b"],
-    }
-    assert all(reading.complaint is None for reading in found.values())
+    assert {name: result.bytes_read for name, result in found.items()} == SIZES | {"a": 0, "b": 0}
+    assert [name for name, result in found.items() if result.found_at] == ["a", "b"]
+    assert all(result.complaint is None for result in found.values())
 
 
 def test_what_it_found_wrong_is_read_again(folder: Path, notes: Path) -> None:
     right = (folder / "e").read_bytes()
     change_unseen(folder / "e")
     with Journal(notes) as journal:
-        assert read(claims(folder), journal)["e"].complaint is not None
+        assert read(tasks(folder), journal)["e"].complaint is not None
     (folder / "e").write_bytes(right)
 
     with Journal(notes) as journal:
-        found = read(claims(folder), journal)
+        found = read(tasks(folder), journal)
 
     assert (found["e"].complaint, found["e"].bytes_read) == (None, 5000)
 
@@ -154,7 +151,7 @@ def test_what_it_found_wrong_is_read_again(folder: Path, notes: Path) -> None:
 @pytest.mark.parametrize("change", ["time", "inode", "size"])
 def test_a_file_that_was_touched_since_is_read_again(folder: Path, notes: Path, change: str) -> None:
     with Journal(notes) as journal:
-        read(claims(folder), journal)
+        read(tasks(folder), journal)
     file = folder / "e"
     before = file.stat()
     if change == "time":
@@ -168,94 +165,64 @@ def test_a_file_that_was_touched_since_is_read_again(folder: Path, notes: Path, 
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     with Journal(notes) as journal:
-        found = read(claims(folder), journal)
+        found = read(tasks(folder), journal)
 
-    assert [name for name, reading in found.items() if reading.bytes_read] == ["e"]
+    assert [name for name, result in found.items() if result.bytes_read] == ["e"]
 
 
 def test_a_claim_of_another_hash_is_not_settled_by_what_is_known(folder: Path, notes: Path) -> None:
     with Journal(notes) as journal:
-        read(claims(folder, "e"), journal)
-        other = Claim("owner", "e", (folder / "e",), 5000, "sha256", "0" * 64, "sealed with")
+        read(tasks(folder, "e"), journal)
+        other = HashTask("owner", "e", (folder / "e",), 5000, "sha256", "0" * 64, "sealed with")
 
         assert read([other], journal)["e"].complaint is not None
 
 
 def test_killed_at_any_step_the_next_process_reads_only_what_is_missing(folder: Path, notes: Path) -> None:
-    # One thread reads the largest first: b in four blocks, three of them followed by a note, then d, e, a, c.
+    # One thread reads the largest first: b, d, e, a, c.
     known = []
     at = 1
 
     def verify() -> None:
         with Journal(notes) as journal:
-            read(claims(folder), journal)
+            read(tasks(folder), journal)
 
     while killed_at(at, verify):
         with Journal(notes) as journal:
-            found = read(claims(folder), journal)
-        before = {name: reading.bytes_before for name, reading in found.items() if reading.bytes_before}
-        assert all(reading.complaint is None for reading in found.values())
-        assert all(reading.bytes_before + reading.bytes_read == SIZES[name] for name, reading in found.items())
+            found = read(tasks(folder), journal)
+        before = {name for name, result in found.items() if result.found_at}
+        assert all(result.complaint is None for result in found.values())
+        assert all(result.bytes_read == (0 if name in before else SIZES[name]) for name, result in found.items())
         known.append(before)
         notes.unlink()
         at += 1
 
-    pauses = [{"b": n * MIB} for n in (1, 2, 3)] if load_openssl() else [{}, {}, {}]
-    done = [{"b": SIZES["b"]}]
-    for name in "dea":
-        done.append(done[-1] | {name: SIZES[name]})
-    # The first steps make the file and its first line, the last makes the notes durable, after the empty c.
-    assert known == [{}, {}, {}, {}, *pauses, *done, done[-1]]
-
-
-def test_a_large_file_is_taken_up_in_its_middle_and_a_bit_behind_it_is_found(folder: Path, notes: Path) -> None:
-    if load_openssl() is None:
-        pytest.skip("this Python's hashlib has no OpenSSL whose functions can be called")
-    assert killed_at(6, lambda: read(claims(folder, "b"), Journal(notes)))
-    stat = (folder / "b").stat()
-    with open(folder / "b", "r+b") as file:
-        file.seek(3 * MIB)
-        file.write(b"B")
-    os.utime(folder / "b", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-
-    with Journal(notes) as journal:
-        found = read(claims(folder, "b"), journal)["b"]
-
-    assert found.complaint is not None
-    # What didn't come out right is read once more from its beginning, in case the note was wrong.
-    assert (found.bytes_read, found.bytes_before) == (MIB + 7 + SIZES["b"], 0)
-
-
-def test_a_wrong_note_of_the_middle_does_not_make_a_right_file_wrong(folder: Path, notes: Path) -> None:
-    assert killed_at(6, lambda: read(claims(folder, "b"), Journal(notes)))
-    notes.write_text(notes.read_text().replace(f'"read": {2 * MIB}', f'"read": {2 * MIB + 1}'))
-
-    with Journal(notes) as journal:
-        assert read(claims(folder, "b"), journal)["b"].complaint is None
+    # The first steps make the file and its first line, the last makes the notes durable.
+    assert known == [set(), set(), set(), set(), {"b"}, {"b", "d"}, {"b", "d", "e"}, {*"abde"}, {*"abcde"}]
 
 
 def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path, notes: Path) -> None:
     with Journal(notes) as journal:
         progress = Progress("verify", sum(SIZES.values()), "bytes", every_s=1000)
-        readings = rehash(claims(folder, "abd"), journal, 1, progress, MIB)
-        first = next(readings)
-        readings.close()  # type: ignore[attr-defined]
+        results = rehash(tasks(folder, "abd"), journal, 1, progress)
+        first = next(results)
+        results.close()  # type: ignore[attr-defined]
 
-    assert first.claim.name == "b"
+    assert first.task.name == "b"
     with Journal(notes) as journal:
-        found = read(claims(folder, "abd"), journal)
-    assert sum(reading.bytes_before + reading.bytes_read for reading in found.values()) == 10 + SIZES["b"] + MIB
+        found = read(tasks(folder, "abd"), journal)
+    assert found["b"].bytes_read == 0
 
 
 def test_progress_counts_what_is_read_and_what_was_known(folder: Path, notes: Path) -> None:
     with Journal(notes) as journal:
-        read(claims(folder, "b"), journal)
+        read(tasks(folder, "b"), journal)
     (folder / "d").unlink()
     total = sum(SIZES.values())
     progress = Progress("verify", total, "bytes", every_s=1000)
 
     with Journal(notes) as journal:
-        list(rehash(claims(folder), journal, 2, progress))
+        list(rehash(tasks(folder), journal, 2, progress))
 
     assert progress.line().startswith(f"verify: {total / 1e6:.1f} of {total / 1e6:.1f} MB, ")
     assert "left" not in progress.line()
@@ -269,8 +236,8 @@ def test_a_full_disk_under_the_notes_stops_no_reading(
 
     with Journal(notes) as journal:
         monkeypatch.setattr(durable, "failpoint", full)
-        found = read(claims(folder), journal)
+        found = read(tasks(folder), journal)
         monkeypatch.undo()
 
-    assert all(reading.complaint is None for reading in found.values())
+    assert all(result.complaint is None for result in found.values())
     assert caplog.messages == [f"{notes}: progress is no longer kept (No space left on device)"]

@@ -49,8 +49,8 @@ def test_the_whole_chain_is_intact(pristine: Path) -> None:
         "healing/healing_text_manifest",
         "healing/fineweb_edu_snapshot",
     ]
-    assert len(found.claims) == 4 + 4 + 5
-    assert found.bytes_read == sum(claim.bytes for claim in found.all_claims)
+    assert len(found.tasks) == 4 + 4 + 5
+    assert found.bytes_read == sum(task.bytes for task in found.all_tasks)
     assert found.hub is not None
     assert [name.rpartition(":")[2] for name in found.hub.whole] == ["a.parquet"]
     assert [name.rpartition(":")[2] for name in found.hub.in_part] == ["b.parquet"]
@@ -60,7 +60,7 @@ def test_the_whole_chain_is_intact(pristine: Path) -> None:
 def test_without_upstream_it_is_the_artifact_and_its_members(pristine: Path) -> None:
     found = verify(pristine / SET)
 
-    assert (found.verdict, found.hub, len(found.claims)) == ("intact", None, 8)
+    assert (found.verdict, found.hub, len(found.tasks)) == ("intact", None, 8)
 
 
 def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
@@ -148,8 +148,8 @@ def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(
     sample = Sample.parse(share)
     assert found.verdict == "intact of a sample"
     assert 100 * sample.share >= found.percent_read
-    assert found.unread and len(found.unread) + len(found.readings) == len(found.all_claims)
-    assert {found.state_of(claim) for claim in found.unread} == {"not_read"}
+    assert found.unread and len(found.unread) + len(found.results) == len(found.all_tasks)
+    assert {found.state_of(task) for task in found.unread} == {"not_read"}
 
 
 def test_a_file_that_a_sample_leaves_out_must_still_be_there_in_its_size(chain_root: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_sample_finds_in_documents_what_it_does_not_read_in_files(chain_root: 
 
     found = verify(chain_root / SET, chain_root, "20%")
 
-    assert tokens in [claim.paths[0] for claim in found.unread]
+    assert tokens in [task.paths[0] for task in found.unread]
     assert found.verdict == "damaged"
     assert all(": token " in finding.what for finding in found.findings)
 
@@ -179,9 +179,9 @@ def test_every_file_is_drawn_by_some_seed(pristine: Path) -> None:
     drawn = set()
     for seed in range(30):
         found = verify(pristine / SET, pristine, "45%", str(seed))
-        drawn |= {reading.claim.name for reading in found.readings if reading.claim in found.claims}
+        drawn |= {result.task.name for result in found.results if result.task in found.tasks}
 
-    assert len(drawn) == len({claim.name for claim in found.claims})
+    assert len(drawn) == len({task.name for task in found.tasks})
 
 
 def test_a_sample_of_everything_is_intact_and_proves_every_document(pristine: Path) -> None:

@@ -23,86 +23,276 @@ MathJax is left as it is.
 
 import html
 import re
+from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
-from pipeline_assets.corpus.readers.stackexchange.escapes import escaped, unescaped
-from pipeline_assets.corpus.readers.stackexchange.html_scan import UNTIDY, render
-from pipeline_assets.corpus.readers.stackexchange.markup_bytes import PADDING_BYTES, QUOTE
-from pipeline_assets.corpus.readers.stackexchange.text_layout import ROOM_BYTES
-
-_CLOSING = bytes([QUOTE, *bytes(PADDING_BYTES)])
-_TAG = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*)(?![a-zA-Z0-9])((?:"[^"]*"|'[^']*'|[^"'<>])*)|[!?/][^<>]*)>""")
-_OPENING = re.compile("<[a-zA-Z/!?]")
+_TOKEN = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
 _COMMENT, _COMMENT_END = "<!--", "-->"
+_TOKEN_OR_COMMENT = re.compile(f"{_COMMENT}|{_TOKEN.pattern}")
+_CLOSED_COMMENT = re.compile("<!--()().*?-->", re.DOTALL)
+_BETWEEN_BLOCKS = ("\n", "\n\n")  # as the sites' editor writes them
 _HUGE_NUMBER = re.compile(r"&#[0-9]{4301,};?")  # more digits than Python reads
-_ATTRIBUTE = re.compile(r"""\b(class|start)\s*=\s*["']?([\w +#-]+)""", re.IGNORECASE)
-_ALT = re.compile(r"""(?<![\w-])alt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""(?<![^\s"'/])([^\s"'=/]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"']+))|"[^"]*"|'[^']*'""")
+_LANGUAGE = re.compile(r"lang-([\w+#-]{1,30})", re.ASCII)
+_START = re.compile(r"""\bstart\s*=\s*["']?([0-9]{1,9})""", re.IGNORECASE)
+# Runs that are more than one space or line break.
+_WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\x20\xa0]++")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
+_WORD_END = re.compile(r"[0-9A-Za-z)]\Z")
+_TICKS = re.compile("`+")
+_DEEPEST = 32  # quotes, and lists, within each other; those below are written as if they lay here
+_MAX_TICKS = 100
+_BREAKS = frozenset(
+    slash + name for name in ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot") for slash in ("", "/")
+)
+_HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
+_OPENED = frozenset(("br", "code", "pre", "img", "li", "ul", "ol", "blockquote", "hr", "tr", "sup", "td", "th"))
+_LAYOUT = _BREAKS | frozenset(slash + name for name in _OPENED | _HEADINGS for slash in ("", "/"))
+# What the sites' editor puts there for whoever says nothing: of two images in five.
+_NO_ALT = ("", "enter image description here", "alt text")
 
 
-def body_texts(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[str]:
-    """The texts of posts.
+def body_text(body: str) -> str:
+    """The text of one post, of its HTML."""
+    parts = _TOKEN.split(body) if _COMMENT not in body else _parts(body)
+    page, pieces = _Page(), list[str]()
+    for text, name, attributes, following in zip(parts[::3], parts[1::3], parts[2::3], parts[3::3], strict=False):
+        if text:
+            pieces.append(_decoded(text) if "&" in text else text)
+        if name in _LAYOUT or (name and name.lower() in _LAYOUT):
+            if pieces:
+                page.text("".join(pieces))
+                pieces.clear()
+            page.tag(name.lower(), attributes, following)
+    page.text("".join([*pieces, _decoded(parts[-1])]))
+    return page.close()
 
-    Args:
-        data: in which bodies lie as the dump has them, escaped for XML (to undo that first would take longer than all
-            the rest), each followed by its closing quote; 16 bytes at least follow the last.
-        bounds: shape (bodies, 2), where.
-    """
-    starts, stops = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1])
-    ends = np.empty(len(bounds), np.int64)
-    out = np.empty(2 * int((stops - starts).sum()) + 2 * ROOM_BYTES, np.uint8)
-    eights, done, written = eight_bytes_at_each(data), 0, 0
-    while True:
-        eights_out = eight_bytes_at_each(out, writeable=True)
-        done = render(data, eights, starts, stops, done, out, eights_out, written, ends)
-        if done == len(bounds):
-            break
-        written = int(ends[:done].max(initial=0))
-        out = np.concatenate([out, np.empty_like(out)])
-    rendered = out[: ends.max(initial=0)].tobytes()
-    texts, first = [], 0
-    for place, end in enumerate(ends.tolist()):
-        if end == UNTIDY:
-            texts.append(body_text(data[starts[place] : stops[place]].tobytes().decode("utf-8"), is_tidy=False))
+
+def _decoded(text: str) -> str:
+    return html.unescape(_HUGE_NUMBER.sub("\ufffd", text))
+
+
+def _parts(body: str) -> list[str]:
+    """As splitting by `_TOKEN`, of a body that may have comments: text, name and attributes of a tag, text, …"""
+    parts, at = list[str](), 0
+    for token in _tokens(body):
+        parts += (body[at : token.start()], token[1], token[2])
+        at = token.end()
+    return [*parts, body[at:]]
+
+
+def _tokens(body: str) -> Iterator[re.Match[str]]:
+    """Tags and comments; a comment that is never closed is a declaration, or text."""
+    at, last_end = 0, body.rfind(_COMMENT_END)
+    while found := _TOKEN_OR_COMMENT.search(body, at):
+        at = found.end()
+        token: re.Match[str] | None = found
+        if found[0] == _COMMENT:
+            is_closed = last_end >= at
+            token = (_CLOSED_COMMENT if is_closed else _TOKEN).match(body, found.start())
+        if token is not None:
+            at = token.end()
+            yield token
+
+
+def _alt_of(attributes: str) -> str:
+    for name, *values in _ATTRIBUTE.findall(attributes):
+        if name.lower() == "alt":
+            return html.unescape("".join(values))
+    return ""
+
+
+def _one_white(run: re.Match[str]) -> str:
+    return "\n" if "\n" in run[0] else " "
+
+
+class _Page:
+    """A text being laid out, block by block."""
+
+    def __init__(self) -> None:
+        self._out: list[str] = []
+        self._is_open = False  # the block at hand has text
+        self._gap = ""  # white space since its last character
+        self._is_tight = self._was_tight = False  # the next block, and the last one, is an item or a table row
+        self._item = self._heading = ""  # markers of the next block
+        self._depth = self._last_depth = self._lowest = 0  # open quotes: now, at the last block, the fewest since
+        self._new_line = "\n"  # and the marks of open quotes
+        self._lists: list[list[int | None]] = [[]]  # of each open quote the next numbers of its lists
+        self._verbatim: list[str] | None = None  # pieces of <code> or <pre>
+        self._words: list[str] = []  # the same, and the words for images in it
+        self._closes_at = self._language = ""
+
+    def text(self, piece: str) -> None:
+        """Characters between tags, decoded."""
+        if self._verbatim is not None:
+            self._verbatim.append(piece)
+            self._words.append(piece)
+            return
+        if piece in _BETWEEN_BLOCKS and not self._is_open:
+            return
+        if "  " in piece or not piece.isprintable():  # a line break isn't
+            piece = _WHITE_RUN.sub(_one_white, piece)
+        words = piece.strip(" \n")
+        if words:
+            self._put(words, piece[0])
+            self._gap = piece[-1] if piece[-1] in " \n" else ""
+        elif piece and self._is_open and self._gap != "\n":
+            self._gap = piece
+
+    def _put(self, words: str, before: str = "") -> None:
+        """Words of the line at hand; white space comes before them, if that is what comes before."""
+        if not self._is_open:
+            self._open_block()
+        elif self._gap == "\n" or before == "\n":
+            self._out.append(self._new_line)
+        elif self._gap or before == " ":
+            self._out.append(" ")
+        self._out.append(_quoted(words, self._new_line) if self._depth and "\n" in words else words)
+        self._gap = ""
+
+    def _end_word(self) -> None:
+        if self._is_open:
+            self._gap = self._gap or " "
+
+    def _open_block(self) -> None:
+        """What stands between blocks, and the markers of this one."""
+        if self._out:
+            if not (self._is_tight and self._was_tight and self._lowest == self._depth == self._last_depth):
+                self._out.append(_new_line(self._lowest).rstrip(" "))
+            self._out.append(self._new_line)
         else:
-            texts.append(rendered[first:end].decode("utf-8"))
-            first = end
-    return texts
+            self._out.append(self._new_line[1:])
+        if self._item or self._heading:
+            self._out += (self._item, self._heading)
+        self._was_tight = self._is_tight
+        self._last_depth = self._lowest = self._depth
+        self._is_open, self._gap = True, ""
+        self._forget_marker()
+
+    def _end_block(self) -> None:
+        self._is_open, self._gap = False, ""
+
+    def _forget_marker(self) -> None:
+        """The item or heading is over, whether it had text or not."""
+        self._item = self._heading = ""
+        self._is_tight = False
+
+    def _put_lonely_marker(self) -> None:
+        """A marker that is due, but can't share its line with the block that follows."""
+        if self._item:
+            self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
+            self._open_block()
+            self._end_block()
+
+    def tag(self, name: str, attributes: str, following: str) -> None:
+        """A tag, `/` before the name of a closing one, and the text behind it up to the next tag."""
+        if name in ("br", "/br"):
+            self.text("\n")
+        elif self._verbatim is not None:
+            if name == self._closes_at:
+                self._end_verbatim()
+            elif name == "img" and (words := _alt_of(attributes)) not in _NO_ALT:
+                self._words.append(f" {words} ")
+        elif name in _BREAKS:
+            self._end_block()
+        elif name in ("code", "pre"):
+            if name == "pre":
+                self._end_block()
+                language = _LANGUAGE.search(attributes)
+                self._language = language[1] if language else ""
+            self._verbatim, self._words, self._closes_at = [], [], f"/{name}"
+        elif name[0] == "/":
+            self._close(name[1:])
+        else:
+            self._open(name, attributes, following)
+
+    def _open(self, name: str, attributes: str, following: str) -> None:
+        lists = self._lists[-1]
+        match name:
+            case "sup":
+                is_behind_word = self._is_open and not self._gap and _WORD_END.search(self._out[-1])
+                if is_behind_word and _NUMBER.match(following):
+                    self._out.append("^")
+            case "img":
+                if (words := _alt_of(attributes)) not in _NO_ALT:
+                    self._end_word()
+                    self.text(words)
+                    self._end_word()
+            case "li":
+                self._end_block()
+                number = lists[-1] if lists else None
+                self._item = "  " * (min(len(lists), _DEEPEST) - 1) + ("- " if number is None else f"{number}. ")
+                if number is not None:
+                    lists[-1] = number + 1
+                self._is_tight = True
+            case "ul" | "ol":
+                self._end_block()
+                start = _START.search(attributes)
+                lists.append(None if name == "ul" else int(start[1]) if start else 1)
+            case "blockquote":
+                self._end_block()
+                self._put_lonely_marker()
+                self._lists.append([])
+                self._depth += 1
+                self._new_line = _new_line(self._depth)
+            case "hr":
+                self._end_block()
+                self._forget_marker()
+                self._put("---")
+                self._end_block()
+            case "tr":
+                self._end_block()
+                self._is_tight = True
+            case "td" | "th":
+                if self._is_open:
+                    self._out.append(" |")
+                    self._gap = " "
+            case _ if name in _HEADINGS:
+                self._end_block()
+                self._heading = f"{'#' * int(name[1])} "
+
+    def _close(self, name: str) -> None:
+        if name in ("ul", "ol"):
+            del self._lists[-1][-1:]
+        elif name == "blockquote" and self._depth:
+            self._lists.pop()
+            self._depth -= 1
+            self._new_line = _new_line(self._depth)
+            self._lowest = min(self._lowest, self._depth)
+        elif name not in ("li", "tr") and name not in _HEADINGS:
+            if name == "blockquote":
+                self._end_block()
+            return
+        self._end_block()
+        self._forget_marker()
+
+    def _end_verbatim(self) -> None:
+        code = "".join(self._verbatim or ()).replace("\r", "")
+        self._verbatim = None
+        if self._closes_at == "/code":
+            if code.strip(" \n\t"):
+                self._put(f"`` {code} ``" if "`" in code else f"`{code}`")
+            else:
+                self.text("".join(self._words))
+        elif code.strip(" \n\t"):
+            self._put_lonely_marker()
+            self._is_tight = False
+            fence = "`" * min(max(map(len, ["``", *_TICKS.findall(code)])) + 1, _MAX_TICKS)
+            code = code.removeprefix("\n").removesuffix("\n")
+            self._put(f"{fence}{self._language}\n{code}\n{fence}")
+            self._end_block()
+
+    def close(self) -> str:
+        """The whole text."""
+        if self._verbatim is not None:
+            self._end_verbatim()
+        return "".join(self._out)
 
 
-def body_text(body: str, is_tidy: bool = True) -> str:
-    """The text of one post, given as the dump has it."""
-    html_bytes = (body if is_tidy else escaped(_tidied(unescaped(body)))).encode("utf-8")
-    return body_texts(np.frombuffer(html_bytes + _CLOSING, np.uint8), np.array([[0, len(html_bytes)]]))[0]
+def _new_line(depth: int) -> str:
+    return "\n" + "> " * min(depth, _DEEPEST)
 
 
-def _tidied(text: str) -> str:
-    """The same HTML, with every `<` opening a tag that the next `>` closes, and no entity but the common ones."""
-    parts, end, searched = [], 0, 0
-    last_comment_end = text.rfind(_COMMENT_END)
-    while opening := _OPENING.search(text, searched):
-        start = opening.start()
-        is_comment = text.startswith(_COMMENT, start) and last_comment_end >= start + len(_COMMENT)
-        if is_comment:
-            parts.append(_plain(text[end:start]))
-            end = text.index(_COMMENT_END, start + len(_COMMENT)) + len(_COMMENT_END)
-        elif match := _TAG.match(text, start):
-            parts.append(_plain(text[end:start]))
-            name, attributes = match.groups()
-            if name and name.lower() == "img":
-                alt = _ALT.search(attributes)
-                words = html.unescape(alt[1] or alt[2] or alt[3] or "") if alt else ""
-                parts.append(f'<img alt="{html.escape(words)}">')
-            elif name:
-                kept = _ATTRIBUTE.search(attributes)
-                parts.append(f'<{name} {kept[1].lower()}="{kept[2]}">' if kept else f"<{name}>")
-            end = match.end()
-        searched = max(end, start + 1)
-    parts.append(_plain(text[end:]))
-    return "".join(parts)
-
-
-def _plain(text: str) -> str:
-    return html.escape(html.unescape(_HUGE_NUMBER.sub("\ufffd", text)), quote=False)
+def _quoted(words: str, new_line: str) -> str:
+    """Lines in quotes; the first one's marks stand there."""
+    first, *lines = words.split("\n")
+    return first + "".join([f"{new_line}{line}" if line else new_line.rstrip(" ") for line in lines])

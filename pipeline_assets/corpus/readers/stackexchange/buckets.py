@@ -18,13 +18,13 @@ import zstandard
 
 from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
 from pipeline_assets.corpus.readers.stackexchange.lines import copy_lines
-from pipeline_assets.corpus.readers.stackexchange.markup_bytes import PADDING_BYTES
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 
 BLOCK_IDS = 4096
+PADDING_BYTES = 16
 _ZSTD_LEVEL = 1
 _START_AGAIN = "remove the folder that it lies in and run the command again"
 _NEWLINE, _SIZE_BYTES = 10, 8

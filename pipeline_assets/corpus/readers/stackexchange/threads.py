@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.body_text import body_texts
+from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, read_bucket
+from pipeline_assets.corpus.readers.stackexchange.escapes import unescaped
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Places, Posts
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site, thread_documents
 from pipeline_assets.corpus.spine.rejects import Reject
@@ -132,7 +133,8 @@ def _documents(posts: Posts, places: Places, site: Site, min_answers: int) -> It
 
 
 def _batch(posts: Posts, places: Places, site: Site, min_answers: int) -> Iterator[Document | Dropped]:
-    texts = body_texts(posts.data, posts.bounds("Body", places))
+    bodies = "\0".join(body or "" for body in posts.texts("Body", places))  # a character that XML doesn't have
+    texts = [body_text(body) for body in unescaped(bodies).split("\0")]
     is_question = _is_question(posts, places)
     is_kept = is_question | np.fromiter(map(bool, texts), bool, len(texts))
     for number in posts.numbers[places[~is_kept]].tolist():

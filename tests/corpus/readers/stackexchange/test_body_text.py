@@ -10,7 +10,7 @@ from pipeline_assets.corpus.readers.stackexchange.escapes import escaped, tag_na
 
 
 def rendered(html: str) -> str:
-    return body_text(escaped(html))
+    return body_text(html)
 
 
 # Blocks
@@ -112,6 +112,7 @@ def test_inside_a_line_only_what_has_a_meaning_in_plain_text_stays(html: str, te
         ('<p><a href="#"><img alt="Fish &amp;amp; chips, 5&gt;4"/></a></p><p>b</p>', "Fish &amp; chips, 5>4\n\nb"),
         ('<p><img alt="&lt;b&gt;"> and <img alt="&amp;lt;">', "<b> and &lt;"),
         ('<p><img src="alt=" data-alt="no" title=" alt=" alt="yes"></p>', "yes"),
+        ('<p><img "alt=no" src=/alt=no/alt="no"><img/alt="yes"></p>', "yes"),
         ("<p><IMG src='x' ALT='it  is\none'> and <img alt=two></p>", "it is\none and two"),
         ('<p>a<img alt="enter image description here">b<img alt="alt text">c<img alt="">d</p>', "abcd"),
         ('<p><code>x<img alt="no"></code></p><pre>y<img alt="no"></pre>', "`x`\n\n```\ny\n```"),
