@@ -106,7 +106,7 @@ def _why(counts: Mapping[str, Any], is_short: bool) -> str:
 
 @dataclass(frozen=True)
 class DrawnLine:
-    """A line: see `packing.documents`."""
+    """A line: see `packing.rows`."""
 
     doc_id: str
     source: str
