@@ -1,6 +1,7 @@
 """The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ from pipeline_assets.corpus.spine.start_method import default_start_method
 from resources.hub import Hub
 from resources.store import Store, data_root
 
+ENGINE = EngineSettings(2, default_start_method(), 10, inline_bytes=4 << 20)
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
 
 
@@ -32,7 +34,7 @@ def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkey
 
     used = use_all(Store(), Hub())
 
-    assert used == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
+    assert used == (tmp_path / "data", ENGINE, 3, 6)
 
 
 def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
@@ -44,7 +46,12 @@ def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
     for name, value in zip(SETTINGS, values, strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    assert use_all(store, hub) == (tmp_path, EngineSettings(0, "forkserver", 60), 22, 1)
+    assert use_all(store, hub) == (
+        tmp_path,
+        replace(ENGINE, workers=0, start_method="forkserver", log_every_s=60),
+        22,
+        1,
+    )
 
 
 def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +68,7 @@ def test_a_variable_that_is_empty_counts_as_unset(name: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"CORPUSMILL_{name}", "")
 
-    assert use_all(Store(), Hub()) == (tmp_path / "data", EngineSettings(2, default_start_method(), 10), 3, 6)
+    assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 3, 6)
 
 
 @pytest.mark.parametrize(

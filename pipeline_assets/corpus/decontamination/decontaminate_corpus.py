@@ -24,7 +24,7 @@ from pipeline_assets.corpus.document_shards.ledger import ledger
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Content
 
@@ -56,6 +56,7 @@ def decontaminate_corpus(
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
+    engine = settings_for(building, engine, sum(shard.file.stat().st_size for shard in shards))
     receipts = list(run_stage(_STAGE, work, shards, building, engine, warm_up))
     counts = total_counts(receipts)
     if not counts.get("documents"):

@@ -1,6 +1,6 @@
 """Shards of the corpus that is deduplicated, and their lines as stages read them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -91,6 +91,21 @@ def line_blocks(shard: CorpusShard, window: Window) -> Iterator[list[Line]]:
     if first_row != shard.rows:
         what = f"it has {first_row:,} rows, its manifest says {shard.rows:,}"
         raise InputError(what, shard.file, "verify the corpus, then rebuild it")
+
+
+def read_documents(lines: Sequence[Line], shard: CorpusShard) -> list[tuple[int, DocumentFields]]:
+    """Rows and their documents, of lines none of which is None; at once, which takes half as long as one by one.
+
+    Raises:
+        InputError: a line is no Document.
+    """
+    try:
+        documents = _decoder.decode_lines(b"\n".join([line for _, line in lines if line is not None]))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        documents = []
+    if len(documents) == len(lines):
+        return list(zip((row for row, _ in lines), documents, strict=True))
+    return [(row, read_fields(line, shard, row)) for row, line in lines if line is not None]
 
 
 def read_fields(line: bytes, shard: CorpusShard, row: int) -> DocumentFields:

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
 
-DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 2), StageVersion("signatures", 1)
+DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 2)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
 DECISIONS_FILE, EDGES_FILE, GROUPS_FILE = f"decisions{SUFFIX}", "edges.parquet", "groups.json"
 Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]

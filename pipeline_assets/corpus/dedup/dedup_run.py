@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline_assets.corpus.dedup import candidates, sketches, verify
@@ -20,7 +20,7 @@ from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, write_sets
 from pipeline_assets.corpus.dedup.sketches import sketch_shard
 from pipeline_assets.corpus.dedup.verify import PairRange, verify_pairs
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
-from pipeline_assets.corpus.spine.engine import RunStage, run_stages
+from pipeline_assets.corpus.spine.engine import RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.stage import Window
 
 AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
@@ -57,6 +57,8 @@ def open_run(
     seen: Sequence[SeenStore] = (),
 ) -> Iterator[DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
+    engine = settings_for(building, settings.engine, sum(shard.file.stat().st_size for shard in shards))
+    settings = replace(settings, engine=engine)
     work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
     with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
         yield DedupRun(building, shards, recipe, settings, run, seen)

@@ -8,6 +8,7 @@ draws them from a seed.
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,18 @@ class Permutations(NamedTuple):
     b: NDArray[np.uint32]
 
 
+class ShingleHashes(NamedTuple):
+    """Sets of shingles of some documents.
+
+    Attributes:
+        hashes: those of each document ascending and different, uint64.
+        offsets: of each document in `hashes`, and after the last the number of hashes; int64.
+    """
+
+    hashes: NDArray[np.uint64]
+    offsets: NDArray[np.int64]
+
+
 @functools.cache
 def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     """The recipe's permutations; `a` is odd, so each is a bijection."""
@@ -39,11 +52,46 @@ def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
 
 
-def shingle_hashes(words: NDArray[np.uint64], shingle_words: int) -> NDArray[np.uint64]:
-    """The hash of every shingle of one document, in the order of the text; none where there are too few words."""
-    shingles = np.empty(max(len(words) - shingle_words + 1, 0), np.uint64)
-    _hash_shingles(words, shingle_words, shingles)
-    return shingles
+def shingle_sets(words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int) -> ShingleHashes:
+    """The hashes of the shingles of documents; none where there are too few words.
+
+    Args:
+        words, first_words: as in `NormalizedBatch`.
+    """
+    sizes = np.maximum(np.diff(first_words) - shingle_words + 1, 0)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    hashes = np.empty(offsets[-1], np.uint64)
+    _hash_documents(words, first_words, shingle_words, hashes, offsets)
+    for start, stop in itertools.pairwise(offsets.tolist()):
+        hashes[start:stop].sort()
+    _keep_distinct(hashes, offsets)
+    return ShingleHashes(hashes[: offsets[-1]], offsets)
+
+
+@compiled
+def _hash_documents(
+    words: NDArray[np.uint64],
+    first_words: NDArray[np.int64],
+    shingle_words: int,
+    hashes: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+) -> None:
+    for document in range(len(first_words) - 1):
+        own = words[first_words[document] : first_words[document + 1]]
+        _hash_shingles(own, shingle_words, hashes[offsets[document] : offsets[document + 1]])
+
+
+@compiled
+def _keep_distinct(hashes: NDArray[np.uint64], offsets: NDArray[np.int64]) -> None:
+    """Of each document's ascending hashes the different ones, moved to the front; `offsets` follow."""
+    kept = start = 0
+    for document in range(len(offsets) - 1):
+        stop = offsets[document + 1]
+        for place in range(start, stop):
+            if place == start or hashes[place] != hashes[place - 1]:
+                hashes[kept] = hashes[place]
+                kept += 1
+        offsets[document + 1], start = kept, stop
 
 
 def signatures(
@@ -60,8 +108,9 @@ def signatures(
     return signed
 
 
-@compiled
+@inner
 def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDArray[np.uint64]) -> None:
+    """The hash of every shingle of one document, in the order of the text."""
     leaves = np.uint64(1)
     for _ in range(shingle_words):
         leaves = leaves * _POLYNOMIAL
@@ -112,25 +161,31 @@ def _sign(
 
 
 def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
-    """What two documents must share to be proposed, shape (documents, bands): a hash of a band's number and rows.
+    """What two documents must share one of to be proposed: hashes of a band's number and rows.
+
+    A signature is cut twice: into bands of numbers that stand side by side, and into as many of numbers that are
+    `bands` apart, so that two bands of different cuts have one number in common, or about one. Of pairs that the first
+    cut misses the second finds most, and no permutation more is computed.
 
     Args:
         salt: documents under different ones share no key.
+    Returns:
+        shape (documents, 2 * bands); (documents, bands) where both cuts are the same, of one band or of one row each.
     """
-    keys = np.empty((len(signed), bands), np.uint64)
-    _hash_bands(signed, salt, keys)
+    keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
+    _hash_bands(signed, bands, salt, keys)
     return keys
 
 
 @compiled
-def _hash_bands(signed: NDArray[np.uint32], salt: np.uint64, keys: NDArray[np.uint64]) -> None:
-    documents, bands = keys.shape
+def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: NDArray[np.uint64]) -> None:
     rows = signed.shape[1] // bands
-    for document in range(documents):
-        for band in range(bands):
+    for document in range(len(keys)):
+        for band in range(keys.shape[1]):
+            first, step = (band * rows, 1) if band < bands else (band - bands, bands)
             key = mixed(mixed(salt) ^ np.uint64(band))
-            for row in range(band * rows, band * rows + rows):
-                key = mixed(key ^ np.uint64(signed[document, row]))
+            for row in range(rows):
+                key = mixed(key ^ np.uint64(signed[document, first + row * step]))
             keys[document, band] = key
 
 

@@ -14,11 +14,12 @@ Selection = Literal["first", "longest", "quality"]
 
 
 class MinHashRecipe(RecipePart):
-    """Which documents are proposed as near duplicates: those with all rows of a band alike.
+    """Which documents are proposed as near duplicates: those with all rows of a band alike, in one of two cuts of their
+    signatures into bands, see `band_keys`.
 
     Attributes:
         shingle_words: words in a row that make a shingle.
-        permutations: numbers in a signature; bands × rows of them are used, and there are no others.
+        permutations: numbers in a signature, which are bands × rows.
         seed: of the permutations.
     """
 

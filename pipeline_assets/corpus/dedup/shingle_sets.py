@@ -5,6 +5,7 @@ ascending. An index beside it says where each begins. Two different shingles of 
 probability of 2**-64, so the size of a union or intersection of hashes is that of the sets of shingles.
 """
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_fields
-from pipeline_assets.corpus.dedup.minhash import shingle_hashes
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
+from pipeline_assets.corpus.dedup.minhash import shingle_sets
 from pipeline_assets.corpus.dedup.order import load, members_between
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
@@ -81,16 +82,13 @@ def _records(
     shard: CorpusShard, window: Window, wanted: NDArray[np.bool_], shingle_words: int
 ) -> Iterator[list[_Record]]:
     for lines in line_blocks(shard, window):
-        read = [(row, read_fields(line, shard, row)) for row, line in lines if line is not None and wanted[row]]
+        read = read_documents([one for one in lines if one.line is not None and wanted[one.row]], shard)
         batch = normalize([document.text.encode() for _, document in read])
-        bounds = batch.first_words.tolist()
-        records = []
-        for place, (row, document) in enumerate(read):
-            shingles = np.sort(shingle_hashes(batch.word_hashes[bounds[place] : bounds[place + 1]], shingle_words))
-            is_new = np.ones(len(shingles), bool)
-            is_new[1:] = shingles[1:] != shingles[:-1]
-            records.append((shard.first_number + row, document.doc_id.encode(), shingles[is_new]))
-        yield records
+        hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, shingle_words)
+        yield [
+            (shard.first_number + row, document.doc_id.encode(), hashes[start:stop])
+            for (row, document), (start, stop) in zip(read, itertools.pairwise(offsets.tolist()), strict=True)
+        ]
 
 
 class Fetched(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_fields
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, permutations_of, signatures
 from pipeline_assets.corpus.dedup.order import Selected, orders
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
@@ -70,8 +70,9 @@ class _Sketch:
         has_shingles = batch.words() >= recipe.shingle_words
         signed = signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
         if isinstance(recipe, MinHashRecipe):
-            self._keys.append(band_keys(signed[has_shingles], recipe.bands, self._salt).ravel())
-            self._key_orders.append(np.repeat(own[has_shingles], recipe.bands))
+            keys = band_keys(signed[has_shingles], recipe.bands, self._salt)
+            self._keys.append(keys.ravel())
+            self._key_orders.append(np.repeat(own[has_shingles], keys.shape[1]))
         else:
             self._bits += [row.tobytes() for row in binary_sketches(signed[has_shingles])]
             self._key_orders.append(own[has_shingles])
@@ -127,7 +128,7 @@ def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe
     fatal: list[int] = []
     files: list[OutputFile] = []
     for lines in line_blocks(shard, window):
-        read = [(row, read_fields(line, shard, row)) for row, line in lines if line is not None]
+        read = read_documents([one for one in lines if one.line is not None], shard)
         fatal += [row for row, line in lines if line is None]
         if read:
             sketch.add([row for row, _ in read], [document for _, document in read])

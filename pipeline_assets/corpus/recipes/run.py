@@ -20,6 +20,10 @@ from pipeline_assets.corpus.spine.settings import (
     parse_start_method,
 )
 
+_INLINE_BYTES = (
+    4 << 20
+)  # of shards: half a second of work, and workers take longer to start
+
 
 @dataclass(frozen=True)
 class Run:
@@ -77,6 +81,7 @@ class Run:
             setting(WORKERS, workers),
             parse_start_method(variables.get(START_METHOD, "")),
             setting(LOG_EVERY, log_every_s),
+            inline_bytes=_INLINE_BYTES,
         )
         return cls(
             root,

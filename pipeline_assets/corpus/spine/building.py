@@ -147,10 +147,11 @@ class BuildFolder:
 
 @dataclass(frozen=True)
 class Building(BuildFolder):
-    """An open building folder and the lock on it."""
+    """An open building folder and the lock on it; `was_begun` by a build that died or failed."""
 
     target: Path
     lock: Lock
+    was_begun: bool = False
 
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
@@ -195,9 +196,10 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:
     """
     with locked(target, highest_number(target)) as lock:
         recover_locked(target)
+        was_begun = bool(building_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
-            yield Building(folder, target, lock)
+            yield Building(folder, target, lock, was_begun)
         except Exception:
             lock.check()  # what fails in a folder that another builder took over fails for that
             raise

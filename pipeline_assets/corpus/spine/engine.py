@@ -11,12 +11,12 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Generic, Protocol, TypeVar
 
 from pipeline_assets.corpus.spine import durable, reads
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -43,6 +43,7 @@ class EngineSettings:
         log_every_s: seconds between progress lines.
         growth_bytes: a forked worker that holds so much more memory than at its start makes room for a fresh one. A
             fork costs milliseconds, and shares what its forerunner had a copy of.
+        inline_bytes: an input of fewer bytes may be worked on in this process, see `settings_for`.
         subject: what is built, named in progress lines; empty where there is one thing only.
     """
 
@@ -50,11 +51,21 @@ class EngineSettings:
     start_method: StartMethod = field(default_factory=default_start_method)
     log_every_s: float = 10.0
     growth_bytes: int = 192 << 20
+    inline_bytes: int = 0
     subject: str = ""
 
     def title(self, stage: str) -> str:
         """How progress lines call the work of a stage."""
         return f"{stage} {self.subject}".rstrip()
+
+
+def settings_for(building: Building, settings: EngineSettings, input_bytes: int) -> EngineSettings:
+    """The settings, without workers where so little is read that to start them takes longer than they save.
+
+    A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
+    """
+    is_small = input_bytes < settings.inline_bytes and not building.was_begun
+    return replace(settings, workers=0) if is_small else settings
 
 
 class RunStage(Protocol[S_contra]):

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.dedup.minhash import (
     band_keys,
     binary_sketches,
     permutations_of,
-    shingle_hashes,
+    shingle_sets,
     signatures,
 )
 from pipeline_assets.corpus.dedup.recipe import MinHashRecipe
@@ -29,7 +29,7 @@ def recipe_of(**changes: int) -> MinHashRecipe:
 def by_datasketch(text: str, recipe: MinHashRecipe) -> list[int]:
     """Its own MinHash of the lower halves of the same shingle hashes."""
     batch = normalize([text.encode()])
-    shingles = shingle_hashes(batch.word_hashes, recipe.shingle_words)
+    shingles = shingle_sets(batch.word_hashes, batch.first_words, recipe.shingle_words).hashes
     sketch = datasketch.MinHash(recipe.permutations, seed=recipe.seed, hashfunc=lambda h: h, scheme="affine32")
     sketch.update_batch([int(shingle) & 0xFFFFFFFF for shingle in shingles])
     return sketch.hashvalues.tolist()
@@ -53,27 +53,40 @@ def test_signatures_equal_those_of_datasketch(texts: list[str], n: int, permutat
 
 
 def test_equal_shingles_have_equal_hashes_wherever_they_stand_and_their_order_counts() -> None:
-    batch = normalize([b"a b c d e a b c c b a"])
+    batch = normalize([b"a b c d e a b c c b a", b"one two", b"c b a b c"])
 
-    hashes = shingle_hashes(batch.word_hashes, 3)
+    hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, 3)
 
-    assert hashes[0] == hashes[5]
-    assert len(set(hashes.tolist())) == 8
-
-
-def test_fewer_words_than_a_shingle_make_none() -> None:
-    assert len(shingle_hashes(normalize([b"one two"]).word_hashes, 3)) == 0
+    assert offsets.tolist() == [0, 8, 8, 11]  # of nine, three and none
+    assert len(np.intersect1d(hashes[:8], hashes[8:])) == 2  # a b c, c b a
 
 
-def test_documents_share_a_key_for_each_band_whose_rows_are_equal() -> None:
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=30), max_size=5), st.integers(1, 4))
+def test_sets_ascend_and_hold_as_many_hashes_as_there_are_different_shingles(texts: list[list[str]], n: int) -> None:
+    batch = normalize([" ".join(words).encode() for words in texts])
+
+    hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, n)
+
+    for words, (start, stop) in zip(texts, itertools.pairwise(offsets.tolist()), strict=True):
+        assert stop - start == len({tuple(words[at : at + n]) for at in range(len(words) - n + 1)})
+        assert (np.diff(hashes[start:stop].astype(object)) > 0).all()
+
+
+def test_documents_share_a_key_for_each_band_of_either_cut_whose_rows_are_equal() -> None:
     rows = np.arange(32, dtype=np.uint32)
     other = rows.copy()
     other[[5, 31]] += 1
 
     keys = band_keys(np.array([rows, other]), 8, np.uint64(0))
 
-    assert (keys[0] == keys[1]).tolist() == [True, False, True, True, True, True, True, False]
-    assert len(set(keys.ravel().tolist())) == 10
+    assert np.flatnonzero(keys[0, :8] != keys[1, :8]).tolist() == [1, 7]  # 4 to 7, and 28 to 31
+    assert np.flatnonzero(keys[0, 8:] != keys[1, 8:]).tolist() == [5, 7]  # 5, 13, 21, 29 and 7, 15, 23, 31
+    assert len(set(keys.ravel().tolist())) == 20
+
+
+@pytest.mark.parametrize("bands", [1, 32])
+def test_two_equal_cuts_are_one(bands: int) -> None:
+    assert band_keys(np.zeros((3, 32), np.uint32), bands, np.uint64(0)).shape == (3, bands)
 
 
 def test_equal_rows_of_two_bands_share_no_key_nor_do_documents_under_other_salts() -> None:
@@ -81,7 +94,7 @@ def test_equal_rows_of_two_bands_share_no_key_nor_do_documents_under_other_salts
 
     keys = [*band_keys(same, 8, np.uint64(0))[0].tolist(), *band_keys(same, 8, np.uint64(1))[0].tolist()]
 
-    assert len(set(keys)) == 16
+    assert len(set(keys)) == 32
 
 
 def test_bands_and_rows_that_do_not_use_all_permutations_are_refused() -> None:

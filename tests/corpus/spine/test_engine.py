@@ -2,6 +2,7 @@
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 from word_artifact import (
@@ -16,8 +17,8 @@ from word_artifact import (
 )
 from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
-from pipeline_assets.corpus.spine.building import Building
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.building import Building, open_building
+from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 # The same, however it is run
@@ -158,3 +159,15 @@ def test_shards_that_were_finished_before_an_error_stay_finished(building: Build
 
     assert building.receipt("write", "a") is not None
     assert building.receipt("write", "b") is None
+
+
+@pytest.mark.parametrize(("input_bytes", "workers"), [(99, [0, 2]), (100, [2, 2])])
+def test_a_small_input_has_workers_only_where_a_build_has_died_or_failed(
+    input_bytes: int, workers: list[int], tmp_path: Path
+) -> None:
+    found = []
+    for _ in workers:
+        with open_building(tmp_path / "words", {}) as building:
+            found.append(settings_for(building, EngineSettings(2, inline_bytes=100), input_bytes).workers)
+
+    assert found == workers
