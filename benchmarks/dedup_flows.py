@@ -61,10 +61,8 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
     from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.dedup_corpus import gather_decisions, publish_edges
-    from pipeline_assets.corpus.dedup.dedup_run import open_run
-    from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-    from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
-    from pipeline_assets.corpus.dedup.steps import decide, find_exact, find_near, sketch_corpus
+    from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings, share_of
+    from pipeline_assets.corpus.dedup.steps import find_exact, find_near, open_run, sketch_corpus, write_decisions
     from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -81,7 +79,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         sketches = sketch_corpus(dedup)
         exact = find_exact(dedup, sketches)
         near = find_near(dedup, sketches, recipe.near, exact)
-        decisions = decide(dedup, sketches, exact, near)
+        decisions = write_decisions(dedup, sketches, exact, near)
         keep(gather_decisions(building, decisions, 3), building, folder)
         keep(publish_edges(dedup, near.edges), building, folder)
     return first, first - sum(receipt.counts["kept"] for receipt in decisions)

@@ -22,9 +22,8 @@ from pipeline_assets.commands.dedup_options import (
 from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root, existing_root
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.dedup.decision import Decision
-    from pipeline_assets.corpus.dedup.group import Group
-    from pipeline_assets.corpus.dedup.s_curve import Banding, Distance
+    from pipeline_assets.corpus.dedup.decision import Decision, DocumentGroup
+    from pipeline_assets.corpus.dedup.recipe import Banding, Distance
 
 app = typer.Typer()
 dedup_app = typer.Typer(
@@ -71,7 +70,7 @@ def explain(
 
 def _bandings(at: float, recall: float, permutations: int, bands: int | None) -> tuple["Banding", list["Banding"]]:
     """The recommended bands, and those to be shown."""
-    from pipeline_assets.corpus.dedup.s_curve import Banding, recommended
+    from pipeline_assets.corpus.dedup.recipe import Banding, recommended
 
     best = recommended(permutations, at, recall)
     if bands is not None:
@@ -82,7 +81,7 @@ def _bandings(at: float, recall: float, permutations: int, bands: int | None) ->
 
 def _distances(at: float, recall: float, bits: int, max_distance: int | None) -> tuple["Distance", list["Distance"]]:
     """The recommended distance, and those to be shown."""
-    from pipeline_assets.corpus.dedup.s_curve import Distance, smallest_distance
+    from pipeline_assets.corpus.dedup.recipe import Distance, smallest_distance
 
     best = smallest_distance(bits, at, recall)
     shown = {best, best if max_distance is None else Distance(bits, max_distance)}
@@ -97,7 +96,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a document beside its duplicates, word by word. Exit status 1: no deduplicated corpus has it."""
-    from pipeline_assets.corpus.dedup.group import groups_of
+    from pipeline_assets.corpus.dedup.decision import groups_of
 
     root = existing_root(data)
     groups = list(groups_of(root, doc_id))
@@ -111,7 +110,7 @@ def show(
     raise typer.Exit(0 if groups else 1)
 
 
-def _group_json(group: "Group") -> dict[str, Any]:
+def _group_json(group: "DocumentGroup") -> dict[str, Any]:
     import msgspec
 
     gone = [member.decision for member in group.gone]
@@ -121,8 +120,8 @@ def _group_json(group: "Group") -> dict[str, Any]:
     return {"folder": str(group.corpus.folder), "kept_in": kept_in, "seen_in": group.seen_in, **members}
 
 
-def _group_lines(root: Path, group: "Group", doc_id: str, every: bool) -> Iterator[str]:
-    from pipeline_assets.corpus.dedup.group import document_of, word_diff
+def _group_lines(root: Path, group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
+    from pipeline_assets.corpus.dedup.decision import document_of, word_diff
 
     yield f"{group.corpus.folder}: {1 + len(group.gone):,} documents, one stays"
     kept = None

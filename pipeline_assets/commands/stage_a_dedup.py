@@ -39,7 +39,7 @@ from pipeline_assets.commands.wrong_use import naming_options
 from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
+    from pipeline_assets.corpus.dedup.recipe import RemovalCaps
     from pipeline_assets.corpus.spine.artifact import Artifact
 
 app = typer.Typer()
@@ -85,8 +85,7 @@ def dedup(
     replace: Replace = False,
 ) -> None:
     """Drop duplicates of normalised or filtered sources; their order says which is first."""
-    from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-    from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
+    from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps
     from pipeline_assets.corpus.recipes.stage_a_given import dedup_target
     from pipeline_assets.corpus.spine.lineage import root_of
     from pipeline_assets.launch import build_one
@@ -157,7 +156,7 @@ def signatures(
 
 
 def _minhash(threshold: str, permutations: int, bands: int | None) -> dict[str, int]:
-    from pipeline_assets.corpus.dedup.s_curve import recommended
+    from pipeline_assets.corpus.dedup.recipe import recommended
 
     if bands is None:
         bands = recommended(permutations, similarity_of(threshold), RECALL).bands
@@ -166,7 +165,7 @@ def _minhash(threshold: str, permutations: int, bands: int | None) -> dict[str, 
 
 
 def _sketch(threshold: str, bits: int, max_distance: int | None) -> dict[str, int]:
-    from pipeline_assets.corpus.dedup.s_curve import smallest_distance
+    from pipeline_assets.corpus.dedup.recipe import smallest_distance
 
     if max_distance is None:
         max_distance = smallest_distance(bits, similarity_of(threshold), RECALL).max_distance

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pipeline_assets.commands.terminal import IN_ONE_LINE
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.packing.drawn_lines import DrawnLine
+    from pipeline_assets.corpus.packing.summary import DrawnLine
     from pipeline_assets.corpus.trace.conversation_to_source import ConversationTrace
     from pipeline_assets.corpus.trace.document_to_source import DocumentTrace
     from pipeline_assets.corpus.trace.packed_to_source import DrawnDocument, SegmentTrace

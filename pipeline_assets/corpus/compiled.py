@@ -51,7 +51,10 @@ class _CheckedFiles(IndexDataCacheFile):
             super().save(key, data)
 
     def _load_index(self) -> dict[object, str]:
-        return dict(super()._load_index()) if _is_as_written(self._index_path) else {}
+        with contextlib.suppress(ImportError, AttributeError):  # of a type that has another module by now
+            if _is_as_written(self._index_path):
+                return dict(super()._load_index())
+        return {}
 
     def _load_data(self, name: str) -> object:
         path = self._data_path(name)
@@ -87,7 +90,7 @@ class _KernelCache(FunctionCache):
 
     @functools.cached_property
     def _cache_file(self) -> _CheckedFiles:  # type: ignore[override]  # numba makes it at once
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(self._py_func.__module__.encode())  # types that it is compiled for may stand there
         for part in _sources_of(self._py_func, set()):
             digest.update(part.encode() + b"\0")
         name = f"{self._py_func.__name__.strip('_')}-{digest.hexdigest()[:32]}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.summary import summary_of
+from pipeline_assets.corpus.decontamination.evidence import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document

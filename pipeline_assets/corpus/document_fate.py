@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.corpus.decontamination.evidence import (
-    DECONTAMINATION_STAGE,
-    ContaminatedLine,
-    evidence_on,
-)
+from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, evidence_on
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
@@ -19,8 +15,8 @@ from pipeline_assets.corpus.filters.dropped import FILTER_STAGE, dropped_line
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE
-from pipeline_assets.corpus.packing.drawn_lines import DrawnLine, drawn_lines
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE
+from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion

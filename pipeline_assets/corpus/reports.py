@@ -7,7 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline_assets.corpus.decontamination.summary import Summary
+from pipeline_assets.corpus.decontamination.evidence import Summary
 from pipeline_assets.corpus.dedup.decision import Group
 from pipeline_assets.corpus.packing.summary import PackedSummary
 from pipeline_assets.corpus.profile import Counts, Profile, by

@@ -147,9 +147,9 @@ def test_every_cache_file_of_the_kernels_is_held_against_its_hash(tmp_path: Path
         """Order of documents by a kernel of best fit, and how many kernels were found on disk."""
         code = (
             "import numpy as np\n"
-            "from pipeline_assets.corpus.packing import best_fit\n"
-            "kernels = [one for one in vars(best_fit).values() if hasattr(one, 'stats')]\n"
-            "order = best_fit.longest_first(np.array([3, 9, 4], dtype=np.int32), 8)\n"
+            "from pipeline_assets.corpus.packing import strategies\n"
+            "kernels = [one for one in vars(strategies).values() if hasattr(one, 'stats')]\n"
+            "order = strategies.longest_first(np.array([3, 9, 4], dtype=np.int32), 8)\n"
             "print(order, sum(sum(kernel.stats.cache_hits.values()) for kernel in kernels))"
         )
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}

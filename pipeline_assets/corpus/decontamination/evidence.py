@@ -1,6 +1,8 @@
-"""What decontamination did: a line for each document that it dropped or cut, in a file of the artifact."""
+"""What decontamination did: a line for each document that it dropped or cut, in a file, and in numbers."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -61,3 +63,34 @@ def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
 def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:
     """What was found in a document; None if nothing was, or it wasn't there."""
     return next((line for line in read_contaminated(decontaminated) if line.doc_id == doc_id), None)
+
+
+_SAMPLES = 3  # of each evaluation set
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of all sources.
+
+    Attributes:
+        by_set: of each evaluation set `items`, `too_short`, …, and `contaminated_documents`, by its items; one that
+            holds items of several sets counts in each.
+        by_source: documents of each source: `in`, `out`, `dropped`, `cut`.
+        samples: the first documents that each evaluation set contaminates, in the order of the corpus.
+    """
+
+    by_set: Mapping[str, Mapping[str, int]]
+    by_source: Mapping[str, Mapping[str, int]]
+    samples: Sequence[ContaminatedLine]
+
+
+def summary_of(decontaminated: Artifact) -> Summary:
+    """The counts of its manifest, and samples of what it found."""
+    counts = decontaminated.manifest.identity.counts
+    shown = Counter[str]()
+    samples = []
+    for line in read_contaminated(decontaminated):
+        if any(shown[name] < _SAMPLES for name in line.items):
+            samples.append(line)
+            shown.update(line.items.keys())
+    return Summary(counts["evaluation"], counts["by_source"], samples)

@@ -1,25 +1,30 @@
 """The items of evaluation sets by their n-grams: what documents are searched for.
 
 Items with the same normalised words are one item, with several names. Memory: about 60 bytes for each n-gram, their
-words with them; while it is made, twice as much.
+words with them; while it is made, twice as much. On disk it is an array a file, mapped into memory, so that all workers
+of a machine share one copy.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
-from pipeline_assets.corpus.decontamination.ngrams import NgramTable, ngram_table, number_ngrams
+from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngram_table, number_ngrams
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
-from pipeline_assets.corpus.decontamination.words import Words
 from pipeline_assets.corpus.dedup.words import normalize
+from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile
+from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.sealing import WORK
 
 _READ_ITEMS = 1024
 
@@ -198,3 +203,44 @@ def _is_first(ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _names(evaluation: Sequence[EvaluationSet]) -> str:
     return f"evaluation sets {', '.join(one.name for one in evaluation)}"
+
+
+_FOLDER = f"{WORK}/items"
+
+
+@dataclass(frozen=True)
+class IndexFiles:
+    """Where an index lies, and the sha256 of its files: the same folder may hold another one later."""
+
+    folder: Path
+    digests: tuple[str, ...]
+
+
+def write_index(index: ItemIndex, folder: BuildFolder) -> list[OutputFile]:
+    """The files of an index."""
+    return [_write(name, array, folder) for part in index for name, array in part._asdict().items()]
+
+
+def index_files(folder: BuildFolder, files: list[OutputFile]) -> IndexFiles:
+    """Where `write_index` put them."""
+    return IndexFiles(folder.path(_FOLDER), tuple(file.sha256 for file in files))
+
+
+@functools.lru_cache(maxsize=1)
+def load_index(files: IndexFiles) -> ItemIndex:
+    """The index; the last one loaded is kept for the life of the process."""
+    return ItemIndex(
+        NgramTable(*(_load(name, files.folder) for name in NgramTable._fields)),
+        Items(*(_load(name, files.folder) for name in Items._fields)),
+    )
+
+
+def _write(name: str, array: NDArray[Any], folder: BuildFolder) -> OutputFile:
+    path = f"{_FOLDER}/{name}.npy"
+    with DurableFile(folder.path(path)) as file:
+        np.save(file, array)
+    return OutputFile.plain(path, len(array), file)
+
+
+def _load(name: str, folder: Path) -> NDArray[Any]:
+    return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))

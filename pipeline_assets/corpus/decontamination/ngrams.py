@@ -1,7 +1,9 @@
-"""A table of n-grams: equal ones have one number, whatever their hashes are.
+"""A table of n-grams, equal ones with one number whatever their hashes are, and texts searched for them.
 
 An n-gram's key is the polynomial of its words' hashes in an odd constant modulo 2**64, so that the key of a longer one
-goes on from that of its beginning.
+goes on from that of its beginning. Keys propose, the words decide. No n-gram is shorter than the shortest, so a text is
+asked at each word for one thing only: whether an n-gram begins with the words there, as many as the shortest has. Few
+do, and the bits that tell are small beside the table.
 """
 
 from typing import NamedTuple
@@ -10,7 +12,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.decontamination.words import Words
+from pipeline_assets.corpus.dedup.words import BLANK, NormalizedBatch
+
+
+class Words(NamedTuple):
+    """Words in a row, a blank after each.
+
+    Attributes:
+        text: UTF-8, uint8.
+        begins: of each word in `text`, and where the next one would begin; int64, (words + 1,).
+        hashes: of each word, uint64.
+    """
+
+    text: NDArray[np.uint8]
+    begins: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+
+
+def words_of(batch: NormalizedBatch) -> Words:
+    """All words of a batch, of one document after the other."""
+    blanks = np.flatnonzero(batch.text == BLANK)[: len(batch.word_hashes)]
+    return Words(batch.text, np.concatenate(([0], blanks + 1)), batch.word_hashes)
+
+
+def between(words: Words, first: int, stop: int) -> Words:
+    """Some of them."""
+    begins = words.begins[first : stop + 1]
+    return Words(words.text[begins[0] : begins[-1]], begins - begins[0], words.hashes[first:stop])
+
+
+def only(words: Words, is_kept: NDArray[np.bool_]) -> Words:
+    """Those that are kept, as if there had been no others."""
+    lengths = np.diff(words.begins)
+    begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
+    return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
+
 
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
@@ -184,3 +220,108 @@ def _place(keys: NDArray[np.uint64], slots: NDArray[np.int32]) -> None:
 def _mark(keys: NDArray[np.uint64], bits: NDArray[np.uint64]) -> None:
     for key in keys:
         bits[slot_of(key, len(bits))] |= bits_of(key)
+
+
+class Found(NamedTuple):
+    """N-grams in a text: the word at which each begins, ascending, and its number; int64."""
+
+    words: NDArray[np.int64]
+    ngrams: NDArray[np.int64]
+
+
+def propose(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> Found:
+    """N-grams in documents, by their keys alone.
+
+    Args:
+        hashes, first_words: as in `NormalizedBatch`.
+    """
+    room = len(hashes) // 16 + 16
+    while True:
+        words, ngrams = np.empty(room, np.int64), np.empty(room, np.int64)
+        number = _propose(hashes, first_words, table, words, ngrams)
+        if number <= room:
+            return Found(words[:number], ngrams[:number])
+        room = number
+
+
+def verify(found: Found, words: Words, table: NgramTable) -> Found:
+    """Those whose words stand there."""
+    is_there = np.empty(len(found.words), bool)
+    _verify(found.words, found.ngrams, words.text, words.begins, table, is_there)
+    return Found(found.words[is_there], found.ngrams[is_there])
+
+
+@compiled
+def _propose(
+    hashes: NDArray[np.uint64],
+    first_words: NDArray[np.int64],
+    table: NgramTable,
+    found_words: NDArray[np.int64],
+    found_ngrams: NDArray[np.int64],
+) -> int:
+    """Fills what is found as far as there is room; how many there are."""
+    beginnings, least = table.beginnings, table.all_sizes[0]
+    leaves = ONE
+    for _ in range(least):
+        leaves = leaves * POLYNOMIAL
+    found = 0
+    for document in range(len(first_words) - 1):
+        begin, end = first_words[document], first_words[document + 1]
+        rolled = ZERO
+        for word in range(begin, min(begin + least - 1, end)):
+            rolled = rolled * POLYNOMIAL + hashes[word]
+        for first in range(begin, end - least + 1):
+            rolled = rolled * POLYNOMIAL + hashes[first + least - 1]
+            if first > begin:
+                rolled -= hashes[first - 1] * leaves
+            if not bits_of(rolled) & ~beginnings[slot_of(rolled, len(beginnings))]:
+                found = _look_up(rolled, first, end, hashes, table, found_words, found_ngrams, found)
+    return found
+
+
+@inner
+def _look_up(
+    key: np.uint64,
+    first: int,
+    end: int,
+    hashes: NDArray[np.uint64],
+    table: NgramTable,
+    found_words: NDArray[np.int64],
+    found_ngrams: NDArray[np.int64],
+    found: int,
+) -> int:
+    """All n-grams that may begin at a word, given the key of as many words as the shortest has; how many are found by
+    now.
+    """
+    slots, after = table.slots, first + table.all_sizes[0]
+    for size in table.all_sizes:
+        if first + size > end:
+            break
+        while after < first + size:
+            key = key * POLYNOMIAL + hashes[after]
+            after += 1
+        slot = slot_of(key, len(slots))
+        while slots[slot] != NONE:
+            ngram = slots[slot]
+            if table.keys[ngram] == key and table.sizes[ngram] == size:
+                if found < len(found_words):
+                    found_words[found], found_ngrams[found] = first, ngram
+                found += 1
+            slot = (slot + 1) & (len(slots) - 1)
+    return found
+
+
+@compiled
+def _verify(
+    found_words: NDArray[np.int64],
+    found_ngrams: NDArray[np.int64],
+    text: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    table: NgramTable,
+    is_there: NDArray[np.bool_],
+) -> None:
+    for place in range(len(found_words)):
+        ngram = found_ngrams[place]
+        is_there[place] = is_same(
+            text, begins, found_words[place], table.text, table.begins, table.first_words[ngram], table.sizes[ngram]
+        )

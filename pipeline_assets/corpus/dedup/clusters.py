@@ -1,4 +1,4 @@
-"""Which documents go: the greedy rule, in one walk along the edges.
+"""Which documents go: the greedy rule, in one walk along the edges; and the largest groups that come of it.
 
 Documents in their order; one is dropped if and only if a kept one before it is an edge away. So no chain of
 almost-likes drags in what is unlike the document that stays, and of a family of templates each that is unlike all kept
@@ -6,8 +6,11 @@ ones stays. A document's fate depends on those before it alone, and edges come i
 walk with a bit for each document settles all, whatever components there are.
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,3 +80,95 @@ def _walk(
             include(dropped, later[start : start + 1])
         start = stop
     return chosen[:number]
+
+
+GROUPS, MEMBERS = 10, 3  # so many are shown, with so many of the documents that went
+_AT_A_TIME = 1 << 24
+
+
+@dataclass(frozen=True)
+class LargeGroup:
+    """A group by the numbers of its documents.
+
+    Attributes:
+        kept: the document that stays.
+        gone: how many went for it.
+        members: the first of those.
+    """
+
+    kept: int
+    gone: int
+    members: Sequence[int]
+
+
+def largest_groups(
+    documents: int, exact: Sequence[Path], near: Sequence[Path], of_firsts: Path | None
+) -> list[LargeGroup]:
+    """The groups from which most documents went, the largest first, of equals the one whose document comes first.
+
+    Memory is four bytes for each of so many documents at a time, and the near duplicates that have copies.
+
+    Args:
+        documents: in the corpus.
+        exact, near, of_firsts: runs, as `DecidedShard` has them.
+    """
+    moves = _Moves(_no_numbers(), _no_numbers())
+    if of_firsts is not None:
+        table = read_columns(of_firsts, ["number", "first"])
+        moves = _Moves(numbers(table["number"]), document_numbers(numbers(table["first"])))
+    runs = [*near, *exact]
+    found: list[tuple[int, int]] = []
+    for start in range(0, documents, _AT_A_TIME):
+        gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
+        for run in runs:
+            _count(gone, start, _kept(read_columns(run, ["first"]), moves))
+        found = heapq.nsmallest(GROUPS, [*found, *_candidates(gone, start)])
+    members = _members(runs, moves, [number for _, number in found])
+    return [LargeGroup(number, -negated, members[number]) for negated, number in found]
+
+
+class _Moves(NamedTuple):
+    """Documents that have copies and went themselves, ascending, and the one that each went for."""
+
+    gone: NDArray[np.uint64]
+    kept: NDArray[np.uint64]
+
+
+def _no_numbers() -> NDArray[np.uint64]:
+    return np.empty(0, np.uint64)
+
+
+def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:
+    """What stays in the place of each row's document."""
+    firsts = document_numbers(numbers(table["first"]))
+    if not len(moves.gone):
+        return firsts
+    place = np.minimum(np.searchsorted(moves.gone, firsts), len(moves.gone) - 1)
+    return np.where(moves.gone[place] == firsts, moves.kept[place], firsts)
+
+
+@compiled
+def _count(gone: NDArray[np.uint32], start: int, kept: NDArray[np.uint64]) -> None:
+    for number in kept:
+        place = np.int64(number) - start
+        if 0 <= place < len(gone):
+            gone[place] += 1
+
+
+def _candidates(gone: NDArray[np.uint32], start: int) -> Iterator[tuple[int, int]]:
+    """(minus how many went, number) of those that may be among the largest."""
+    least = np.partition(gone, -GROUPS)[-GROUPS] if len(gone) > GROUPS else 0
+    found = np.flatnonzero(gone >= max(int(least), 1))
+    yield from zip((-gone[found].astype(np.int64)).tolist(), (found + start).tolist(), strict=True)
+
+
+def _members(runs: Sequence[Path], moves: _Moves, wanted: Sequence[int]) -> dict[int, list[int]]:
+    """The first documents that went for each wanted one, by number."""
+    members: dict[int, list[int]] = {number: [] for number in wanted}
+    for run in runs:
+        table = read_columns(run, ["number", "first"])
+        kept = _kept(table, moves)
+        rows = np.flatnonzero(np.isin(kept, np.array(wanted, np.uint64)))
+        for number, gone in zip(kept[rows].tolist(), numbers(table["number"])[rows].tolist(), strict=True):
+            members[number] = heapq.nsmallest(MEMBERS, [*members[number], gone])
+    return members

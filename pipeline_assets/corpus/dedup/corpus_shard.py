@@ -36,6 +36,21 @@ class CorpusShard:
     first_number: int
 
 
+@dataclass(frozen=True)
+class OfShard:
+    """What a stage is to do with a shard of the corpus."""
+
+    shard: CorpusShard
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    @property
+    def rows(self) -> int:
+        return self.shard.rows
+
+
 def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:
     """The shards of sources, given by their names, in this order; documents are numbered from `first_number` on.
 

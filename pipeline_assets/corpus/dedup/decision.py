@@ -1,14 +1,22 @@
-"""What deduplication decided of a document, as it is written down and read again."""
+"""What deduplication decided of a document, as it is written down and read again, alone or with its duplicates."""
 
-from collections.abc import Iterator
-from typing import Literal
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import locate, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
+from pipeline_assets.corpus.trace.snapshot_rows import read_document
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 2)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
@@ -83,3 +91,115 @@ def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, s
         _, kind, name = entry["name"].split("/", 2)
         (stores if kind == SIGNATURES_STAGE.name else sources)[name] = entry["digest"]
     return sources, stores
+
+
+_word = re.compile(r"\w+")
+
+
+class Member(NamedTuple):
+    """A document of a group: what was decided of it in a deduplicated corpus."""
+
+    corpus: Artifact
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class DocumentGroup:
+    """Documents of one deduplicated corpus.
+
+    Attributes:
+        kept_id: the one that stays.
+        seen_in: the signature store that it was seen in before; None where it is one of this corpus.
+        kept: what was decided of it, in an earlier corpus where it was seen before; None where that isn't here.
+        gone: those that went for it, in the order of the corpus.
+    """
+
+    corpus: Artifact
+    kept_id: str
+    seen_in: str | None
+    kept: Member | None
+    gone: Sequence[Member]
+
+
+def groups_of(root: Path, doc_id: str) -> Iterator[DocumentGroup]:
+    """The group of a document in every deduplicated corpus below a data root that has it.
+
+    Raises:
+        InputError: a corpus there is damaged.
+    """
+    manifests, _ = sealed_manifests(root)
+    for folder, manifest in manifests.items():
+        if manifest.identity.stage.name == DEDUP_STAGE.name:
+            corpus = open_artifact(folder)
+            own = next((one for one in read_decisions(corpus) if one.doc_id == doc_id), None)
+            if own is not None:
+                yield _group(root, corpus, own.duplicate_of or own.doc_id, own.seen_in)
+
+
+def _group(root: Path, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
+    home = corpus if seen_in is None else _seen_corpus(root, corpus, seen_in)
+    kept = None
+    if home is not None:
+        kept = Member(home, next(one for one in read_decisions(home) if one.doc_id == kept_id))
+    gone = (one for one in read_decisions(corpus) if (one.duplicate_of, one.seen_in) == (kept_id, seen_in))
+    return DocumentGroup(corpus, kept_id, seen_in, kept, [Member(corpus, one) for one in gone])
+
+
+def _seen_corpus(root: Path, corpus: Artifact, name: str) -> Artifact | None:
+    """The corpus whose signatures are in a store that this one was deduplicated against; None where it isn't here."""
+    _, stores = compared_inputs(corpus)
+    try:
+        [made_from] = locate(root, stores[name]).manifest.identity.upstream
+        return locate(root, made_from["digest"])
+    except InputError:
+        return None
+
+
+def document_of(root: Path, member: Member) -> Document:
+    """The document itself, from the source that was deduplicated.
+
+    Raises:
+        InputError: that source is gone.
+    """
+    sources, _ = compared_inputs(member.corpus)
+    source = locate(root, sources[member.decision.source])
+    return read_document(source.path(member.decision.shard), member.decision.row)
+
+
+def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
+    """What makes two texts differ by their normalised words, in stretches as they were written: `[-gone-]`, `{+new+}`,
+    `[-gone-]{+new+}`; of equal ones, written as in the new text, `context` words beside what differs.
+    """
+    before, after = (list(_word.finditer(text)) for text in (old, new))
+    old_keys, new_keys = ([_normalized(word[0]) for word in words] for words in (before, after))
+    opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
+    for kind, a, a_stop, b, b_stop in opcodes:
+        if kind == "equal":
+            head, tail = context * (b > 0 or a > 0), context * (b_stop < len(after) or a_stop < len(before))
+            yield from _shortened(new, after, b, b_stop, head, tail)
+        else:
+            gone, added = _written(old, before, a, a_stop), _written(new, after, b, b_stop)
+            yield f"[-{gone}-]" * bool(gone) + f"{{+{added}+}}" * bool(added)
+
+
+def _normalized(word: str) -> str:
+    """As `words.normalize` has it."""
+    return "".join(character.lower()[0] for character in word)
+
+
+def _shortened(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
+    """Equal words, of which those between the first `head` and the last `tail` are counted if they are several."""
+    left_out = stop - start - head - tail
+    if left_out <= 1:
+        yield _written(text, words, start, stop)
+        return
+    pieces = (_written(text, words, start, start + head), f"… {left_out:,} equal words …")
+    yield from filter(None, (*pieces, _written(text, words, stop - tail, stop)))
+
+
+def _written(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:
+    """Words with what stands between them and behind the last, as far as the next one."""
+    if start == stop:
+        return ""
+    end = words[stop].start() if stop < len(words) else len(text)
+    return text[words[start].start() : end].rstrip()

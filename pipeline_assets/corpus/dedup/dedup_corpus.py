@@ -1,9 +1,13 @@
 """Deduplicates a corpus of several sources: their Document shards → those that stay, and a decision for each document.
+And signs one: a deduplicated corpus → what its documents are compared by, for corpora that come later.
 
-A build that was killed goes on where it was.
+A signature store holds all that a deduplication asks of documents that it has seen: their ids, the hashes of their
+normalised texts, the keys of their bands, their sets of shingles. What is deduplicated against it is what would be left
+of it if both had been deduplicated together, the store's documents first; and no text of them is read again. A build
+that was killed goes on where it was.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,30 +18,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.dedup.candidates import load_faiss
+from pipeline_assets.corpus.dedup.clusters import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
+from pipeline_assets.corpus.dedup.decided_shards import SAMPLES
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, Sample
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, open_run
-from pipeline_assets.corpus.dedup.kept_shards import SAMPLES
-from pipeline_assets.corpus.dedup.largest_groups import LargeGroup, largest_groups
-from pipeline_assets.corpus.dedup.neighbours import load_faiss
-from pipeline_assets.corpus.dedup.order import MAX_DOCUMENTS, document_numbers, is_seen
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.seen import SeenStore, documents_of, open_seen, store_of
-from pipeline_assets.corpus.dedup.settings import DedupSettings
-from pipeline_assets.corpus.dedup.sketches import FATAL
+from pipeline_assets.corpus.dedup.order import (
+    MAX_DOCUMENTS,
+    document_numbers,
+    even_ranges,
+    include,
+    is_seen,
+    no_documents,
+    read_range,
+    rows_of,
+    save,
+    sorted_pairs,
+)
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
+from pipeline_assets.corpus.dedup.seen import (
+    BANDS_FILE,
+    BITS_FILE,
+    DOCUMENTS_FILE,
+    HASHES_FILE,
+    SETS_AREA,
+    SeenStore,
+    documents_of,
+    open_seen,
+    store_of,
+)
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, IDS
 from pipeline_assets.corpus.dedup.steps import (
+    DedupRun,
     ExactCopies,
     NearDuplicates,
     Runs,
-    decide,
     find_exact,
     find_near,
-    keep,
+    open_run,
+    runs_of,
     sketch_corpus,
+    write_decisions,
+    write_kept,
 )
+from pipeline_assets.corpus.dedup.verify import ComparedShard
 from pipeline_assets.corpus.document_shards.gathered import gather_lines
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
-from pipeline_assets.corpus.formats.arrow import mask, numbers, strings
+from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated, strings
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -45,6 +72,7 @@ from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt,
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER
 from pipeline_assets.corpus.spine.target import Content
 
@@ -88,9 +116,9 @@ def dedup_corpus(
     shards = numbered_shards(sources, stores)
     with open_run(building, shards, recipe, settings, stores) as dedup:
         sketches = sketch_corpus(dedup)
-        exact = find_exact(dedup, sketches) if recipe.mode != "near" else None
-        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else None
-        found = {**total_counts(sketches), **(near.counts if near is not None else {})}
+        exact = find_exact(dedup, sketches) if recipe.mode != "near" else ExactCopies()
+        near = find_near(dedup, sketches, recipe.near, exact) if recipe.near is not None else NearDuplicates()
+        found = {**total_counts(sketches), **near.counts}
         comparisons = {name: found[name] for name in _COMPARISONS if name in found}
         return decided_content(dedup, sketches, exact, near, comparisons)
 
@@ -98,24 +126,21 @@ def dedup_corpus(
 def decided_content(
     dedup: DedupRun,
     sketches: Sequence[Receipt],
-    exact: ExactCopies | None,
-    near: NearDuplicates | None,
+    exact: ExactCopies,
+    near: NearDuplicates,
     comparisons: Mapping[str, int],
 ) -> Content:
     """The files, and what the manifest says of them, once it is settled who goes."""
     building, zstd_level = dedup.building, dedup.settings.zstd_level
-    decisions = decide(dedup, sketches, exact, near)
-    groups = largest_groups(
-        dedup.documents,
-        exact.runs if exact is not None else (),
-        near.runs if near is not None else (),
-        near.of_firsts if near is not None else None,
+    decisions = write_decisions(dedup, sketches, exact, near)
+    groups = largest_groups(dedup.documents, exact.runs, near.runs, near.of_firsts)
+    kept = write_kept(
+        dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)}
     )
-    kept = keep(dedup, sketches, decisions, {number for group in groups for number in (group.kept, *group.members)})
     files = [
         *(receipt.files[0] for receipt in kept),
         gather_decisions(building, decisions, zstd_level),
-        *([publish_edges(dedup, near.edges)] if near is not None else []),
+        *([publish_edges(dedup, near.edges)] if dedup.recipe.near is not None else []),
         _groups(dedup, groups, kept),
         _rejects(building, dedup.shards, sketches, zstd_level),
     ]
@@ -238,3 +263,107 @@ def _counts(
         "text_bytes": total["text_bytes"],
         "by_source": by_source,
     }
+
+
+_MEMBERS = f"{WORK}/members.set"
+_ROW_BYTES = 120  # of memory for a row: as read, as sorted, as written
+_DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
+_HASHES = pa.schema(
+    [
+        *(pa.field(name, pa.uint64(), nullable=False) for name in ("high", "low", "order")),
+        pa.field("doc_id", pa.string(), nullable=False),
+    ]
+)
+_BITS = pa.schema([pa.field("order", pa.uint64(), nullable=False), pa.field("sketch", pa.binary(), nullable=False)])
+_BANDS = pa.schema([pa.field(name, pa.uint64(), nullable=False) for name in ("key", "order")])
+
+
+def sign_corpus(building: Building, deduplicated: Artifact, recipe: DedupRecipe, settings: DedupSettings) -> Content:
+    """Files: `documents.parquet`, id and source of each in order; `hashes.parquet`, by hash. Unless the mode is
+    `exact`, `bands.parquet`, by key, or `sketches.parquet`, in order, and below `shingles` the sets of each shard.
+
+    Args:
+        recipe: that of the deduplication.
+    Raises:
+        InputError: a line that is no Document, or one that kills its worker.
+    """
+    shards = corpus_shards({deduplicated.manifest.name: deduplicated})
+    with open_run(building, shards, _in_order(recipe), settings) as run:
+        sketches = list(run.run("sketch", shards, building))
+        _refuse_fatal_rows(shards, sketches)
+        files = [_write_documents(run, sketches), _write_hashes(run, sketches)]
+        if recipe.near is not None:
+            files.append(_write_bands(run, sketches) if recipe.near.minhash else _write_bits(run, sketches))
+            files += _write_sets(run, recipe.near.proposer.shingle_words)
+    in_order = [
+        {"source": source, "documents": sum(shard.rows for shard in shards if shard.source == source)}
+        for source in dict.fromkeys(shard.source for shard in shards)
+    ]
+    return Content(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
+
+
+def _in_order(recipe: DedupRecipe) -> DedupRecipe:
+    mode = "exact" if recipe.near is None else "both"
+    changes = {"mode": mode, "selection": "first", "quality_column": None}
+    return DedupRecipe.from_content(recipe.content() | changes)
+
+
+def _refuse_fatal_rows(shards: Sequence[CorpusShard], sketches: Sequence[Receipt]) -> None:
+    for shard, sketch in zip(shards, sketches, strict=True):
+        if sketch.notes[FATAL]:
+            what = f"row {sketch.notes[FATAL][0]} kills the process that reads it"
+            raise InputError(what, shard.file, "give it more memory, or leave the document out of the corpus")
+
+
+def _write_documents(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
+    tables = (
+        pa.table([ids["doc_id"], repeated(shard.source, ids.num_rows)], schema=_DOCUMENTS)
+        for shard, sketch in zip(run.shards, sketches, strict=True)
+        for ids in map(read_columns, runs_of(run.building, [sketch], IDS))
+    )
+    return _write(run, DOCUMENTS_FILE, tables, _DOCUMENTS)
+
+
+def _ranges(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
+    """All rows of runs, in ranges that fit into memory."""
+    bounds = even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES)
+    return (read_range(runs, low, high) for low, high in bounds)
+
+
+def _write_hashes(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
+    def in_order(table: pa.Table) -> pa.Table:
+        orders = document_numbers(numbers(table["order"]))
+        by = column_of(np.lexsort((orders, numbers(table["low"]), numbers(table["high"]))))
+        columns = [table["high"], table["low"], column_of(orders), table["doc_id"]]
+        return pa.table(columns, schema=_HASHES).take(by)
+
+    return _write(run, HASHES_FILE, map(in_order, _ranges(run, runs_of(run.building, sketches, HASHES))), _HASHES)
+
+
+def _write_bands(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
+    def in_order(table: pa.Table) -> pa.Table:
+        columns = sorted_pairs(numbers(table["key"]), document_numbers(numbers(table["order"])))
+        return pa.table([column_of(column) for column in columns], schema=_BANDS)
+
+    return _write(run, BANDS_FILE, map(in_order, _ranges(run, runs_of(run.building, sketches, BANDS))), _BANDS)
+
+
+def _write_bits(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
+    tables = (
+        pa.table([column_of(document_numbers(numbers(table["order"]))), table["sketch"]], schema=_BITS)
+        for table in map(read_columns, runs_of(run.building, sketches, BITS))
+    )
+    return _write(run, BITS_FILE, tables, _BITS)
+
+
+def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
+    members = no_documents(run.documents)
+    include(members, np.arange(run.documents, dtype=np.uint64))
+    all_of_them = save(members, run.building.path(_MEMBERS))
+    work = [ComparedShard(shard, all_of_them, shingle_words, SETS_AREA) for shard in run.shards]
+    for receipt in run.run("shingle", work, run.building):
+        yield from receipt.files
+
+
+def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+    return write_table(run.building.path(name), name, in_row_groups(tables, schema), schema)

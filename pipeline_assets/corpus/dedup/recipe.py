@@ -1,11 +1,18 @@
-"""What counts as a duplicate, and which of several stays."""
+"""What counts as a duplicate, which of several stays, how likely a pair is found, and how much of a source may go."""
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Self
 
+import msgspec
 import pydantic
 
-from pipeline_assets.corpus.spine.recipe import Decimal, RecipePart
+from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import Decimal, PerSource, RecipePart
 
 _FINEST = 10**6
 Mode = Literal["exact", "near", "both"]
@@ -135,3 +142,147 @@ class DedupRecipe(RecipePart):
         if (self.selection == "quality") != (self.quality_column is not None):
             raise ValueError("selection `quality` goes with a quality_column, and no other does")
         return self
+
+
+_ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
+
+
+class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
+    """What a manifest counts of a source."""
+
+    rows_in: int
+    exact_duplicate: int
+    near_duplicate: int
+
+
+_BySource = dict[str, _Removals]
+
+
+class RemovalCaps(PerSource):
+    """Of the documents of a source, the fraction that may go; changes no byte."""
+
+    @pydantic.model_validator(mode="after")
+    def _are_fractions(self) -> Self:
+        beyond = [cap for cap in (self.every_source, *self.sources.values()) if Fraction(cap) > 1]
+        if beyond:
+            raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
+        return self
+
+    @property
+    def check(self) -> str:
+        """The name of the check."""
+        return "removals_within_caps"
+
+    def judge(self, deduplicated: Manifest) -> Verdict:
+        """Of no source more documents went than its cap allows."""
+        try:
+            by_source = msgspec.convert(deduplicated.identity.counts.get("by_source"), _BySource)
+        except msgspec.ValidationError as error:
+            return Verdict(False, f"the manifest counts no documents by source: {error}")
+        passed, words = [], []
+        for source, counts in by_source.items():
+            gone, cap = counts.exact_duplicate + counts.near_duplicate, self.cap(source)
+            passed.append(gone <= cap * counts.rows_in)
+            sign = "at most " if passed[-1] else "MORE THAN "
+            share = gone / max(counts.rows_in, 1)
+            words.append(f"{source}: {gone:,} of {counts.rows_in:,} ({share:.1%}, {sign}{float(cap):.1%})")
+        return Verdict(all(passed), "; ".join(words) + ("" if all(passed) else f": {_ADVICE}"))
+
+
+@dataclass(frozen=True)
+class Banding:
+    """A signature cut into bands of so many rows; two documents with all rows of one band alike are compared."""
+
+    bands: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.bands} bands of {self.rows} rows"
+
+    def proposes(self, similarity: float) -> float:
+        """The probability that one cut of a signature has a pair of this Jaccard similarity compared. `band_keys` cuts
+        twice, so it is the least: of what one cut misses at 0.8 with 14 bands of 8 rows, the other finds five in six.
+        """
+        return float(1 - (1 - similarity**self.rows) ** self.bands)
+
+
+def bandings(permutations: int) -> Iterator[Banding]:
+    """Every way to cut a signature with none of it left over, the fewest rows first."""
+    for rows in range(1, permutations + 1):
+        if permutations % rows == 0:
+            yield Banding(permutations // rows, rows)
+
+
+def recommended(permutations: int, threshold: float, recall: float) -> Banding:
+    """The banding with the most rows, and so the fewest needless comparisons, that still finds so large a part of the
+    pairs at the threshold; more of those above it. With one row a band nearly all are found.
+    """
+    return max(
+        (banding for banding in bandings(permutations) if banding.rows == 1 or banding.proposes(threshold) >= recall),
+        key=lambda banding: banding.rows,
+    )
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Binary sketches of so many bits; two documents are compared if at most `max_distance` of them differ."""
+
+    bits: int
+    max_distance: int
+
+    def __str__(self) -> str:
+        return f"{self.max_distance} of {self.bits} bits may differ"
+
+    def proposes(self, similarity: float) -> float:
+        """The probability that a pair of this Jaccard similarity is compared: a bit differs for (1 - s) / 2 of them."""
+        differs = (1 - similarity) / 2
+        if differs == 0:
+            return 1.0
+        distances = range(self.max_distance + 1)
+        logs = (
+            math.log(math.comb(self.bits, distance))
+            + distance * math.log(differs)
+            + (self.bits - distance) * math.log1p(-differs)
+            for distance in distances
+        )
+        return min(sum(map(math.exp, logs)), 1.0)
+
+
+def smallest_distance(bits: int, threshold: float, recall: float) -> Distance:
+    """The smallest distance that finds so large a part of the pairs at the threshold; just below half of the bits if
+    none does.
+    """
+    most = max(bits // 2 - 1, 0)
+    found = (Distance(bits, distance) for distance in range(most))
+    return next((one for one in found if one.proposes(threshold) >= recall), Distance(bits, most))
+
+
+_PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
+_LEAST_SHARE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class DedupSettings:
+    """They change speed and memory, never content.
+
+    Attributes:
+        share_bytes: what one worker may hold of the corpus; what is beyond it is spilled.
+        faiss_gpu: the GPU that faiss is to search on; None for the CPU.
+    """
+
+    engine: EngineSettings
+    zstd_level: int = 3
+    share_bytes: int = 256 << 20
+    faiss_gpu: int | None = None
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts work is cut at least, so that all workers have some."""
+        return 4 * self.engine.workers if self.engine.workers > 1 else 1
+
+
+def share_of(memory_bytes: int, workers: int) -> int:
+    """What one worker may hold, where all processes together may take so much memory. Below what their libraries take
+    alone, about 200 MiB a process, the limit is passed.
+    """
+    return max((memory_bytes - _PROCESS_BYTES) // max(workers, 1) - _PROCESS_BYTES, _LEAST_SHARE_BYTES)

@@ -15,9 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
+from pipeline_assets.corpus.dedup.order import KeyRange, read_range
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.shingle_sets import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
-from pipeline_assets.corpus.dedup.sorted_runs import read_range
+from pipeline_assets.corpus.dedup.verify import INDEX_SUFFIX, SETS_SUFFIX, SetsFile
 from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -125,16 +125,17 @@ def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
     return {"scope": scope, "proposer": sections[0], **signatures[sections[0]]} if sections else _exact(scope)
 
 
-def with_seen(own: pa.Table, seen: Sequence[SeenRun], low: int, high: int) -> pa.Table:
+def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:
     """A range of a corpus, and after it those rows of the same range of stores that have one of its keys.
 
     Args:
-        own: its first column is the key, and one is the `order`, as those of the stores' runs.
+        of: its first column is the key, and one is the `order`, as those of the stores' runs.
     """
+    own = of.table()
     keys = np.sort(numbers(own.column(0)))
     parts = [own]
     for path, first_number in seen:
-        table = read_range([path], low, high)
+        table = read_range([path], of.low, of.high)
         table = table.filter(mask(_are_among(numbers(table.column(0)), keys)))
         orders = column_of(numbers(table["order"]) + np.uint64(first_number))
         columns = [orders if name == "order" else table[name] for name in own.schema.names]

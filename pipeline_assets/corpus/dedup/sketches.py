@@ -1,29 +1,222 @@
-"""The stage `sketch`: a Document shard → what its documents are compared by, as sorted runs.
+"""A Document shard → what its documents are compared by, as sorted runs: hashes, MinHash signatures and their bands
+(Broder 1997; Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3).
 
-Texts are read once more only where two documents share a band.
+A shingle is n words in a row. Its hash is the polynomial of its words' hashes in an odd constant modulo 2**64, mixed;
+1 where that is 0. Signatures are datasketch's (2.0, scheme `affine32`, its default), given the lower 32 bits of that
+hash: each is mixed by MurmurHash3's finalizer, and permutation k is `a[k] * h + b[k]` modulo 2**32. `a` and `b` are
+drawn as datasketch draws them from a seed.
 """
 
+import functools
 import hashlib
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_documents
-from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, permutations_of, signatures
-from pipeline_assets.corpus.dedup.order import Selected, orders
+from pipeline_assets.corpus.dedup.order import Selected, orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import write_run
-from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, normalize
+from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
+
+_POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+_16, _13 = np.uint32(16), np.uint32(13)
+_EMPTY = np.uint32(2**32 - 1)
+_ONE = np.uint64(1)
+
+
+class Permutations(NamedTuple):
+    """`h → a * h + b` modulo 2**32; uint32, each of shape (permutations,)."""
+
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+
+
+class ShingleHashes(NamedTuple):
+    """Sets of shingles of some documents.
+
+    Attributes:
+        hashes: those of each document ascending and different, uint64.
+        offsets: of each document in `hashes`, and after the last the number of hashes; int64.
+    """
+
+    hashes: NDArray[np.uint64]
+    offsets: NDArray[np.int64]
+
+
+@functools.cache
+def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
+    """The recipe's permutations; `a` is odd, so each is a bijection."""
+    drawn = np.random.RandomState(recipe.seed)
+    a = drawn.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
+
+
+def shingle_sets(words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int) -> ShingleHashes:
+    """The hashes of the shingles of documents; none where there are too few words.
+
+    Args:
+        words, first_words: as in `NormalizedBatch`.
+    """
+    sizes = np.maximum(np.diff(first_words) - shingle_words + 1, 0)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    hashes = np.empty(offsets[-1], np.uint64)
+    _hash_documents(words, first_words, shingle_words, hashes, offsets)
+    for start, stop in itertools.pairwise(offsets.tolist()):
+        hashes[start:stop].sort()
+    _keep_distinct(hashes, offsets)
+    return ShingleHashes(hashes[: offsets[-1]], offsets)
+
+
+@compiled
+def _hash_documents(
+    words: NDArray[np.uint64],
+    first_words: NDArray[np.int64],
+    shingle_words: int,
+    hashes: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+) -> None:
+    for document in range(len(first_words) - 1):
+        own = words[first_words[document] : first_words[document + 1]]
+        _hash_shingles(own, shingle_words, hashes[offsets[document] : offsets[document + 1]])
+
+
+@compiled
+def _keep_distinct(hashes: NDArray[np.uint64], offsets: NDArray[np.int64]) -> None:
+    """Of each document's ascending hashes the different ones, moved to the front; `offsets` follow."""
+    kept = start = 0
+    for document in range(len(offsets) - 1):
+        stop = offsets[document + 1]
+        for place in range(start, stop):
+            if place == start or hashes[place] != hashes[place - 1]:
+                hashes[kept] = hashes[place]
+                kept += 1
+        offsets[document + 1], start = kept, stop
+
+
+def signatures(
+    words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int, permutations: Permutations
+) -> NDArray[np.uint32]:
+    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1.
+
+    Args:
+        words, first_words: as in `NormalizedBatch`.
+    """
+    signed = np.full((len(first_words) - 1, len(permutations.a)), _EMPTY)
+    longest = int(np.diff(first_words).max(initial=0))
+    _sign(words, first_words, shingle_words, permutations, np.empty(longest, np.uint64), signed)
+    return signed
+
+
+@inner
+def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDArray[np.uint64]) -> None:
+    """The hash of every shingle of one document, in the order of the text."""
+    leaves = np.uint64(1)
+    for _ in range(shingle_words):
+        leaves = leaves * _POLYNOMIAL
+    rolled = np.uint64(0)
+    for word in range(min(shingle_words - 1, len(words))):
+        rolled = rolled * _POLYNOMIAL + words[word]
+    for shingle in range(len(shingles)):
+        rolled = rolled * _POLYNOMIAL + words[shingle + shingle_words - 1]
+        if shingle:
+            rolled -= words[shingle - 1] * leaves
+        shingles[shingle] = max(mixed(rolled), _ONE)
+
+
+@inner
+def _finalized(shingle: np.uint64) -> np.uint32:
+    """The lower half of a number, a shingle's hash, by MurmurHash3's 32-bit finalizer."""
+    key = np.uint32(shingle)
+    key = np.uint32((key ^ (key >> _16)) * _FIRST)
+    key = np.uint32((key ^ (key >> _13)) * _SECOND)
+    return key ^ (key >> _16)
+
+
+@compiled
+def _sign(
+    words: NDArray[np.uint64],
+    first_words: NDArray[np.int64],
+    shingle_words: int,
+    permutations: Permutations,
+    shingles: NDArray[np.uint64],
+    signed: NDArray[np.uint32],
+) -> None:
+    """Four shingles at a time: reading and writing a signature costs as much as one shingle does."""
+    a, b = permutations
+    for document in range(len(signed)):
+        own = words[first_words[document] : first_words[document + 1]]
+        number = max(len(own) - shingle_words + 1, 0)
+        _hash_shingles(own, shingle_words, shingles[:number])
+        signature = signed[document]
+        for shingle in range(0, number, 4):
+            h0 = _finalized(shingles[shingle])
+            h1 = _finalized(shingles[min(shingle + 1, number - 1)])
+            h2 = _finalized(shingles[min(shingle + 2, number - 1)])
+            h3 = _finalized(shingles[min(shingle + 3, number - 1)])
+            for k in range(len(a)):
+                least = min(np.uint32(a[k] * h0 + b[k]), np.uint32(a[k] * h1 + b[k]))
+                other = min(np.uint32(a[k] * h2 + b[k]), np.uint32(a[k] * h3 + b[k]))
+                signature[k] = min(signature[k], min(least, other))
+
+
+def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
+    """What two documents must share one of to be proposed: hashes of a band's number and rows.
+
+    A signature is cut twice: into bands of numbers that stand side by side, and into as many of numbers that are
+    `bands` apart, so that two bands of different cuts have one number in common, or about one. Of pairs that the first
+    cut misses the second finds most, and no permutation more is computed.
+
+    Args:
+        salt: documents under different ones share no key.
+    Returns:
+        shape (documents, 2 * bands); (documents, bands) where both cuts are the same, of one band or of one row each.
+    """
+    keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
+    _hash_bands(signed, bands, salt, keys)
+    return keys
+
+
+@compiled
+def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: NDArray[np.uint64]) -> None:
+    rows = signed.shape[1] // bands
+    for document in range(len(keys)):
+        for band in range(keys.shape[1]):
+            first, step = (band * rows, 1) if band < bands else (band - bands, bands)
+            key = mixed(mixed(salt) ^ np.uint64(band))
+            for row in range(rows):
+                key = mixed(key ^ np.uint64(signed[document, first + row * step]))
+            keys[document, band] = key
+
+
+def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """A bit of each number of signatures, shape (documents, permutations / 8): the lowest one, once it is mixed.
+
+    Permutations are affine modulo 2**32: of the lowest bits themselves all say the same, whether a hash is odd.
+    """
+    bits = np.empty(signed.shape, np.bool_)
+    _mix_to_bits(signed, bits)
+    return np.packbits(bits, axis=1)
+
+
+@compiled
+def _mix_to_bits(signed: NDArray[np.uint32], bits: NDArray[np.bool_]) -> None:
+    for document in range(signed.shape[0]):
+        for number in range(signed.shape[1]):
+            bits[document, number] = _finalized(np.uint64(signed[document, number])) & np.uint32(1)
+
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 FATAL = "fatal"

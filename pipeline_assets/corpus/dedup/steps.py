@@ -4,35 +4,127 @@ What is worked on at a time are shards of the corpus, or ranges of what is sorte
 there is; what they add up to doesn't.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.candidates import PAIRS, BandRange
+from pipeline_assets.corpus.dedup import candidates, sketches, verify
+from pipeline_assets.corpus.dedup.candidates import (
+    BLOCK_DOCUMENTS,
+    PAIRS,
+    BandRange,
+    Block,
+    HashRange,
+    NeighbourRange,
+    find_copies,
+    propose_neighbours,
+    propose_pairs,
+    searching_device,
+)
 from pipeline_assets.corpus.dedup.clusters import near_duplicates
-from pipeline_assets.corpus.dedup.decisions import DecidedShard
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
-from pipeline_assets.corpus.dedup.exact import HashRange
-from pipeline_assets.corpus.dedup.kept_shards import KeptShard
-from pipeline_assets.corpus.dedup.neighbours import BLOCK_DOCUMENTS, Block, NeighbourRange, searching_device
-from pipeline_assets.corpus.dedup.order import are_members, document_numbers, include, no_documents, save
-from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.seen import SeenRun
-from pipeline_assets.corpus.dedup.shingle_sets import ComparedShard, SetsFile
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS
-from pipeline_assets.corpus.dedup.sorted_runs import even_ranges, ranges, rows_of, write_run
-from pipeline_assets.corpus.dedup.verify import PairRange
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
+from pipeline_assets.corpus.dedup.decided_shards import DecidedShard, KeptShard, decide_shard, keep_documents
+from pipeline_assets.corpus.dedup.order import (
+    are_members,
+    document_numbers,
+    even_ranges,
+    include,
+    no_documents,
+    range_name,
+    ranges,
+    rows_of,
+    save,
+    write_run,
+)
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, DedupSettings, NearRecipe
+from pipeline_assets.corpus.dedup.seen import SeenRun, SeenStore
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
+from pipeline_assets.corpus.dedup.verify import ComparedShard, PairRange, SetsFile, verify_pairs, write_sets
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.engine import RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.stage import Window
+
+AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
+
+
+@dataclass(frozen=True)
+class DedupRun:
+    """One deduplication under way.
+
+    Attributes:
+        seen: stores whose documents come before those of the shards.
+        run: runs a stage over its shards, by `dedup_work`.
+    """
+
+    building: Building
+    shards: Sequence[CorpusShard]
+    recipe: DedupRecipe
+    settings: DedupSettings
+    run: RunStage[Any]
+    seen: Sequence[SeenStore] = ()
+
+    @property
+    def documents(self) -> int:
+        """How many have a number: those seen before, and all of the shards, those that can't be read too."""
+        return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
+
+
+@contextlib.contextmanager
+def open_run(
+    building: Building,
+    shards: Sequence[CorpusShard],
+    recipe: DedupRecipe,
+    settings: DedupSettings,
+    seen: Sequence[SeenStore] = (),
+) -> Iterator[DedupRun]:
+    """A deduplication of these shards; its workers end with the block."""
+    engine = settings_for(building, settings.engine, sum(shard.file.stat().st_size for shard in shards))
+    settings = replace(settings, engine=engine)
+    work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
+    with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
+        yield DedupRun(building, shards, recipe, settings, run, seen)
+
+
+def _load_kernels(recipe: DedupRecipe) -> None:
+    sketches.load_kernels(recipe)
+    if recipe.near is not None:
+        candidates.load_kernels()
+        verify.load_kernels()
+
+
+def dedup_work(shard: AnyShard, window: Window, folder: BuildFolder, recipe: DedupRecipe, zstd_level: int) -> Receipt:
+    """What every stage does to one of its shards: their types tell the stages apart."""
+    match shard:
+        case CorpusShard():
+            return sketch_shard(shard, window, folder, recipe)
+        case HashRange():
+            return find_copies(shard, window, folder)
+        case BandRange():
+            return propose_pairs(shard, window, folder)
+        case NeighbourRange():
+            return propose_neighbours(shard, window, folder)
+        case ComparedShard():
+            return write_sets(shard, window, folder)
+        case PairRange():
+            return verify_pairs(shard, window, folder)
+        case DecidedShard():
+            return decide_shard(shard, window, folder, zstd_level)
+        case KeptShard():
+            return keep_documents(shard, window, folder, zstd_level)
+
 
 _NEAR, _OF_FIRSTS = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
 _COPIES, _COMPARED = f"{WORK}/copies.set", f"{WORK}/compared.set"
@@ -46,20 +138,20 @@ Runs = tuple[Path, ...]
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Exact copies of a corpus.
+    """Exact copies of a corpus; none where they aren't looked for.
 
     Attributes:
         runs: of them, see `find_copies`.
         copies: the set of them, in a file.
     """
 
-    runs: Runs
-    copies: Path
+    runs: Runs = ()
+    copies: Path | None = None
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """Near duplicates of a corpus.
+    """Near duplicates of a corpus; none where they aren't looked for.
 
     Attributes:
         runs: of them, see `near_duplicates`.
@@ -67,10 +159,10 @@ class NearDuplicates:
         edges: runs of all edges, in the order of their ranges.
     """
 
-    runs: Runs
-    of_firsts: Path
-    edges: Runs
-    counts: Mapping[str, int]
+    runs: Runs = ()
+    of_firsts: Path | None = None
+    edges: Runs = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
@@ -120,7 +212,7 @@ def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     runs = runs_of(dedup.building, sketched, HASHES)
     seen = tuple(store.hashes for store in dedup.seen)
     bounds = _even_ranges(dedup, runs, seen, _HASH_BYTES)
-    work = [HashRange(_name(low, high), low, high, runs, seen) for low, high in bounds]
+    work = [HashRange(low, high, runs, seen) for low, high in bounds]
     receipts = list(dedup.run("exact", work, dedup.building))
     found = runs_of(dedup.building, receipts)
     copies = no_documents(dedup.documents)
@@ -129,9 +221,7 @@ def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     return ExactCopies(found, save(copies, dedup.building.path(_COPIES)))
 
 
-def find_near(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
-) -> NearDuplicates:
+def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
     """All near duplicates that bands propose, out of the sketches of the corpus and its texts."""
     building = dedup.building
     proposed = _propose(dedup, sketched, recipe, exact)
@@ -145,13 +235,13 @@ def find_near(
     to_compare = [ComparedShard(shard, members, recipe.proposer.shingle_words) for shard in dedup.shards]
     written = list(dedup.run("shingle", to_compare, building))
     edges = _verify(dedup, pairs, written, recipe)
-    return settle(dedup, runs_of(building, edges), exact, total_counts([*proposed, *written, *edges]))
+    return resolve_clusters(dedup, runs_of(building, edges), exact, total_counts([*proposed, *written, *edges]))
 
 
-def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapping[str, int]) -> NearDuplicates:
+def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
     dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
-    for run in exact.runs if exact is not None else ():
+    for run in exact.runs:
         include(firsts, numbers(read_columns(run, ["first"])["first"]))
     runs, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -162,16 +252,15 @@ def settle(dedup: DedupRun, edges: Runs, exact: ExactCopies | None, counts: Mapp
     return NearDuplicates(tuple(runs), dedup.building.path(_OF_FIRSTS), edges, counts)
 
 
-def _propose(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies | None
-) -> list[Receipt]:
-    copies = exact.copies if exact is not None else None
+def _propose(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> list[Receipt]:
     if recipe.faiss is not None:
-        return list(dedup.run("propose", _neighbours(dedup, sketched, recipe, recipe.faiss, copies), dedup.building))
+        return list(
+            dedup.run("propose", _neighbours(dedup, sketched, recipe, recipe.faiss, exact.copies), dedup.building)
+        )
     runs = runs_of(dedup.building, sketched, BANDS)
     seen = tuple(store.bands for store in dedup.seen if store.bands is not None)
     bounds = _even_ranges(dedup, runs, seen, _BAND_BYTES)
-    work = [BandRange(_name(low, high), low, high, runs, seen, copies, recipe.max_compared) for low, high in bounds]
+    work = [BandRange(low, high, runs, seen, exact.copies, recipe.max_compared) for low, high in bounds]
     return list(dedup.run("propose", work, dedup.building))
 
 
@@ -196,7 +285,7 @@ def _neighbours(
     device = searching_device(dedup.settings.faiss_gpu)
     return [
         NeighbourRange(
-            _name(block.low, block.high),
+            range_name(block.low, block.high),
             block,
             (*of_seen, *own[: number + 1]),
             copies,
@@ -227,23 +316,22 @@ def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: Ne
     most = recipe.max_compared if recipe.faiss is not None else None
     bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.settings.parts)))
     work = [
-        PairRange(_name(low, high), low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most)
-        for low, high in bounds
+        PairRange(low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most) for low, high in bounds
     ]
     return list(dedup.run("verify", work, building))
 
 
-def decide(
-    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies | None, near: NearDuplicates | None
+def write_decisions(
+    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
     """Receipts of `decide_shard`, one a shard."""
     work = [
         DecidedShard(
             shard,
             runs_of(dedup.building, [sketch], IDS),
-            exact.runs if exact is not None else (),
-            near.runs if near is not None else (),
-            near.of_firsts if near is not None else None,
+            exact.runs,
+            near.runs,
+            near.of_firsts,
             tuple(dedup.seen),
         )
         for shard, sketch in zip(dedup.shards, sketched, strict=True)
@@ -251,7 +339,7 @@ def decide(
     return list(dedup.run("decide", work, dedup.building))
 
 
-def keep(
+def write_kept(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], samples: Collection[int]
 ) -> list[Receipt]:
     """Receipts of `keep_documents`, one a shard; `samples` are numbers of documents."""
@@ -268,7 +356,3 @@ def runs_of(building: Building, receipts: Iterable[Receipt], area: str = WORK) -
     return tuple(
         building.path(file.path) for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")
     )
-
-
-def _name(low: int, high: int) -> str:
-    return f"{low:016x}-{high:017x}"

@@ -5,7 +5,7 @@ meta.json             shape, tokenizer, ids of end and padding, counts; a label:
 index.jsonl.zst       a line a row: its segments, `[{"doc_id", "source", "start", "length"}]`, one after the other
                       from the row's first token on; `start` is the first token in the document, whose end is its
                       last token; what is behind the last segment is padding
-documents.parquet     a line for each drawn document: see `packing.documents`
+documents.parquet     a line for each drawn document: see `packing.rows`
 boundaries.npy        where the recipe asks: int32 (segments, 2), first token in the row and tokens of each segment
 boundary_offsets.npy  int64 (n_seqs + 1,): the first segment of each row
 """

@@ -6,36 +6,125 @@ its place in the one file. A build that was killed goes on where it was.
 """
 
 import datetime
+import difflib
 import functools
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards.gathered import gather_frames, gather_lines
+from pipeline_assets.corpus.document_shards.ledger import ledger
 from pipeline_assets.corpus.document_shards.publish import REJECTS_FILE
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Meta
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing.boundaries import write_boundaries
-from pipeline_assets.corpus.packing.documents import SCHEMA, DrawnDocuments
-from pipeline_assets.corpus.packing.emptied import refuse_unencodable
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
-from pipeline_assets.corpus.packing.figures import describe, manifest_counts
-from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, drawn_of
-from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.packing.row_ranges import RowRange, row_ranges
-from pipeline_assets.corpus.packing.rows import write_rows
-from pipeline_assets.corpus.packing.source_order import in_order
+from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
+from pipeline_assets.corpus.packing.recipe import PackRecipe, refuse_unencodable
+from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SourceCounts, write_boundaries, write_rows
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.tokens.encoded_blocks import EncodeShard, OracleDisagrees
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
+
+
+def describe(
+    recipe: PackRecipe,
+    tokenizer: TokenizerFile,
+    ranges: Sequence[RowRange],
+    index: Sequence[OutputFile],
+    counts: Mapping[str, Any],
+    created_at: datetime.datetime,
+) -> Meta:
+    """
+    Args:
+        index: the lines of each range, as they follow one another in the index.
+        counts: as `manifest_counts` has them.
+    """
+    library = load_tokenizer(tokenizer)
+    offsets = np.cumsum([0, *(part.bytes for part in index)]).tolist()
+    return Meta(
+        seq_len=recipe.seq_len,
+        n_seqs=recipe.num_seqs,
+        dtype=DTYPE.name,
+        tokenizer_family=recipe.tokenizer.family,
+        tokenizer_sha256=recipe.tokenizer.sha256,
+        tokenizer_path=str(tokenizer.path),
+        vocabulary_size=library.vocabulary_size,
+        eod_id=library.end_of_document,
+        pad_id=library.padding,
+        strategy=recipe.strategy,
+        documents=counts["documents"],
+        tokens=counts["tokens"],
+        padding_tokens=counts["padding_tokens"],
+        counts=dict(counts),
+        created_at=created_at.isoformat(timespec="seconds"),
+        index_frames=[Frame(one.start, offset) for one, offset in zip(ranges, offsets, strict=False)],
+    )
+
+
+def manifest_counts(
+    recipe: PackRecipe, encoded: Mapping[str, int], by_source: Mapping[str, SourceCounts], plan: Receipt
+) -> dict[str, Any]:
+    """
+    Args:
+        encoded: counts of all encoded shards together.
+    """
+    read, tokens, room = ledger(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
+    unused = sum(counts.unused_documents for counts in by_source.values())
+    return {
+        "ledger": {**read, "out": read["out"] - unused, "dropped": {"not_drawn": unused} if unused else {}},
+        "documents": plan.counts["draws"],
+        "tokens": tokens,
+        "rows": recipe.num_seqs,
+        "padding_tokens": room - tokens,
+        "packing_efficiency": _quotient(tokens, room),
+        "by_source": {
+            source: {
+                **asdict(counts),
+                "asked_tokens": int(Fraction(recipe.weights[source]) * tokens),
+                "asked_share": recipe.weights[source],
+                "share": _quotient(counts.packed_tokens, tokens),
+                "epochs": _quotient(counts.packed_tokens, counts.text_tokens),
+            }
+            for source, counts in by_source.items()
+        },
+    }
+
+
+def _quotient(part: int, of: int) -> str:
+    return f"{part / of:.6f}"
+
+
+def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
+    """The shards by their sources' names; those of a source as they were given. One that holds nothing needs no weight.
+
+    Raises:
+        UsageError: a source without a weight, or a weight without a source.
+    """
+    given = {shard.source for shard in shards}
+    for source in recipe.sources:
+        if source not in given:
+            nearest = difflib.get_close_matches(source, given, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(given)) or 'none'}"
+            raise UsageError(f"there is no source {source}", "weights", hint)
+    if without := sorted({shard.source for shard in shards if shard.rows} - recipe.weights.keys()):
+        raise UsageError(
+            f"the source {without[0]} has no weight", "weights", "give it one, or pack a corpus without it"
+        )
+    return sorted((shard for shard in shards if shard.source in recipe.weights), key=lambda shard: shard.source)
+
 
 logger = logging.getLogger("corpusmill")
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more

@@ -1,9 +1,11 @@
 """The stage `plan`: from the lengths of documents alone, what is drawn and where in the packed set it lies.
 
-In memory are a few arrays of 4 bytes a draw at a time; what is decided goes to files, which later stages map.
+In memory are a few arrays of 4 bytes a draw at a time; what is decided goes to files, which later stages map. Draws are
+packed in a seeded order over all sources; the document that the budget cuts comes last.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,20 +14,96 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.best_fit_rows import best_fit_rows
-from pipeline_assets.corpus.packing.budget import budget_of
-from pipeline_assets.corpus.packing.corpus_lengths import document_lengths, source_ranges
-from pipeline_assets.corpus.packing.draw_order import documents_of, number_draws, packed_order
-from pipeline_assets.corpus.packing.drawn import Drawn
-from pipeline_assets.corpus.packing.mixture import Mixture, SourceText, taken_from
-from pipeline_assets.corpus.packing.plan_files import DRAWN, PLAN, PlanFiles, PlannedCorpus, mapped
+from pipeline_assets.corpus.compiled import compiled
+from pipeline_assets.corpus.packing.encoded_shard import SourceRange, document_lengths, source_ranges
+from pipeline_assets.corpus.packing.mixture import (
+    MAX_THINGS,
+    Draws,
+    Mixture,
+    SourceText,
+    hashed_order,
+    largest,
+    taken_from,
+)
+from pipeline_assets.corpus.packing.plan_files import DRAWN, PLAN, Drawn, DrawnSource, PlanFiles, PlannedCorpus, mapped
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.packing.segments import Segments
-from pipeline_assets.corpus.packing.sequential import sequential_rows
+from pipeline_assets.corpus.packing.strategies import (
+    Segments,
+    best_fit_rows,
+    count_pieces,
+    rows_needed,
+    sequential_rows,
+)
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.hashes import file_sha256
 from pipeline_assets.corpus.spine.stage import Window
+
+
+def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) -> Drawn:
+    """
+    Raises:
+        UsageError: there are more than can be numbered.
+    """
+    sources: list[DrawnSource] = []
+    taken: list[NDArray[np.uint32]] = []
+    cut, first_draw, first_taken = None, 0, 0
+    for number, (place, drawn) in enumerate(zip(ranges, draws.of, strict=True)):
+        is_cut = draws.cut is not None and draws.cut.source == number
+        order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
+        stop_taken = first_taken + len(order)
+        sources.append(
+            DrawnSource(place.name, place.first, place.stop, first_draw, drawn.epochs, first_taken, stop_taken)
+        )
+        last = order[-1:].copy()
+        order.sort()
+        taken.append(order)
+        if draws.cut is not None and is_cut:
+            in_last_epoch = int(np.searchsorted(order, last[0]))
+            cut = first_draw + drawn.epochs * sources[-1].documents + in_last_epoch, draws.cut.tokens
+        first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
+    if first_draw > MAX_THINGS:
+        raise UsageError(f"{first_draw:,} documents are drawn", "num_seqs", f"pack at most {MAX_THINGS:,} at a time")
+    return Drawn(sources, np.concatenate(taken), cut)
+
+
+def packed_order(drawn: Drawn, seed: int) -> NDArray[np.uint32]:
+    """The numbers of draws, in the order in which they are packed, shape (draws,)."""
+    order = hashed_order(drawn.draws, seed, "draws")
+    if drawn.cut is not None:
+        place = int(np.flatnonzero(order == drawn.cut[0])[0])
+        order[place:] = np.roll(order[place:], -1)
+    return order
+
+
+def documents_of(drawn: Drawn, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The documents that were drawn, numbered in the corpus; in the place of the draws, which are lost."""
+    columns = np.array(
+        [(one.first_draw, one.first_document, one.documents, one.epochs, one.first_taken) for one in drawn.sources]
+    )
+    _to_documents(draws, columns.T.copy(), drawn.taken)
+    return draws
+
+
+@compiled
+def _to_documents(draws: NDArray[np.uint32], sources: NDArray[Any], taken: NDArray[np.uint32]) -> None:
+    """
+    Args:
+        sources: first_draw, first_document, documents, epochs and first_taken of each, shape (5, sources).
+    """
+    first_draws, first_documents, counts, epochs, first_taken = sources
+    for place in range(len(draws)):
+        draw = np.int64(draws[place])
+        source = np.searchsorted(first_draws, draw, side="right") - 1
+        draw -= first_draws[source]
+        in_epochs = epochs[source] * counts[source]
+        if draw < in_epochs:
+            document = draw % counts[source]
+        else:
+            document = np.int64(taken[first_taken[source] + draw - in_epochs])
+        draws[place] = first_documents[source] + document
+
 
 _CHUNK = 1 << 20
 
@@ -144,3 +222,92 @@ def _chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
     with open(path, "rb") as file:
         while len(chunk := np.fromfile(file, dtype, _CHUNK)):
             yield chunk
+
+
+def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
+    """Tokens that are drawn: for `sequential` as many as the rows hold; for `best_fit` the most that bisection finds to
+    take no more rows.
+
+    Raises:
+        UsageError: a source would have to be taken more often than its cap allows (says what would do), or all that may
+            be drawn doesn't fill one row.
+    """
+    room, there = recipe.num_seqs * recipe.seq_len, mixture.largest_budget
+    if recipe.strategy == "sequential":
+        if room <= there:
+            return room
+        raise _not_enough(mixture, recipe, room, there // recipe.seq_len)
+    rows = _Rows(mixture, recipe.seq_len)
+    budget = largest(min(room, there), lambda tokens: rows.of(tokens) <= recipe.num_seqs)
+    possible = rows.of(there) if there >= recipe.seq_len else 0
+    if budget == there and possible < recipe.num_seqs:
+        asked = largest(room, lambda tokens: rows.of(tokens) <= recipe.num_seqs)
+        raise _not_enough(mixture, recipe, asked, possible)
+    return budget
+
+
+class _Rows:
+    """How many rows best fit makes of a budget."""
+
+    def __init__(self, mixture: Mixture, seq_len: int) -> None:
+        self._mixture, self._seq_len = mixture, seq_len
+        self._of_epoch = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
+
+    def of(self, budget: int) -> int:
+        return rows_needed(self._pieces(self._mixture.draws(budget)), self._seq_len)
+
+    def _pieces(self, draws: Draws) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        cut = np.array([draws.cut.tokens] if draws.cut else [], np.int32)
+        pieces = count_pieces(cut, self._seq_len)
+        for number, drawn in enumerate(draws.of):
+            partial = self._mixture.in_order(number, drawn.epochs)[: drawn.partial]
+            pieces += drawn.epochs * self._of_epoch[number] + count_pieces(partial, self._seq_len)
+        return pieces
+
+
+def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int) -> UsageError:
+    """
+    Args:
+        asked: tokens that fill the rows.
+        possible: rows that there are tokens for.
+    """
+    source = min(mixture.sources, key=lambda source: source.most / source.weight)
+    of_it = math.ceil(source.weight * asked)
+    epochs = _decimal(Fraction(of_it, source.tokens), 3, up=True)
+    cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
+    rows = "1 row takes" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows take"
+    what = (
+        f"{rows} {of_it:,} tokens of {source.name}, which has {source.tokens:,}{_without_rejected(source)}: "
+        f"{epochs} epochs, and its cap is {cap}"
+    )
+    fixes = [f"ask for {possible:,} rows at most"]
+    if not possible:
+        fixes = [f"make rows shorter: what may be drawn doesn't fill one of {recipe.seq_len:,}"]
+    there, is_only = sum(one.most for one in mixture.sources), len(mixture.sources) == 1
+    if there >= asked and not is_only:
+        fixes.append(f"give it a weight of {_short(source.most / asked)} at most")
+    elif there >= recipe.seq_len and not is_only and not possible:
+        fixes.append("give it a lower weight and ask for fewer rows")
+    return UsageError(what, "num_seqs", ", or ".join([*fixes, "raise its max_epochs"]))
+
+
+def _without_rejected(source: SourceText) -> str:
+    """What a source has not, though it was given: nobody looks for it in a file of rejects."""
+    if not source.rejected:
+        return ""
+    return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
+
+
+def _short(value: Fraction) -> str:
+    """The value, above 0, as a decimal, rounded down, but not to 0."""
+    places = 6
+    while (short := _decimal(value, places)) == "0":
+        places += 3
+    return short
+
+
+def _decimal(value: Fraction, places: int, up: bool = False) -> str:
+    """The value as a decimal, rounded down, or up."""
+    scaled = value * 10**places
+    whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
+    return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")

@@ -1,16 +1,22 @@
-"""What a packed set is made of, and how."""
+"""What a packed set is made of, how, and which ones no corpus can give."""
 
 import decimal
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal as Exact
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import pydantic
 
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.building import Receipt
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import PerSource, RecipePart
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)
@@ -86,3 +92,108 @@ class PackRecipe(RecipePart):
 def _is_above_zero(weight: str) -> bool:
     digits = weight.replace(".", "", 1)
     return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Exact(weight) > 0
+
+
+_GROWTH = 16  # tokens of a byte where a tokenizer normalises text first: NFKC makes 33 bytes of the 3 of U+FDFA
+
+
+def refuse_beyond_text(corpora: Mapping[str, Artifact], recipe: PackRecipe) -> None:
+    """Says of absurd numbers of rows what is wrong with them, rather than of the disk that they would take.
+
+    A token of o200k_harmony is a byte of text at least, or the end of a document. Two rows of best fit hold more than
+    a full row of tokens, else it had made one of them; and a row is never longer than all that may be drawn.
+
+    Args:
+        corpora: by their names, each of one source or of several.
+    Raises:
+        UsageError: a source couldn't give its share, whatever its text is.
+    """
+    growth = 1 if isinstance(recipe.tokenizer, TokenizerRecipe) else _GROWTH
+    full_rows = recipe.num_seqs if recipe.strategy == "sequential" else max(1, recipe.num_seqs // 2)
+    for source, text in _texts(corpora):
+        if source not in recipe.weights:
+            continue
+        asked = full_rows * recipe.seq_len * Fraction(recipe.weights[source])
+        if asked > recipe.max_epochs.cap(source) * (growth * text.bytes + text.documents):
+            cap = recipe.max_epochs.sources.get(source, recipe.max_epochs.every_source)
+            what = (
+                f"{recipe.num_seqs:,} rows take {math.ceil(asked):,} tokens of {source} or more, whose text has "
+                f"{text.bytes:,} bytes, and its cap of epochs is {cap}"
+            )
+            raise UsageError(what, "num_seqs", "ask for fewer rows")
+
+
+class _Text(NamedTuple):
+    """What a source holds."""
+
+    documents: int
+    bytes: int
+
+
+def _texts(corpora: Mapping[str, Artifact]) -> Iterator[tuple[str, _Text]]:
+    for name, corpus in corpora.items():
+        counts = corpus.manifest.identity.counts
+        if "by_source" not in counts:
+            yield name, _Text(counts["documents"], counts["text_bytes"])
+        for source, own in counts.get("by_source", {}).items():
+            yield source, _Text(own["out"], own["text_bytes"])
+
+
+_LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
+_DUPLICATES = "went as duplicates"
+_REJECTED = "rejected/"
+_KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
+
+
+def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]) -> None:
+    """Before a text is encoded.
+
+    Args:
+        corpora: by their names, each of one source or of several.
+        deduplicated: what they were made from, if that is a deduplicated corpus.
+        weighed: names of the sources that are asked for.
+    Raises:
+        UsageError: a source is asked for that has no document left.
+    """
+    for name, corpus in corpora.items():
+        counts = corpus.manifest.identity.counts
+        left = {source: one["out"] for source, one in counts.get("by_source", {}).items()} or {
+            name: counts["documents"]
+        }
+        for source in sorted(source for source in weighed if left.get(source) == 0):
+            steps = [corpus] if deduplicated is None else [deduplicated, corpus]
+            fates = [fate for step in steps for fate in _fates(step, source)]
+            what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
+            is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
+            raise UsageError(what, "weights", f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
+
+
+def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
+    """After all texts were encoded.
+
+    Args:
+        sources: of each shard.
+    Raises:
+        UsageError: of a source no document can be encoded.
+    """
+    encoded: dict[str, Counter[str]] = {}
+    for source, receipt in zip(sources, encodings, strict=True):
+        encoded.setdefault(source, Counter()).update(receipt.counts)
+    for source, counts in encoded.items():
+        if not counts["documents"]:
+            reasons = {key.removeprefix(_REJECTED): count for key, count in counts.items() if key.startswith(_REJECTED)}
+            words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+            fix = "give neither the source nor a weight of it, or another tokenizer"
+            raise UsageError(f"no document of {source} can be encoded: {words}", "weights", fix)
+
+
+def _fates(corpus: Artifact, source: str) -> Iterator[str]:
+    """How many documents of a source came to a step, and how many went there."""
+    counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
+    gone = {
+        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),
+        "were contaminated": counts.get("dropped", 0),
+    }
+    for how, documents in gone.items():
+        if documents:
+            yield f"of {counts['in']:,} documents {documents:,} {how}"

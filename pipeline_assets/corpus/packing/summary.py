@@ -1,10 +1,18 @@
-"""What a report tells of a packed set: the mixture that was asked for and the one that came of it."""
+"""What a packed set holds: its mixture beside the one that was asked for, and its documents."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline_assets.corpus.formats.arrow import strings
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.audit import Verdict
 
 
 @dataclass(frozen=True)
@@ -69,3 +77,56 @@ def _cut_of(counts: Mapping[str, Any]) -> dict[str, int | str]:
 
 def _share(part: int, of: int) -> str:
     return f"{part / max(of, 1):.6f}"
+
+
+_TOLERANCE = Fraction(1, 10)  # of a weight
+
+
+def shares_reached(packed: Artifact) -> Verdict:
+    """The share of each source is within a tenth of its weight."""
+    counts = packed.manifest.identity.counts
+    off = []
+    for source, one in counts["by_source"].items():
+        asked, reached = Fraction(one["asked_share"]), Fraction(one["packed_tokens"], counts["tokens"])
+        if abs(reached - asked) > _TOLERANCE * asked:
+            why = _why(one, is_short=reached < asked)
+            off.append(f"{source}: asked {float(asked):.2%}, reached {float(reached):.2%} ({why})")
+    numbers = {source: one["share"] for source, one in counts["by_source"].items()}
+    return Verdict(not off, "; ".join(off) or "each source is within a tenth of its weight", numbers)
+
+
+def _why(counts: Mapping[str, Any], is_short: bool) -> str:
+    """It is never the supply, nor a cap: where these don't give what is asked, nothing is packed. But documents are
+    drawn whole, and one may be more than a source's share.
+    """
+    asked, mean = counts["asked_tokens"], counts["text_tokens"] // max(counts["documents"], 1)
+    place = "its next document is longer than what is left" if is_short else "its last document goes beyond that"
+    return f"its share is {asked:,} tokens, and {place}; they have {mean:,} on average"
+
+
+@dataclass(frozen=True)
+class DrawnLine:
+    """A line: see `packing.rows`."""
+
+    doc_id: str
+    source: str
+    shard: str
+    row: int
+    license_tag: str
+    epoch: int
+    tokens: int
+    packed_tokens: int
+    first_row: int
+    is_whole: bool
+
+
+def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
+    """All lines of some documents, in the order of the file; one row group is in memory at a time."""
+    wanted = strings(sorted(doc_ids))
+    with open_parquet(packed.path(DOCUMENTS)) as file:
+        for number in range(file.num_row_groups):
+            ids = file.read_row_group(number, columns=["doc_id"])["doc_id"]
+            is_wanted = pc.is_in(ids, value_set=wanted)
+            if pc.any(is_wanted).as_py():
+                lines: pa.Table = file.read_row_group(number).filter(is_wanted)
+                yield from (DrawnLine(**line) for line in lines.to_pylist())

@@ -20,9 +20,7 @@ from pipeline_assets.corpus.spine.settings import (
     parse_start_method,
 )
 
-_INLINE_BYTES = (
-    4 << 20
-)  # of shards: half a second of work, and workers take longer to start
+_INLINE_BYTES = 4 << 20  # of shards: half a second of work, and workers take longer to start
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import stage_a_kinds

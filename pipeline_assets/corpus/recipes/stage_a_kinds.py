@@ -8,8 +8,7 @@ from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.settings import DedupSettings, share_of
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings, share_of
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
@@ -151,7 +150,7 @@ def _make_deduplicated(building: Building, target: Target, run: Run) -> Content:
 
 def _make_signatures(building: Building, target: Target, run: Run) -> Content:
     # Compiled code is loaded only where it is needed.
-    from pipeline_assets.corpus.dedup.signature_store import sign_corpus
+    from pipeline_assets.corpus.dedup.dedup_corpus import sign_corpus
 
     deduplicated = open_artifact(run.root / target.upstream[0].folder)
     recipe = DedupRecipe.from_content(deduplicated.manifest.identity.recipe["dedup"])

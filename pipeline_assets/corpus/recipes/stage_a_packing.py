@@ -9,10 +9,8 @@ from typing import Self
 import pydantic
 
 from pipeline_assets.corpus.formats.memmap import META
-from pipeline_assets.corpus.packing.emptied import refuse_emptied
-from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
-from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
-from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe, refuse_beyond_text, refuse_emptied
+from pipeline_assets.corpus.packing.summary import shares_reached
 from pipeline_assets.corpus.preview import preview_packed
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run

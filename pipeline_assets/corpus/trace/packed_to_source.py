@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packed
-from pipeline_assets.corpus.packing.drawn_lines import DrawnLine, drawn_lines
 from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
 from pipeline_assets.corpus.recipes.stage_a_packing import tokenizer_path
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_decontamination import PlainFate, fate, ngrams_of_items
 
-from pipeline_assets.corpus.decontamination import decontaminate_shard, item_index
+from pipeline_assets.corpus.decontamination import decontaminate_corpus, item_index
 from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 
@@ -118,6 +118,6 @@ def test_words_decide_where_hashes_are_alike(corpus: Made, changes: dict[str, An
         return batch._replace(word_hashes=batch.word_hashes & np.uint64(1))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (item_index, decontaminate_shard):
+        for module in (item_index, decontaminate_corpus):
             patch.setattr(module, "normalize", colliding)
         check(corpus.documents, corpus.items, changes)

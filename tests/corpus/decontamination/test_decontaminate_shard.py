@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from decontamination_build import items_set, recipe
 
-from pipeline_assets.corpus.decontamination.decontaminate_shard import Decontamination, decontaminate_shard
-from pipeline_assets.corpus.decontamination.index_file import index_files, write_index
-from pipeline_assets.corpus.decontamination.item_index import index_items
+from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontamination, decontaminate_shard
+from pipeline_assets.corpus.decontamination.item_index import index_files, index_items, write_index
 from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document

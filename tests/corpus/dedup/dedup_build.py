@@ -8,10 +8,8 @@ import msgspec
 from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
-from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.settings import DedupSettings
-from pipeline_assets.corpus.dedup.signature_store import sign_corpus
+from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus, sign_corpus
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
-from pipeline_assets.corpus.dedup.settings import DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupSettings
 from pipeline_assets.corpus.document_shards.publish import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.engine import EngineSettings

@@ -5,7 +5,7 @@ import re
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.dedup.group import word_diff
+from pipeline_assets.corpus.dedup.decision import word_diff
 
 
 def words(count: int) -> str:

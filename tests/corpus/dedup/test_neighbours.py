@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDocument, decide
 
+from pipeline_assets.corpus.dedup.candidates import searching_device
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE
-from pipeline_assets.corpus.dedup.neighbours import searching_device
-from pipeline_assets.corpus.dedup.s_curve import Distance, smallest_distance
-from pipeline_assets.corpus.dedup.settings import DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupSettings, Distance, smallest_distance
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 

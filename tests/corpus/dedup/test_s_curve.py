@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.dedup.s_curve import Banding, bandings, recommended
+from pipeline_assets.corpus.dedup.recipe import Banding, bandings, recommended
 
 
 def test_a_pair_is_proposed_with_the_probability_that_one_band_is_all_alike() -> None:

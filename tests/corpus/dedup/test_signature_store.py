@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_groups
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
 from pipeline_assets.corpus.dedup.seen import open_seen
-from pipeline_assets.corpus.dedup.settings import DedupSettings
-from pipeline_assets.corpus.dedup.shingle_sets import ShingleSets
+from pipeline_assets.corpus.dedup.verify import ShingleSets
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_packing import Draw, best_fit_rows
 
-from pipeline_assets.corpus.packing.best_fit import count_pieces, place, rows_needed
-from pipeline_assets.corpus.packing.best_fit_rows import best_fit_rows as packed_rows
-from pipeline_assets.corpus.packing.best_fit_rows import whole_rows
+from pipeline_assets.corpus.packing.strategies import best_fit_rows as packed_rows
+from pipeline_assets.corpus.packing.strategies import count_pieces, place, rows_needed, whole_rows
 from pipeline_assets.corpus.spine.errors import UsageError
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)

@@ -27,7 +27,7 @@ from word_tokenizer import ids_of, write_tokenizer
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.document_fate import fates_of
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
-from pipeline_assets.corpus.packing import row_ranges
+from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.summary import summary_of
 from pipeline_assets.corpus.recipes.stage_a import StageARecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -48,7 +48,7 @@ def test_workers_ranges_and_levels_change_no_byte_that_counts(
 
     here = pack(folder / "here", shards, rules, tokenizer)
     one = pack(folder / "one", shards, rules, tokenizer, EngineSettings(1, "fork"), zstd_level=9)
-    monkeypatch.setattr(row_ranges, "_RANGE_TOKENS", 50)
+    monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 50)
     two = pack(folder / "two", shards, rules, tokenizer, EngineSettings(2, "fork"))
 
     assert one.manifest.digest == two.manifest.digest == here.manifest.digest

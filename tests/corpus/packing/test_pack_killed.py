@@ -10,7 +10,7 @@ from pack_build import documents_of, pack, recipe, scratch_folder, write_shards
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import META
-from pipeline_assets.corpus.packing import row_ranges
+from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.spine.artifact import Damage, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
 
@@ -22,7 +22,7 @@ FORKED = EngineSettings(2, "fork")
 def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many builds that don't each ask git for the commit, of more ranges than one."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(row_ranges, "_RANGE_TOKENS", 150)
+    monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 150)
 
 
 def build(root: Path, inputs: Path, engine: EngineSettings | None = None) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ import pytest
 from pack_build import Made, documents_of, pack, recipe, write_shards
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.packing.shares import shares_reached
+from pipeline_assets.corpus.packing.summary import shares_reached
 from pipeline_assets.corpus.spine.audit import Verdict
 
 Judged = Callable[..., Verdict]

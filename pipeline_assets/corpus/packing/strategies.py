@@ -1,0 +1,320 @@
+"""Documents into rows: one after the other, cut where a row ends; or by best fit, so that none is cut that fits in one.
+
+Best fit is of Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3: pieces are
+placed by length, the longest first, each into the row with the least room that still holds it, else into a new one.
+Here: of pieces of one length the first in order comes first; of rows with the same room the one that was filled last
+takes it. A tree over the rooms that there are finds the least one, in O(log seq_len) a piece.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import compiled, inner
+from pipeline_assets.corpus.packing.mixture import hashed_order
+from pipeline_assets.corpus.spine.errors import UsageError
+
+
+class Segments(NamedTuple):
+    """Segments in the order of rows, and in a row as they follow one another, without a gap.
+
+    Attributes:
+        rows: of the packed set, shape (segments,).
+        ranks: of the draws that they are of, shape (segments,).
+        starts: first token in the document, shape (segments,).
+        lengths: tokens, shape (segments,), at least 1.
+    """
+
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    starts: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+_NONE = np.int64(-1)
+
+
+@compiled
+def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
+    """How many rows pieces take, by their lengths alone: much faster than to place them one by one.
+
+    A row that takes one piece of a length has the least room for the next one of that length too, while it has room:
+    so pieces of one length are placed into rows of one room all together.
+
+    Args:
+        pieces: how many there are of each length, shape (seq_len + 1,).
+    """
+    rows = np.zeros(seq_len + 1, np.int64)  # by room
+    tree = _no_rooms(seq_len)
+    opened = 0
+    for length in range(seq_len, 0, -1):
+        left = pieces[length]
+        while left:
+            room = _least_room(tree, length)
+            if room == _NONE:
+                each = seq_len // length
+                taken = -(-left // each)
+                opened += taken
+                room = seq_len
+            else:
+                each = room // length
+                taken = min(rows[room], -(-left // each))
+                rows[room] -= taken
+                if not rows[room]:
+                    _mark(tree, room, False)
+            placed = min(left, taken * each)
+            in_last = placed - (taken - 1) * each
+            left -= placed
+            for number, room_left in ((taken - 1, room - each * length), (1, room - in_last * length)):
+                if number and room_left:
+                    rows[room_left] += number
+                    _mark(tree, room_left, True)
+    return opened
+
+
+@compiled
+def place(lengths: NDArray[np.int32], seq_len: int, max_rows: int) -> tuple[NDArray[np.uint32], int]:
+    """The row of what is left of each document beyond whole rows, and how many rows are opened, in which order they
+    are numbered.
+
+    Args:
+        lengths: of the documents, shape (documents,). Of a multiple of `seq_len` nothing is left, its row is no row.
+        max_rows: at least so many as `rows_needed` says.
+    """
+    row_of = np.empty(len(lengths), np.uint32)
+    below = np.empty(max_rows, np.uint32)  # under each row in the stack of those with its room
+    top = np.full(seq_len + 1, _NONE, np.int64)
+    tree = _no_rooms(seq_len)
+    opened = 0
+    for document in longest_first(lengths, seq_len):
+        length = lengths[document] % seq_len
+        if not length:
+            break
+        room = _least_room(tree, length)
+        if room == _NONE:
+            row, room = np.int64(opened), seq_len
+            opened += 1
+        else:
+            row = top[room]
+            top[room] = np.int64(below[row]) - 1
+            if top[room] == _NONE:
+                _mark(tree, room, False)
+        row_of[document] = row
+        room -= length
+        if room:
+            if top[room] == _NONE:
+                _mark(tree, room, True)
+            below[row] = top[room] + 1
+            top[room] = row
+    return row_of, opened
+
+
+@compiled
+def longest_first(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
+    """Documents in the order in which `place` takes them: by what is left of them beyond whole rows."""
+    starts = np.zeros(seq_len + 1, np.int64)
+    for length in lengths:
+        starts[seq_len - length % seq_len] += 1
+    starts = np.cumsum(starts) - starts
+    documents = np.empty(len(lengths), np.uint32)
+    for document in range(len(lengths)):
+        place = seq_len - lengths[document] % seq_len
+        documents[starts[place]] = document
+        starts[place] += 1
+    return documents
+
+
+@compiled
+def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
+    """How many pieces of each length documents give, shape (seq_len + 1,): whole rows, and what is left of each."""
+    pieces = np.zeros(seq_len + 1, np.int64)
+    for length in lengths:
+        if length < seq_len:  # most are: a division takes longer than all else
+            pieces[length] += 1
+        else:
+            pieces[seq_len] += length // seq_len
+            pieces[length % seq_len] += 1
+    pieces[0] = 0
+    return pieces
+
+
+@compiled
+def _no_rooms(seq_len: int) -> NDArray[np.bool_]:
+    """A tree over the rooms 0 … seq_len; node n has the children 2n and 2n + 1, and is true where a leaf below is."""
+    leaves = 1
+    while leaves <= seq_len:
+        leaves *= 2
+    return np.zeros(2 * leaves, np.bool_)
+
+
+@inner
+def _mark(tree: NDArray[np.bool_], room: int, is_there: bool) -> None:
+    node = (len(tree) >> 1) + room
+    tree[node] = is_there
+    while node > 1 and tree[node >> 1] != is_there:
+        node >>= 1
+        tree[node] = tree[2 * node] or tree[2 * node + 1]
+
+
+@inner
+def _least_room(tree: NDArray[np.bool_], at_least: int) -> int:
+    """The least room that there is from `at_least` on; -1 where there is none."""
+    leaves = len(tree) >> 1
+    node = leaves + at_least
+    while not tree[node]:
+        while node & 1:  # a right child: nothing beside it
+            node >>= 1
+        if not node:
+            return -1
+        node += 1
+    while node < leaves:
+        node *= 2
+        if not tree[node]:
+            node += 1
+    return node - leaves
+
+
+_CHUNK = 1 << 16
+
+
+def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
+    """Exactly `num_seqs` rows, in an order that the seed gives them; in a row documents stand in their order.
+
+    Best fit may leave rows over, one or two, where a token more would take one too many. Each of these takes a document
+    out of a row that holds others too, the longest first: nothing is cut, and no row is empty.
+
+    Args:
+        lengths: of the draws in their order, shape (draws,); they fit.
+    Raises:
+        UsageError: there are fewer pieces than rows.
+    """
+    whole = whole_rows(lengths, seq_len)
+    row_of, opened = place(lengths, seq_len, num_seqs - len(whole))
+    left_over = num_seqs - len(whole) - opened
+    if left_over and move_out(longest_first(lengths, seq_len), lengths, seq_len, row_of, opened, left_over):
+        what = f"what is drawn makes {len(whole) + opened:,} rows and can't be spread over {num_seqs:,}"
+        raise UsageError(what, "num_seqs", f"ask for {len(whole) + opened:,}, or take another seed")
+    starts, ranks = group(lengths, seq_len, row_of, num_seqs - len(whole))
+    del row_of
+    order = hashed_order(num_seqs, seed, "rows")
+    for first in range(0, num_seqs, _CHUNK):
+        rows, of, starts_in, pieces = _segments(order[first : first + _CHUNK], whole, starts, ranks, lengths, seq_len)
+        yield Segments(first + rows, of, starts_in, pieces)
+
+
+@compiled
+def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
+    """The draw of each row that a part of a document fills, shape (rows,), ascending."""
+    rows = 0
+    for length in lengths:
+        rows += length // seq_len
+    draws = np.empty(rows, np.uint32)
+    row = 0
+    for draw in range(len(lengths)):
+        for _ in range(lengths[draw] // seq_len):
+            draws[row] = draw
+            row += 1
+    return draws
+
+
+@compiled
+def move_out(
+    order: NDArray[np.uint32],
+    lengths: NDArray[np.int32],
+    seq_len: int,
+    row_of: NDArray[np.uint32],
+    opened: int,
+    left_over: int,
+) -> int:
+    """Gives each row that is left over one document out of another; how many rows are empty still."""
+    documents = np.zeros(opened, np.uint32)
+    for draw in order:
+        if lengths[draw] % seq_len:
+            documents[row_of[draw]] += 1
+    for draw in order:
+        if not left_over or not lengths[draw] % seq_len:
+            break
+        if documents[row_of[draw]] > 1:
+            documents[row_of[draw]] -= 1
+            row_of[draw] = opened
+            opened += 1
+            left_over -= 1
+            documents = np.append(documents, np.uint32(1))
+    return left_over
+
+
+@compiled
+def group(
+    lengths: NDArray[np.int32], seq_len: int, row_of: NDArray[np.uint32], rows: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The draws of each row, in their order: where a row starts among them, shape (rows + 1,), and the draws."""
+    starts = np.zeros(rows + 2, np.uint32)
+    for draw in range(len(lengths)):
+        if lengths[draw] % seq_len:
+            starts[row_of[draw] + 2] += 1
+    for row in range(2, rows + 2):
+        starts[row] += starts[row - 1]
+    draws = np.empty(starts[rows + 1], np.uint32)
+    for draw in range(len(lengths)):
+        if lengths[draw] % seq_len:
+            row = row_of[draw] + 1
+            draws[starts[row]] = draw
+            starts[row] += 1
+    return starts[: rows + 1], draws
+
+
+@compiled
+def _segments(
+    rows: NDArray[np.uint32],
+    whole: NDArray[np.uint32],
+    starts: NDArray[np.uint32],
+    draws: NDArray[np.uint32],
+    lengths: NDArray[np.int32],
+    seq_len: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """The columns of `Segments` of some rows. They are numbered from 0: whole ones first, then as `starts` has them."""
+    count = np.int64(0)
+    for row in rows:
+        shared = np.int64(row) - len(whole)
+        count += np.int64(1) if shared < 0 else np.int64(starts[shared + 1]) - np.int64(starts[shared])
+    places, ranks = np.empty(count, np.int64), np.empty(count, np.int64)
+    in_document, pieces = np.empty(count, np.int32), np.empty(count, np.int32)
+    segment = 0
+    for place_of, row in enumerate(rows):
+        shared = np.int64(row) - len(whole)
+        if shared < 0:
+            draw = whole[row]
+            places[segment], ranks[segment], pieces[segment] = place_of, draw, seq_len
+            in_document[segment] = (np.int64(row) - np.searchsorted(whole, draw)) * seq_len
+            segment += 1
+            continue
+        for number in range(starts[shared], starts[shared + 1]):
+            draw = draws[number]
+            left = lengths[draw] % seq_len
+            places[segment], ranks[segment], pieces[segment] = place_of, draw, left
+            in_document[segment] = lengths[draw] - left
+            segment += 1
+    return places, ranks, in_document, pieces
+
+
+def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
+    """All rows, in pieces that may end within a row.
+
+    Args:
+        lengths: of the draws in their order, shape (draws,), together a multiple of `seq_len`.
+    """
+    offset = 0
+    for first in range(0, len(lengths), _CHUNK):
+        ends = offset + np.cumsum(lengths[first : first + _CHUNK], dtype=np.int64)
+        begins = np.concatenate(([offset], ends[:-1]))
+        pieces = (ends - 1) // seq_len - begins // seq_len + 1
+        draws = np.repeat(np.arange(len(pieces)), pieces)
+        piece = np.arange(len(draws)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        rows = begins[draws] // seq_len + piece
+        starts = np.maximum(begins[draws], rows * seq_len)
+        stops = np.minimum(ends[draws], (rows + 1) * seq_len)
+        in_document = (starts - begins[draws]).astype(np.int32)
+        yield Segments(rows, first + draws, in_document, (stops - starts).astype(np.int32))
+        offset = int(ends[-1])
