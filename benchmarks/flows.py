@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 END_OF_TEXT = 199_999
+_BLOCK_BYTES = 4 << 20
 VOCABULARY = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens" / "o200k_base.tiktoken"
 
 
@@ -37,9 +38,10 @@ def bare_shard(path: Path) -> Path:
     decoder = msgspec.json.Decoder(Row)
     target = path.with_suffix(".bare")
     with open(path, "rb") as file, open(target, "wb") as output:
-        rows = decoder.decode_lines(zstandard.ZstdDecompressor().stream_reader(file).readall())
-        for start in range(0, len(rows), 2000):
-            layout = tokenizer.encode_batch([row.text for row in rows[start : start + 2000]], parallel=False).layout
+        stream, rest = zstandard.ZstdDecompressor().stream_reader(file), b""
+        while block := stream.read(_BLOCK_BYTES):
+            lines, _, rest = (rest + block).rpartition(b"\n")
+            layout = tokenizer.encode_batch([row.text for row in decoder.decode_lines(lines)], parallel=False).layout
             offsets = np.asarray(layout.offsets.data)
             ids = np.full(int(offsets[-1]) + len(offsets) - 1, END_OF_TEXT, np.int32)
             is_text = np.ones(len(ids), bool)
@@ -116,11 +118,11 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl.zst"))
 
 
-def in_a_pool(work: object, folder: Path, workers: int) -> None:
-    paths = shards(folder)
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        targets = pool.map(work, paths, chunksize=1)  # type: ignore[arg-type]
-    report(targets)
+def bare(folder: Path, workers: int) -> None:
+    """Every shard by `bare_shard`: what that needs is loaded once, and its processes are forked."""
+    gigatoken_once()
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        report(pool.map(bare_shard, shards(folder), chunksize=1))
 
 
 def corpusmill(folder: Path, workers: int) -> None:
@@ -173,7 +175,7 @@ if __name__ == "__main__":
     name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     match name:
         case "bare":
-            in_a_pool(bare_shard, folder, workers)
+            bare(folder, workers)
         case "corpusmill":
             corpusmill(folder, workers)
         case "bare snapshot":
