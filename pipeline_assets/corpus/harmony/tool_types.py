@@ -6,8 +6,8 @@ real datasets are written so.
 The text equals openai-harmony 0.0.8's on every schema, its losses included: `any` stands for a schema without a type
 (`with_object_types` fills in objects), for `anyOf`, `allOf`, `$ref`, `const` and enums without a type; a list of types
 shows names alone, without properties, items or enum; beside a `oneOf`, type and properties are not shown, and a
-property's description is not shown that equals its first variant's; of enums only strings are shown, of examples too; quotes in
-enums and line breaks in descriptions of properties are not escaped.
+property's description is not shown that equals its first variant's; of enums only strings are shown, of examples too;
+quotes in enums and line breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence
