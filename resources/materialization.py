@@ -4,7 +4,7 @@ import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.planning.outcome import outcomes
-from pipeline_assets.corpus.recipes.systems import KINDS
+from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
@@ -39,9 +39,8 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     values |= _costs(manifest)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(counts["ledger"]))
-    preview = KINDS[manifest.kind].preview
-    if preview is not None:
-        values["preview"] = dg.MetadataValue.md(markdown_table(preview(artifact)))
+    if rows := preview(artifact):
+        values["preview"] = dg.MetadataValue.md(markdown_table(rows))
     return values
 
 

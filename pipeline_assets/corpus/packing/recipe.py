@@ -15,6 +15,7 @@ from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)
+TOKENIZER_FILE = "tokenizer_file"  # where it lies, in the provenance: absolute or below the data root
 _MAX_SEQ_LEN = 1 << 20
 _MAX_NUM_SEQS = 1 << 31
 

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.own_files import OwnFile
 
 _CALIBRATION = "calibration.json"
+_STAGES = ("snapshot", "text_selection", "megatron_split")  # a split is of a snapshot by its text manifest
 _LARGE_ENOUGH = 32 << 20  # bytes of text; less is mostly the start of workers
 _FETCHED_ENOUGH = 4 << 20
 _SAME_TEXT = 0.01  # what the tokens of two parts of a corpus differ by
@@ -123,9 +124,8 @@ class TrackRecord:
 
 def read_track_record(root: Path) -> TrackRecord:
     """The record below a data root; an empty one where nothing was built. What can't be read is passed over."""
-    manifests = sorted(
-        sealed_manifests(root)[0].values(), key=lambda one: str(one.provenance.get("started_at_utc")), reverse=True
-    )
+    made = sealed_manifests(root, _STAGES)[0].values()
+    manifests = sorted(made, key=lambda one: str(one.provenance.get("started_at_utc")), reverse=True)
     by_digest = {manifest.digest: manifest for manifest in manifests}
 
     def upstream(manifest: Manifest | None) -> Manifest | None:

@@ -19,9 +19,11 @@ from pipeline_assets.corpus.megatron_split import (
     describe_dataset,
 )
 from pipeline_assets.corpus.planning.track_record import read_track_record
-from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
+from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, by_members, check
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.documents import SnapshotRows
+from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.sampling.split import SPLITS, Split
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, SnapshotSettings, take_snapshot
@@ -77,7 +79,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     Each document names the file and row it came from. Rows that fail a rule are counted, bad rows are kept aside.""",
     formats=frozenset({"huggingface", "jsonl"}),
     checks=(FILES, LEDGER),
-    preview=preview_documents,
+    rows=SnapshotRows,
 )
 HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest",
@@ -92,7 +94,7 @@ MEGATRON_SPLIT = Kind(
     by_files(_make_split),
     "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
     formats=frozenset({"megatron"}),
-    preview=preview_split,
+    rows=SplitRows,
     checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
 )
 MEGATRON_DATASET = Kind(

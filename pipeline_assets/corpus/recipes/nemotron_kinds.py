@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline_assets.corpus.nemotron.coverage import COVERAGE_STAGE, gather_coverage
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, SplitInfo, take_inventory
-from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage, preview_rows
+from pipeline_assets.corpus.nemotron.preview import preview_columns, preview_coverage
 from pipeline_assets.corpus.nemotron.row_settings import RowOrigin
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.sample_fetch import SampledSplit
@@ -29,6 +29,7 @@ from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -213,7 +214,7 @@ NORMALIZED_SHARDS = Kind(
 
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
-    preview=preview_rows,
+    rows=ConversationRows,
     checks=(
         FILES,
         LEDGER,
@@ -228,6 +229,7 @@ HF_LAYOUT = Kind(
     by_files(_make_hf_layout),
     "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
     formats=frozenset({"parquet"}),
+    rows=LaidOutRows,
     labels=(CARD,),
 )
 KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.recipes.stage_a_decontamination import Decontaminati
 from pipeline_assets.corpus.recipes.stage_a_packing import PACKED, PackSection
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import locate, root_of
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
@@ -44,7 +44,7 @@ def _made_of(folder: Path) -> Iterator[Path]:
     for entry in open_artifact(folder).manifest.identity.upstream:
         kind = "/".join(entry["name"].split("/")[:2])
         if kind in wanted:
-            upstream = locate(root_of(folder) or folder.parent, entry["digest"]).folder.absolute()
+            upstream = Lineage(root_of(folder) or folder.parent).locate(entry["digest"]).folder.absolute()
             if kind in {kind.name for kind in _OF_SEVERAL}:
                 yield from _made_of(upstream)
             yield upstream
@@ -155,7 +155,9 @@ def _given(folder: Path, fix: str) -> Target:
     upstream: tuple[Target, ...] = ()
     if manifest.kind == stage_a_kinds.FILTERED.name:
         [made_from] = manifest.identity.upstream
-        upstream = (_given(locate(root_of(folder) or folder.parent, made_from["digest"]).folder.absolute(), fix),)
+        upstream = (
+            _given(Lineage(root_of(folder) or folder.parent).locate(made_from["digest"]).folder.absolute(), fix),
+        )
     return _as_sealed(folder, kinds[manifest.kind], upstream, folder.name)
 
 

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.normalize.hub_rows import convert_hub_rows
 from pipeline_assets.corpus.normalize.named_columns import named_columns_have_values
 from pipeline_assets.corpus.normalize.page_audit import pages_add_up
 from pipeline_assets.corpus.normalize.raw_source import RAW_STAGE, raw_of_folder, raw_of_hub
-from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_report
+from pipeline_assets.corpus.preview import preview_inputs, preview_report
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
@@ -35,6 +35,7 @@ from pipeline_assets.corpus.recipes.stage_a_sources import (
     WikipediaSource,
     source_of,
 )
+from pipeline_assets.corpus.rows.documents import DecontaminatedRows, DeduplicatedRows, FilteredRows, SourceRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
@@ -231,7 +232,7 @@ NORMALIZED = Kind(
 
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
     formats=frozenset({"jsonl"}),
-    preview=preview_documents,
+    rows=SourceRows,
     beside=write_group_manifest,
     checks=(FILES, LEDGER, check(pages_add_up), check(named_columns_have_values, is_blocking=False)),
 )
@@ -241,7 +242,7 @@ FILTERED = Kind(
     by_files(_make_filtered),
     "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
     formats=frozenset({"jsonl"}),
-    preview=preview_documents,
+    rows=FilteredRows,
     checks=(FILES, LEDGER),
 )
 DEDUPLICATED = Kind(
@@ -252,7 +253,7 @@ DEDUPLICATED = Kind(
 
     Waits until every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
-    preview=preview_documents,
+    rows=DeduplicatedRows,
     checks=(FILES, LEDGER, check_beside(removals_within_caps)),
 )
 SIGNATURES = Kind(
@@ -280,7 +281,7 @@ DECONTAMINATED = Kind(
     Waits until every source of the recipe is filtered, all are deduplicated if it asks for that, and every evaluation
     set is there.""",
     formats=frozenset({"jsonl"}),
-    preview=preview_documents,
+    rows=DecontaminatedRows,
     checks=(FILES, LEDGER),
 )
 REPORT = Kind(

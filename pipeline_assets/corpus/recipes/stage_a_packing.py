@@ -11,23 +11,23 @@ import pydantic
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.packing.emptied import refuse_emptied
 from pipeline_assets.corpus.packing.largest_supply import refuse_beyond_text
-from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
+from pipeline_assets.corpus.packing.recipe import PACK_STAGE, TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.packing.shares import shares_reached
 from pipeline_assets.corpus.preview import preview_packed
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Kind, by_files, check, check_beside
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import locate
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import Content, Target
 from pipeline_assets.corpus.tokens.families import TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 _DEDUPLICATED = "stage_a/deduplicated"
-_TOKENIZER_FILE = "tokenizer_file"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _deduplicated(target: Target, root: Path) -> Artifact | None:
     manifest = open_artifact(root / target.upstream[0].folder).manifest
     digests = [one["digest"] for one in manifest.identity.upstream if one["name"] == _DEDUPLICATED]
     try:
-        return locate(root, digests[0]) if digests else None
+        return Lineage(root).locate(digests[0]) if digests else None
     except InputError:
         return None
 
@@ -118,12 +118,12 @@ def _make_packed(building: Building, target: Target, run: Run) -> Content:
     content = pack_corpus(building, corpus_shards(corpora), recipe, own)
     if path is None:
         return content
-    return replace(content, provenance={**content.provenance, _TOKENIZER_FILE: str(path)})
+    return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
 
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
     """Where the tokenizer's file of a packed set lies that is sealed below a data root; None for the one that ships."""
-    path = manifest.provenance.get(_TOKENIZER_FILE)
+    path = manifest.provenance.get(TOKENIZER_FILE)
     return TokenizerPath(root / path) if isinstance(path, str) else None
 
 
@@ -135,6 +135,7 @@ PACKED = Kind(
 
     Waits until all that it is drawn from is there.""",
     formats=frozenset({"numpy"}),
+    rows=PackedRows,
     preview=preview_packed,
     outside=tokenizer_path,
     labels=(META,),

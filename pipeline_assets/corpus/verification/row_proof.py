@@ -19,9 +19,9 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_cache import covers, spans_of
 from pipeline_assets.corpus.readers.hub_files import HubFile, Span
 from pipeline_assets.corpus.readers.hub_parquet import SpanFile, open_row_groups
+from pipeline_assets.corpus.rows.documents import Origin
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.sample import Sample
-from pipeline_assets.corpus.trace.snapshot_rows import Origin
 from pipeline_assets.corpus.verification.proof import ShardProof, Stopped
 
 _BATCH_ROWS = 1024
