@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import typer
 import yaml
 
-from pipeline_assets.corpus.preview import preview_split
 from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -95,7 +95,7 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
     dataset = open_artifact(root / recipe.megatron_dataset().folder)
     tokens = dataset.manifest.identity.counts["tokens"]
     typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
-    for row in preview_split(open_artifact(root / recipe.megatron_split("train").folder))[:2]:
+    for row in preview(open_artifact(root / recipe.megatron_split("train").folder))[:2]:
         typer.echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
     verdict = files_match_manifest(dataset)
     typer.echo(f"verify {dataset.folder}: {verdict.because}")

@@ -4,9 +4,9 @@ import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.planning.figures import outcomes
+from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.systems.registry import KINDS
 
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
@@ -39,9 +39,8 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     values |= _costs(manifest)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(counts["ledger"]))
-    preview = KINDS[manifest.kind].preview
-    if preview is not None:
-        values["preview"] = dg.MetadataValue.md(markdown_table(preview(artifact)))
+    if rows := preview(artifact):
+        values["preview"] = dg.MetadataValue.md(markdown_table(rows))
     return values
 
 

@@ -63,7 +63,7 @@ def test_a_token_is_traced_to_a_row_and_the_row_back_to_the_token(
     there = json.loads(corpusmill("trace", train, "--token", position, "--json").stdout)
     back = corpusmill("trace", "--source", there["source"]["name"], "--data", demo_root, "--json")
 
-    row = pq.read_table(train / "documents.parquet").slice(there["sequence"], 1).to_pylist()[0]
+    row = pq.read_table(train / "documents.parquet").slice(there["row"], 1).to_pylist()[0]
     source = pq.read_table(demo_root / "hub" / "datasets" / there["source"]["dataset"] / there["source"]["path"])
     text = source["text"][there["source"]["row"]].as_py().encode()
     own = bytes.fromhex(there["token"]["hex"])
@@ -72,8 +72,8 @@ def test_a_token_is_traced_to_a_row_and_the_row_back_to_the_token(
     assert there["token"]["position"] == position
     assert own and text[there["token"]["byte_offset"] :].startswith(own)
     [fate] = json.loads(back.stdout)["snapshots"]
-    [found] = [split for split in fate["splits"] if split["split"] == str(train)]
-    assert (fate["outcome"], found["outcome"], found["sequence"]) == ("document", "in_split", there["sequence"])
+    [found] = [split for split in fate["splits"] if split["folder"] == str(train)]
+    assert (fate["outcome"], found["outcome"], found["sequence"]) == ("document", "in_split", there["row"])
     assert found["first_token"] <= position <= found["last_token"]
 
 
@@ -86,7 +86,7 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, commit: str)
     assert lines[1] == f"sequence  0: {last + 1:,} tokens, 0 to {last:,} of tokens.bin"
     assert [line.split()[0] for line in lines[2:5]] == ["document", "shard", "source"]
     assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{commit}:data/")
-    assert lines[6] == "licence   psf-2.0"
+    assert lines[6] == "licence   psf-2.0 (recipe)"
     assert lines[7].endswith("»<|endoftext|>«")
 
 

@@ -64,10 +64,10 @@ def test_a_document_is_traced_to_its_row_and_the_row_back_to_the_document(
     entries = open_artifact(step(stage_a_root, "raw", source)).manifest.identity.inputs
     assert there["source_digest"] in [entry["digest"] for entry in entries]
     [fate] = json.loads(back.stdout)["corpora"]
-    assert (fate["corpus"], fate["outcome"]) == (str(step(stage_a_root, "normalized", source)), "document")
+    assert (fate["folder"], fate["outcome"]) == (str(step(stage_a_root, "normalized", source)), "document")
     assert fate["doc_id"] == document["doc_id"]
     [filtered] = fate["filtered"]
-    assert filtered["corpus"] == str(step(stage_a_root, "filtered", source))
+    assert filtered["folder"] == str(step(stage_a_root, "filtered", source))
     if kind == "filtered":
         assert (filtered["outcome"], filtered["shard"], filtered["shard_row"]) == ("kept", shard, row)
 

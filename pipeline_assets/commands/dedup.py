@@ -24,6 +24,7 @@ from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.decision import Decision, DocumentGroup
     from pipeline_assets.corpus.dedup.recipe import Banding, Distance
+    from pipeline_assets.corpus.spine.lineage import Lineage
 
 app = typer.Typer()
 dedup_app = typer.Typer(
@@ -97,15 +98,16 @@ def show(
 ) -> None:
     """Show a document beside its duplicates, word by word. Exit status 1: no deduplicated corpus has it."""
     from pipeline_assets.corpus.dedup.decision import groups_of
+    from pipeline_assets.corpus.spine.lineage import Lineage
 
-    root = existing_root(data)
-    groups = list(groups_of(root, doc_id))
+    lineage = Lineage(existing_root(data))
+    groups = list(groups_of(lineage, doc_id))
     if as_json:
         typer.echo(json.dumps([_group_json(group) for group in groups], indent=1, ensure_ascii=False))
     elif not groups:
-        typer.echo(f"no deduplicated corpus below {root} has a document {doc_id!r}", err=True)
+        typer.echo(f"no deduplicated corpus below {data} has a document {doc_id!r}", err=True)
     for group in [] if as_json else groups:
-        for line in _group_lines(root, group, doc_id, every):
+        for line in _group_lines(lineage, group, doc_id, every):
             typer.echo(line)
     raise typer.Exit(0 if groups else 1)
 
@@ -120,22 +122,23 @@ def _group_json(group: "DocumentGroup") -> dict[str, Any]:
     return {"folder": str(group.corpus.folder), "kept_in": kept_in, "seen_in": group.seen_in, **members}
 
 
-def _group_lines(root: Path, group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
+def _group_lines(lineage: "Lineage", group: "DocumentGroup", doc_id: str, every: bool) -> Iterator[str]:
     from pipeline_assets.corpus.dedup.decision import document_of, word_diff
 
     yield f"{group.corpus.folder}: {1 + len(group.gone):,} documents, one stays"
     kept = None
     if group.kept is None:
-        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; its corpus is not below {root})"
+        gone = f"its corpus is not below {lineage.root}"
+        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {gone})"
     else:
-        kept = document_of(root, group.kept).text
+        kept = document_of(lineage, group.kept).text
         seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
         yield f"kept  {_place(group.kept.decision)}{seen}"
         yield _beginning(kept)
     asked_first = sorted(group.gone, key=lambda member: member.decision.doc_id != doc_id)
     shown = asked_first if every else asked_first[:_SHOWN_GONE]
     for member in shown:
-        one, text = member.decision, document_of(root, member).text
+        one, text = member.decision, document_of(lineage, member).text
         yield f"{one.decision.replace('_', ' ')}  {_place(one)}"
         yield f"  similarity {one.similarity:.4f}, {one.containment:.1%} of its shingles are in the one that stays"
         if one.copy_of is not None and one.copy_of != group.kept_id:

@@ -12,8 +12,8 @@ import typer
 from pipeline_assets.commands.terminal import AsJson
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.comparison import Changed, Comparison, FileChanges
-    from pipeline_assets.corpus.document_comparison import DocumentChanges
+    from pipeline_assets.corpus.rows.changes import DocumentChanges
+    from pipeline_assets.corpus.rows.comparison import Changed, Comparison, FileChanges
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Tell what makes two artifacts differ, down to their documents."""
-    from pipeline_assets.corpus.comparison import compare
+    from pipeline_assets.corpus.rows.comparison import compare
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
     from pipeline_assets.corpus.spine.held_folder import unreplaced
 

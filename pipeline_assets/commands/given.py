@@ -12,7 +12,7 @@ from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.lineage import locate, root_of
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.systems import stage_a
@@ -52,7 +52,7 @@ def _made_of(folder: Path) -> Iterator[Path]:
     for entry in open_artifact(folder).manifest.identity.upstream:
         kind = "/".join(entry["name"].split("/")[:2])
         if kind in {kind.name for kind in (*_SOURCES, *_OF_SEVERAL)}:
-            upstream = locate(root_of(folder) or folder.parent, entry["digest"]).folder.absolute()
+            upstream = Lineage(root_of(folder) or folder.parent).locate(entry["digest"]).folder.absolute()
             if kind in of_several:
                 yield from _made_of(upstream)
             yield upstream
@@ -166,7 +166,9 @@ def _given(folder: Path, fix: str) -> Target:
     upstream: tuple[Target, ...] = ()
     if manifest.kind == FILTERED.name:
         [made_from] = manifest.identity.upstream
-        upstream = (_given(locate(root_of(folder) or folder.parent, made_from["digest"]).folder.absolute(), fix),)
+        upstream = (
+            _given(Lineage(root_of(folder) or folder.parent).locate(made_from["digest"]).folder.absolute(), fix),
+        )
     return _as_sealed(folder, kinds[manifest.kind], upstream, folder.name)
 
 

@@ -45,13 +45,14 @@ def status(
     """Tell what lies under the data root, and what needs work."""
     from pipeline_assets.corpus.rebuild.scratch import leftovers
     from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
-    from pipeline_assets.corpus.spine.lineage import AREAS
+    from pipeline_assets.corpus.spine.lineage import Lineage
 
     found = _known_recipes(recipe, existing_root(data))
     held = {one.path: holdings(data, one.targets) for one in found}
+    lineage = Lineage(data)
     asked = [target for one in found for target in one.targets]
-    others = unasked(data, AREAS, asked) if recipe is None else []
-    builds = unasked_builds(data, AREAS, asked) if recipe is None else []
+    others = unasked(lineage, asked) if recipe is None else []
+    builds = unasked_builds(lineage, asked) if recipe is None else []
     rebuilds = leftovers(data) if recipe is None else []
     known = [one for one in found if recipe is not None or _is_of_interest(one, held[one.path], data)]
     untouched = [one.name for one in found if one not in known]

@@ -23,9 +23,11 @@ from pipeline_assets.corpus.megatron_split import (
 )
 from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.planning.figures import Limit, Listing
-from pipeline_assets.corpus.preview import preview_documents, preview_selection, preview_split
+from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.documents import SnapshotRows
+from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.sampling.split import SPLITS, Split, split_budget
 from pipeline_assets.corpus.snapshot.plan import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -130,7 +132,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     Each document names the file and row it came from. Rows that fail a rule are counted, bad rows are kept aside.""",
     formats=frozenset({"huggingface", "jsonl"}),
     checks=(FILES, LEDGER),
-    preview=preview_documents,
+    rows=SnapshotRows,
     listing=_list_snapshot,
 )
 
@@ -181,7 +183,7 @@ MEGATRON_SPLIT = Kind(
     seals_files(_encode),
     "Megatron token files of one split: o200k Harmony ids, one sequence a document, cut at the token budget.",
     formats=frozenset({"megatron"}),
-    preview=preview_split,
+    rows=SplitRows,
     limit=_budget,
     checks=(FILES, LEDGER, *map(check, (index_reads_back, ids_in_range, token_budget_met))),
 )

@@ -20,7 +20,6 @@ from pipeline_assets.corpus.nemotron.row_checks import (
     coverage_within,
     preview_columns,
     preview_coverage,
-    preview_rows,
     texts_parse,
     tokens_round_trip,
 )
@@ -43,6 +42,7 @@ from pipeline_assets.corpus.readers.raw_pin import fetch_pinned, pinned_files
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -416,7 +416,7 @@ NORMALIZED_SHARDS = Kind(
 
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
-    preview=preview_rows,
+    rows=ConversationRows,
     listing=_list_rows,
     limit=_sample,
     checks=(
@@ -444,6 +444,7 @@ HF_LAYOUT = Kind(
     "The normalised rows of a dataset in one folder, as a hub has them, with its card. Waits for all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD,),
+    rows=LaidOutRows,
 )
 RECIPE = NemotronRecipe
 KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)

@@ -57,19 +57,21 @@ from pipeline_assets.corpus.packing.recipe import (
 )
 from pipeline_assets.corpus.packing.summary import shares_reached
 from pipeline_assets.corpus.planning.figures import Limit, Listing
-from pipeline_assets.corpus.preview import preview_documents, preview_inputs, preview_packed, preview_report
+from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.documents import DecontaminatedRows, DeduplicatedRows, FilteredRows, SourceRows
+from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import locate
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Content, Target
@@ -430,7 +432,7 @@ NORMALIZED = Kind(
 
     Bad rows are kept aside with their reasons; every doc_id is there once.""",
     formats=frozenset({"jsonl"}),
-    preview=preview_documents,
+    rows=SourceRows,
     beside=write_group_manifest,
     checks=(FILES, LEDGER, check(pages_add_up), check(named_columns_have_values, is_blocking=False)),
 )
@@ -451,7 +453,7 @@ FILTERED = Kind(
     seals_files(_filter),
     "The Documents of a source that its filters keep; of each other one, why it is dropped and what was measured.",
     formats=frozenset({"jsonl"}),
-    preview=preview_documents,
+    rows=FilteredRows,
     checks=(FILES, LEDGER),
 )
 
@@ -485,7 +487,7 @@ DEDUPLICATED = Kind(
 
     Waits until every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
-    preview=preview_documents,
+    rows=DeduplicatedRows,
     checks=(FILES, LEDGER, check_beside(removals_within_caps)),
 )
 
@@ -570,7 +572,7 @@ DECONTAMINATED = Kind(
     Waits until every source of the recipe is filtered, all are deduplicated if it asks for that, and every evaluation
     set is there.""",
     formats=frozenset({"jsonl"}),
-    preview=preview_documents,
+    rows=DecontaminatedRows,
     checks=(FILES, LEDGER),
 )
 
@@ -616,7 +618,7 @@ def _deduplicated_before(target: Target, root: Path) -> Artifact | None:
     manifest = open_artifact(root / target.upstream[0].folder).manifest
     digests = [one["digest"] for one in manifest.identity.upstream if one["name"] == DEDUPLICATED.name]
     try:
-        return locate(root, digests[0]) if digests else None
+        return Lineage(root).locate(digests[0]) if digests else None
     except InputError:
         return None
 
@@ -634,6 +636,7 @@ PACKED = Kind(
 
     Waits until all that it is drawn from is there.""",
     formats=frozenset({"numpy"}),
+    rows=PackedRows,
     preview=preview_packed,
     limit=_rows,
     outside=tokenizer_path,

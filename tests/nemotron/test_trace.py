@@ -1,19 +1,22 @@
 """Every normalised row is traced to the line that it was made from."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from nemotron_build import build, offline
 from nemotron_hub import rows_of
+from rows_contract import hold_contract
 
+from pipeline_assets.corpus.rows.conversations import ConversationRows
+from pipeline_assets.corpus.rows.fates import follow_source
+from pipeline_assets.corpus.rows.source_row import AnyRow, SourceRow
+from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trace.conversation_to_source import read_conversation, trace_conversation
-from pipeline_assets.corpus.trace.source_row import SourceRow
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 SCIENCE = "nvidia/Nemotron-Science-v1"
@@ -33,30 +36,45 @@ def laid_out(root: Path) -> Artifact:
 
 
 def test_each_row_names_its_line_by_number_and_by_id(root: Path, laid_out: Artifact) -> None:
+    store = open_rows(laid_out.folder)
     for row in range(6):
         split = ("MCQ", "RQA")[row // 3]
-        found = trace_conversation(laid_out, root, None, row)
+        [found] = trace_row(store, row)
 
-        source = found.source
+        text, [source] = found.text, found.text.source.rows
         assert isinstance(source, SourceRow)
         assert (source.dataset, source.path) == (SCIENCE, f"data/{split}.jsonl")
         line = json.loads(rows_of(SCIENCE, split)[source.row :].splitlines()[0])
-        assert line["uuid"] == found.id
-        assert " ".join(line["messages"][0]["content"].split()).startswith(" ".join(found.asked.split())[:80])
-        assert trace_conversation(laid_out, root, found.id, None) == found
+        assert line["uuid"] == text.part.id
+        assert " ".join(line["messages"][0]["content"].split()).startswith(" ".join(text.beginning.split())[:80])
+        assert [(one.places, one.text) for one in trace_id(store, text.part.id)] == [(found.places, text)]
         [entry] = open_artifact(root / "nemotron/nemotron_v1/raw/nemotron-science-v1" / split).manifest.identity.inputs
-        assert found.source_digest == entry["digest"]
+        assert text.source.digest == entry["digest"]
 
 
-def test_a_split_of_its_own_is_traced_to_the_same_lines(root: Path, laid_out: Artifact) -> None:
-    split = open_artifact(root / "nemotron" / "nemotron_v1" / "normalized_shards" / "nemotron-science-v1" / "RQA")
+def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, laid_out: Artifact) -> None:
+    split = root / "nemotron" / "nemotron_v1" / "normalized_shards" / "nemotron-science-v1" / "RQA"
+    store, together = open_rows(split), open_rows(laid_out.folder)
 
     for row in range(3):
-        own = trace_conversation(split, root, None, row)
-        assert replace(own, folder=laid_out.folder) == trace_conversation(laid_out, root, None, row + 3)
+        [own], [other] = trace_row(store, row), trace_row(together, row + 3)
+        assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
+        [back] = follow_source(Lineage(root), own.text.source.rows[0])
+        [(_, fate)] = back.below
+        assert (back.fate.artifact.folder, back.fate.row) == (split, row)
+        assert (fate.artifact.folder, fate.outcome, fate.row) == (laid_out.folder, "kept", row + 3)
 
 
-def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, laid_out: Artifact) -> None:
+@pytest.mark.parametrize("place", ["normalized_shards/nemotron-science-v1/MCQ", "hf_layout/nemotron-science-v1"])
+def test_rows_keep_the_contract(root: Path, place: str) -> None:
+    def is_line_of(text: str, source: AnyRow) -> bool:
+        line = rows_of(SCIENCE, Path(source.path).stem)[source.row :].splitlines()[0]
+        return str(json.loads(line)["messages"][0]["content"]).strip()[:40] in text
+
+    hold_contract(open_rows(root / "nemotron" / "nemotron_v1" / place), is_line_of)
+
+
+def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, root: Path, laid_out: Artifact) -> None:
     name = "data/RQA-00000-of-00001.parquet"
     table = pq.read_table(laid_out.path(name))
     (tmp_path / "data").mkdir()
@@ -64,14 +82,17 @@ def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, laid_out: Artifa
         (tmp_path / file.path).write_bytes(laid_out.path(file.path).read_bytes())
     pq.write_table(table, tmp_path / name, row_group_size=1)
 
-    found = [read_conversation(Artifact(tmp_path, laid_out.manifest), row, ["id"]) for row in (3, 4, 5)]
+    store = ConversationRows(Artifact(tmp_path, laid_out.manifest), Lineage(root))
+    [*parts] = (store.at(row).parts[0] for row in (3, 4, 5))
 
-    assert [one.columns["id"] for one in found] == table["id"].to_pylist()
-    assert [one.shard_row for one in found] == [0, 1, 2]
+    assert [part.id for part in parts] == table["id"].to_pylist()
+    assert [part.shard_row for part in parts] == [0, 1, 2]
 
 
-def test_what_is_not_there_is_refused(root: Path, laid_out: Artifact) -> None:
+def test_what_is_not_there_is_refused(laid_out: Artifact) -> None:
+    store = open_rows(laid_out.folder)
+
     with pytest.raises(UsageError, match="there is no row 6; give 0 to 5"):
-        trace_conversation(laid_out, root, None, 6)
+        trace_row(store, 6)
     with pytest.raises(UsageError, match="no row has the id 'x'"):
-        trace_conversation(laid_out, root, "x", None)
+        trace_id(store, "x")

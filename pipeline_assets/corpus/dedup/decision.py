@@ -4,7 +4,6 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -13,10 +12,9 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import locate, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
-from pipeline_assets.corpus.trace.snapshot_rows import read_document
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 2)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
@@ -121,23 +119,22 @@ class DocumentGroup:
     gone: Sequence[Member]
 
 
-def groups_of(root: Path, doc_id: str) -> Iterator[DocumentGroup]:
+def groups_of(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
     """The group of a document in every deduplicated corpus below a data root that has it.
 
     Raises:
         InputError: a corpus there is damaged.
     """
-    manifests, _ = sealed_manifests(root)
-    for folder, manifest in manifests.items():
-        if manifest.identity.stage.name == DEDUP_STAGE.name:
+    for folder, one in lineage.sealed.items():
+        if one.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)
             own = next((one for one in read_decisions(corpus) if one.doc_id == doc_id), None)
             if own is not None:
-                yield _group(root, corpus, own.duplicate_of or own.doc_id, own.seen_in)
+                yield _group(lineage, corpus, own.duplicate_of or own.doc_id, own.seen_in)
 
 
-def _group(root: Path, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
-    home = corpus if seen_in is None else _seen_corpus(root, corpus, seen_in)
+def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
+    home = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
     kept = None
     if home is not None:
         kept = Member(home, next(one for one in read_decisions(home) if one.doc_id == kept_id))
@@ -145,25 +142,27 @@ def _group(root: Path, corpus: Artifact, kept_id: str, seen_in: str | None) -> D
     return DocumentGroup(corpus, kept_id, seen_in, kept, [Member(corpus, one) for one in gone])
 
 
-def _seen_corpus(root: Path, corpus: Artifact, name: str) -> Artifact | None:
+def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
     """The corpus whose signatures are in a store that this one was deduplicated against; None where it isn't here."""
     _, stores = compared_inputs(corpus)
     try:
-        [made_from] = locate(root, stores[name]).manifest.identity.upstream
-        return locate(root, made_from["digest"])
+        [made_from] = lineage.locate(stores[name]).manifest.identity.upstream
+        return lineage.locate(made_from["digest"])
     except InputError:
         return None
 
 
-def document_of(root: Path, member: Member) -> Document:
+def document_of(lineage: Lineage, member: Member) -> Document:
     """The document itself, from the source that was deduplicated.
 
     Raises:
         InputError: that source is gone.
     """
+    from pipeline_assets.corpus.rows.documents import read_document  # which knows deduplicated rows
+
     sources, _ = compared_inputs(member.corpus)
-    source = locate(root, sources[member.decision.source])
-    return read_document(source.path(member.decision.shard), member.decision.row)
+    source = lineage.locate(sources[member.decision.source])
+    return read_document(source, member.decision.shard, member.decision.row)
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:

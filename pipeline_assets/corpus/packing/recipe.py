@@ -22,7 +22,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)
-TOKENIZER_FILE = "tokenizer_file"
+TOKENIZER_FILE = "tokenizer_file"  # where it lies, in the provenance: absolute or below the data root
 _MAX_SEQ_LEN = 1 << 20
 _MAX_NUM_SEQS = 1 << 31
 

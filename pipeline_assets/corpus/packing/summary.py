@@ -119,6 +119,18 @@ class DrawnLine:
     first_row: int
     is_whole: bool
 
+    @property
+    def told(self) -> str:
+        """Which epoch drew it, and how much of it is packed."""
+        cut = "" if self.packed_tokens == self.tokens else f" of {self.tokens:,}"
+        return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
+
+    @property
+    def words(self) -> str:
+        """Where the set has it."""
+        where = f"in row {self.first_row:,}" if self.is_whole else f"of which the first is in row {self.first_row:,}"
+        return f"drawn {self.told} {where}"
+
 
 def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
     """All lines of some documents, in the order of the file; one row group is in memory at a time."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.spine.artifact import read_manifest, sealed_manifest
+from pipeline_assets.corpus.spine.artifact import members_of, read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, besides, kept_manifests, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import versions_of
 from pipeline_assets.corpus.spine.target import Target
@@ -55,18 +55,26 @@ class _Reading:
     """A chain as far as it is read.
 
     Attributes:
-        known: manifests by digest, and where they are sealed; None where only a copy of the manifest is left.
+        own: manifests of the artifact itself and of its members, by digest, and where they are sealed.
         steps: by the folder of their target, upstream first.
         taken: digests by the folders that were given to them.
         lost: inputs that are nowhere, by the folder of their target, where nothing lies.
     """
 
-    root: Path
-    known: Mapping[str, tuple[Manifest, Path | None]]
+    lineage: Lineage
+    own: Mapping[str, tuple[Manifest, Path | None]]
     with_upstream: bool
     steps: dict[Path, Step] = field(default_factory=dict)
     taken: dict[Path, str] = field(default_factory=dict)
     lost: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
+
+    def known(self, digest: str) -> tuple[Manifest, Path | None] | None:
+        """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
+        if digest in self.own:
+            return self.own[digest]
+        found = self.lineage.find(digest)
+        copy = self.lineage.copy_of(digest) if found is None else None
+        return (found.manifest, found.folder) if found is not None else None if copy is None else (copy, None)
 
 
 def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
@@ -81,7 +89,7 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
         InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
     """
     asked = sealed_manifest(folder)
-    reading = _Reading(root, _known(folder, asked, root), with_upstream)
+    reading = _Reading(Lineage(root), _own(folder, asked), with_upstream)
     _target(reading, asked, _free_folder(reading, asked.kind, asked.digest), None)
     steps = list(reading.steps.values())
     for step in steps:
@@ -89,15 +97,13 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
     return Chain(steps, {place: _gone(reading, entry, folder) for place, entry in reading.lost.items()})
 
 
-def _known(folder: Path, asked: Manifest, root: Path) -> dict[str, tuple[Manifest, Path | None]]:
-    """Copies of manifests, over them what is sealed below the root, over that the artifact itself and its members."""
-    known: dict[str, tuple[Manifest, Path | None]] = {copy.digest: (copy, None) for copy in kept_manifests(root)}
-    known |= {manifest.digest: (manifest, place) for place, manifest in reversed(sealed_manifests(root)[0].items())}
-    for entry in asked.identity.upstream:
-        member = read_manifest(folder / entry["member"]) if "member" in entry else None
+def _own(folder: Path, asked: Manifest) -> dict[str, tuple[Manifest, Path | None]]:
+    own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
+    for name in members_of(asked):
+        member = read_manifest(folder / name)
         if member is not None:
-            known[member.digest] = member, folder / entry["member"]
-    return known | {asked.digest: (asked, folder)}
+            own[member.digest] = member, folder / name
+    return own
 
 
 def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str | None) -> Target:
@@ -113,10 +119,11 @@ def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str 
         tokenizer=identity.tokenizer,
         partition=partition,
         made_for=manifest.provenance.get("made_for"),
-        outside=KINDS[manifest.kind].outside(manifest, reading.root) if manifest.kind in KINDS else None,
+        outside=KINDS[manifest.kind].outside(manifest, reading.lineage.root) if manifest.kind in KINDS else None,
     )
     if not folder.is_absolute():
-        step = Step(target, manifest, reading.known[manifest.digest][1])
+        found = reading.known(manifest.digest)
+        step = Step(target, manifest, None if found is None else found[1])
         return reading.steps.setdefault(folder, step).target
     return target
 
@@ -124,13 +131,14 @@ def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str 
 def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Target:
     """The target of an input of what lies, or will lie, in `above`."""
     is_rebuilt = not above.is_absolute() and (reading.with_upstream or "member" in entry)
-    if entry["digest"] not in reading.known:
+    found = reading.known(entry["digest"])
+    if found is None:
         if is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
-            what += besides(sealed_manifests(reading.root)[1])
-            raise InputError(what, reading.root, "give the data root that has it with --data")
+            what += reading.lineage.besides
+            raise InputError(what, reading.lineage.root, "give the data root that has it with --data")
         return _lost(reading, entry)
-    manifest, place = reading.known[entry["digest"]]
+    manifest, place = found
     if is_rebuilt:
         folder = above / entry["member"] if "member" in entry else _free_folder(reading, entry["name"], entry["digest"])
     elif place is None:
@@ -142,7 +150,7 @@ def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Targe
 
 def _lost(reading: _Reading, entry: Mapping[str, Any]) -> Target:
     """A target in the place of one that is gone: what lies further up than anything that is read may be."""
-    place = reading.root.absolute() / entry["digest"]
+    place = reading.lineage.root.absolute() / entry["digest"]
     reading.lost[place] = entry
     return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
 
@@ -156,10 +164,10 @@ def _free_folder(reading: _Reading, role: str, digest: str) -> Path:
 
 
 def _gone(reading: _Reading, entry: Mapping[str, Any], folder: Path) -> InputError:
-    what = f"it is made from {_words(entry)}, which is not sealed below {reading.root}"
-    what += besides(sealed_manifests(reading.root)[1])
+    what = f"it is made from {_words(entry)}, which is not sealed below {reading.lineage.root}"
+    what += reading.lineage.besides
     fix = "give the data root that has it with --data"
-    if entry["digest"] in reading.known:
+    if reading.known(entry["digest"]) is not None:
         fix += ", or build it again too with --upstream"
     return InputError(what, folder, fix)
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from pipeline_assets.corpus.planning.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict, files_match_manifest, ledger_adds_up
 from pipeline_assets.corpus.spine.building import Building
@@ -117,7 +118,8 @@ class Kind:
             there are none.
         labels: names of its files that are no content: they carry a time or a path.
         checks: what is asked of every one. The first is whether its files are as sealed: else nothing more is asked.
-        preview: its first rows, as a person would want to see them.
+        rows: what tracing, peeking, comparing and proving ask of its rows; None where it has none.
+        preview: what a person would want to see of it first; by default, where it has rows, the first of them.
         beside: writes what lies beside every one.
         listing: the files outside of the data root that one is made from, told before it is built; None where it is
             made of other artifacts alone.
@@ -132,6 +134,7 @@ class Kind:
     outside: Callable[[Manifest, Path], Outside | None] = _nowhere
     labels: tuple[str, ...] = ()
     checks: tuple[Check, ...] = (FILES,)
+    rows: type[RowStore] | None = None
     preview: Callable[[Artifact], Rows] | None = None
     beside: Callable[[Artifact], object] | None = None
     listing: Callable[[Target, Run], Listing] | None = None

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, members_of, sealed_manifest, sealed_member
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import AREAS, sealed_manifests
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.lineage import AREAS, Lineage
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,7 @@ class Chain:
     """What there is to verify.
 
     Attributes:
+        lineage: where upstream artifacts were looked for; None where none were.
         artifacts: the one asked for, then members and upstream, breadth first, each digest once. Their files are not
             looked at yet.
         outside: inputs that are files from elsewhere, as manifests list them: {name, digest, bytes, …}, by the digest
@@ -41,6 +40,7 @@ class Chain:
         missing: upstream artifacts that are not there.
     """
 
+    lineage: Lineage | None
     artifacts: list[Artifact] = field(default_factory=list)
     outside: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     broken: list[Finding] = field(default_factory=list)
@@ -68,33 +68,33 @@ def chain_of(folder: Path, root: Path | None) -> Chain:
     Raises:
         InputError: nothing is sealed in the folder, or its manifest was edited.
     """
-    chain = Chain()
-    sealed, unreadable = sealed_manifests(root) if root is not None else ({}, [])
-    places = {manifest.digest: Artifact(place, manifest) for place, manifest in reversed(sealed.items())}
+    lineage = None if root is None else Lineage(root)
+    chain = Chain(lineage)
     waiting = [Artifact(folder, sealed_manifest(folder))]
     seen = {waiting[0].manifest.digest}
     while waiting:
         artifact = waiting.pop(0)
         chain.artifacts.append(artifact)
         here = {member.manifest.digest: member for member in _members(artifact, chain)}
-        for entry in _made_from(artifact.manifest) if root is not None else ():
+        for entry in artifact.manifest.identity.inputs:
+            if lineage is None or "member" in entry:
+                continue
             if "bytes" in entry:
                 chain.outside.setdefault(artifact.manifest.digest, []).append(entry)
-            elif entry["digest"] in places:
-                here.setdefault(entry["digest"], places[entry["digest"]])
-            elif entry["digest"] not in seen:
-                seen.add(entry["digest"])
-                chain.missing.append(_missing(artifact, entry, root))
+            elif entry["digest"] not in seen | here.keys():
+                found = lineage.find(entry["digest"])
+                if found is not None:
+                    here[entry["digest"]] = found
+                else:
+                    seen.add(entry["digest"])
+                    chain.missing.append(_missing(artifact, entry, root))
         waiting += [found for digest, found in here.items() if digest not in seen]
         seen |= here.keys()
-    if chain.missing:  # one of the unreadable may be what is missing
-        chain.broken += _unreadable(unreadable, besides=chain.broken)
+    if chain.missing and lineage is not None:  # one of the unreadable may be what is missing
+        known = {finding.where.absolute() for finding in chain.broken}
+        wrong = [Finding(Path(error.where), error.what, "") for error in lineage.unreadable.values()]
+        chain.broken += [finding for finding in wrong if finding.where.absolute() not in known]
     return chain
-
-
-def _unreadable(manifests: Iterable[InputError], besides: Iterable[Finding]) -> list[Finding]:
-    known = {finding.where.absolute() for finding in besides}
-    return [Finding(Path(one.where), one.what, "") for one in manifests if Path(one.where).absolute() not in known]
 
 
 def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
@@ -104,10 +104,6 @@ def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
             chain.broken.append(Finding(artifact.folder / found.path, found.what, artifact.manifest.digest))
         else:
             yield Artifact(artifact.folder / member, found)
-
-
-def _made_from(manifest: Manifest) -> Iterable[Mapping[str, Any]]:
-    return (entry for entry in manifest.identity.inputs if "member" not in entry)
 
 
 def _missing(artifact: Artifact, entry: Mapping[str, Any], root: Path | None) -> Finding:

@@ -6,7 +6,7 @@ is let go at once, and only where a building folder lies; files are held against
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
 from pipeline_assets.corpus.spine.check_record import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
@@ -123,23 +124,30 @@ def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
     return found
 
 
-def unasked(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list[Unasked]:
+def unasked(lineage: Lineage, targets: Sequence[Target]) -> list[Unasked]:
     """Sealed artifacts that no target names, by folder.
 
     Args:
-        areas: the folders below the root that hold artifacts.
         targets: of every known recipe.
     """
-    asked = {target.folder for target in targets}
-    sealed = [folder for area in areas for folder in _folders(root / area) if target_of(folder) is None]
-    return [_unasked(folder) for folder in sorted(sealed) if folder.relative_to(root) not in asked]
+    asked = {lineage.root / target.folder for target in targets}
+    wrong = [
+        Unasked(folder, None, None, None, Size(None, None, None), error.what)
+        for folder, error in lineage.unreadable.items()
+    ]
+    found = [
+        Unasked(folder, one.name, one.digest, _sealed_at(one.provenance), _listed_size(lineage, folder, one), None)
+        for folder, one in lineage.sealed.items()
+        if folder not in asked
+    ]
+    return sorted([*found, *(one for one in wrong if one.folder not in asked)], key=lambda one: one.folder.parts)
 
 
-def unasked_builds(root: Path, areas: Sequence[str], targets: Sequence[Target]) -> list[UnaskedBuild]:
+def unasked_builds(lineage: Lineage, targets: Sequence[Target]) -> list[UnaskedBuild]:
     """Builds of artifacts that no target names, by folder. Arguments as of `unasked`."""
-    asked = {target.folder for target in targets}
-    places = {place for area in areas for folder in _folders(root / area) if (place := target_of(folder)) is not None}
-    builds = [(place, _unfinished(place)) for place in sorted(places) if place.relative_to(root) not in asked]
+    asked = {lineage.root / target.folder for target in targets}
+    places = {place for folder in lineage.leftovers if (place := target_of(folder)) is not None}
+    builds = [(place, _unfinished(place)) for place in sorted(places - asked)]
     return [UnaskedBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
@@ -173,7 +181,7 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unset
         reason=reason,
         manifest=manifest,
         size=_size(root / target.folder, manifest),
-        sealed_at=_sealed_at(manifest),
+        sealed_at=_sealed_at(manifest.provenance) if manifest is not None else None,
         unfinished=unfinished,
         checks=target.results(root, manifest) if manifest is not None else (),
     )
@@ -227,43 +235,11 @@ def _last_write(folder: Path) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(max(times), datetime.UTC)
 
 
-def _folders(folder: Path) -> Iterator[Path]:
-    """Sealed folders below one, members too, and what a build or a seal left beside them."""
-    if (folder / FILE_NAME).is_file():
-        yield folder
-        members = _members(folder)
-        below = [path for path in folder.iterdir() if path.name in members]
-    else:
-        below = list(folder.iterdir()) if folder.is_dir() else []
-    for path in below:
-        if path.is_dir() and not path.is_symlink():
-            yield from _folders(path) if target_of(path) is None else [path]
-
-
-def _members(folder: Path) -> set[str]:
-    try:
-        manifest = read_manifest(folder)
-    except InputError:
-        return set()
-    return set() if manifest is None else {str(entry.get("member")) for entry in manifest.identity.inputs}
-
-
-def _unasked(folder: Path) -> Unasked:
-    try:
-        manifest = read_manifest(folder)
-    except InputError as error:
-        return Unasked(folder, None, None, None, Size(None, None, None), error.what)
-    name, digest = (manifest.name, manifest.digest) if manifest else (None, None)
-    return Unasked(folder, name, digest, _sealed_at(manifest), _size(folder, manifest), None)
-
-
-def _sealed_at(manifest: Manifest | None) -> datetime.datetime | None:
+def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
     """When a build ended, as its provenance tells; None where it doesn't, since no digest covers it."""
-    if manifest is None:
-        return None
     try:
-        started = datetime.datetime.fromisoformat(manifest.provenance["started_at_utc"]).astimezone(datetime.UTC)
-        return started + datetime.timedelta(seconds=manifest.provenance["seconds"])
+        started = datetime.datetime.fromisoformat(provenance["started_at_utc"]).astimezone(datetime.UTC)
+        return started + datetime.timedelta(seconds=provenance["seconds"])
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -271,14 +247,22 @@ def _sealed_at(manifest: Manifest | None) -> datetime.datetime | None:
 def _size(folder: Path, manifest: Manifest | None) -> Size:
     if manifest is None:
         return Size(None, None, None)
-    counts = manifest.identity.counts
     try:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
     except InputError:  # a member is damaged: the reason says so
         stored = list(manifest.storage)
-    return Size(
-        _total(counts.get("documents")), _total(counts.get("tokens")), sum(f.bytes for f in stored) if stored else None
-    )
+    return _counted(manifest.identity.counts, [file.bytes for file in stored])
+
+
+def _listed_size(lineage: Lineage, folder: Path, one: Listed) -> Size:
+    members = (lineage.sealed.get(folder / name) for name in sorted(one.members))
+    parts = [one, *(member for member in members if member is not None)]
+    return _counted(one.identity.counts, [file.bytes for part in parts for file in part.storage])
+
+
+def _counted(counts: Mapping[str, Any], stored_bytes: Sequence[int]) -> Size:
+    stored = sum(stored_bytes) if stored_bytes else None
+    return Size(_total(counts.get("documents")), _total(counts.get("tokens")), stored)
 
 
 def _total(count: object) -> int | None:

@@ -55,10 +55,13 @@ class OwnFile(Generic[T]):
         """What the file holds. Raises as `read` does."""
         flags = _WITHOUT_WAITING | (0 if self.may_be_link else os.O_NOFOLLOW)
         try:
-            with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, flags)) as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
                     raise self._refused("it is a pipe or a device", path)
-                data = file.read(self.most_bytes + 1)
+                if found.st_size > self.most_bytes:
+                    raise self._refused(f"it has more than {self.most_bytes:,} bytes", path)
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):
             raise
         except IsADirectoryError:
@@ -69,9 +72,6 @@ class OwnFile(Generic[T]):
             is_link = error.errno == errno.ELOOP and not self.may_be_link and path.is_symlink()
             words = "it is a link" if is_link else f"it can't be read ({error.strerror or error})"
             raise self._refused(words, path) from None
-        if len(data) > self.most_bytes:
-            raise self._refused(f"it has more than {self.most_bytes:,} bytes", path)
-        return data
 
     def parse(self, data: bytes, where: Path) -> T:
         """What the bytes of such a file say.

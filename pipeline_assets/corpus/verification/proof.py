@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -49,7 +49,8 @@ class Stopped(Exception):
 class Prover(Protocol):
     """How the documents of one kind of artifact are proven; `how` is that in a few words."""
 
-    how: ClassVar[str]
+    @property
+    def how(self) -> str: ...
 
     @property
     def artifact(self) -> Artifact:

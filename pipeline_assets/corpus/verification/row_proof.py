@@ -23,10 +23,10 @@ from pipeline_assets.corpus.readers.hub_files import HubFile, Span
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
 from pipeline_assets.corpus.readers.source_folder import format_of
+from pipeline_assets.corpus.rows.documents import Origin
 from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.sample import Sample
-from pipeline_assets.corpus.trace.snapshot_rows import Origin
 from pipeline_assets.corpus.verification.proof import ShardProof, Stopped
 
 _BATCH_ROWS = 1024

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline_assets.corpus.readers.held import held_of_folders, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
-from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
+from pipeline_assets.corpus.spine.chain import Finding, chain_of
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.hashes import file_sha256
 from pipeline_assets.corpus.spine.held_folder import held, was_replaced
@@ -21,6 +21,7 @@ from pipeline_assets.corpus.spine.sample import Sample
 from pipeline_assets.corpus.verification.result import Proven, Scope, Verification
 
 if TYPE_CHECKING:
+    from pipeline_assets.corpus.spine.lineage import Lineage
     from pipeline_assets.corpus.verification.proof import Prover
 
 _QUIET_S = 2.0
@@ -69,7 +70,7 @@ def hold(found: Verification, journal: Journal) -> None:
     _read(found, journal)
     _read_contents(found, journal)
     if found.scope.sample is not None and found.scope.root is not None:
-        _prove(found, found.scope.sample, found.scope.root, journal)
+        _prove(found, found.scope.sample, journal)
     if found.findings:
         _refuse_replaced(found)
     found.seconds = (datetime.datetime.now(datetime.UTC) - found.started_at).total_seconds()
@@ -156,12 +157,12 @@ def _drawn(sample: Sample, tasks: Sequence[HashTask]) -> list[HashTask]:
     return sample.fitting(tasks, lambda task: task.bytes, lambda task: (task.owner, task.name))
 
 
-def _prove(found: Verification, sample: Sample, root: Path, journal: Journal) -> None:
+def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
     """Documents of every artifact of the chain that can be worked out again, as far as its upstream is here."""
     from pipeline_assets.corpus.verification.proof import proofs
 
     for artifact in found.chain.artifacts:
-        prover = _prover_of(artifact, found.chain, root)
+        prover = _prover_of(artifact, found.chain.lineage)
         if prover is None:
             continue
         proven = Proven(artifact)
@@ -175,24 +176,13 @@ def _prove(found: Verification, sample: Sample, root: Path, journal: Journal) ->
             found.findings += [Finding(artifact.folder, what, artifact.manifest.digest) for what in shard.complaints]
 
 
-def _prover_of(artifact: Artifact, chain: Chain, root: Path) -> "Prover | str | None":
+def _prover_of(artifact: Artifact, lineage: "Lineage | None") -> "Prover | str | None":
     """How an artifact's documents are proven, or why they can't be; None for one that says nothing of documents."""
-    from pipeline_assets.corpus.megatron_split import SPLIT_STAGE
-    from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
-    from pipeline_assets.corpus.text_selection import SELECTION_STAGE
-    from pipeline_assets.corpus.verification.row_proof import RowProver
-    from pipeline_assets.corpus.verification.split_proof import SplitProver
+    from pipeline_assets.corpus.rows.trace import rows_of
 
-    stage = artifact.manifest.identity.stage.name
-    if stage == SNAPSHOT_STAGE.name:
-        return RowProver(artifact, root / CACHE_FOLDER)
-    if stage != SPLIT_STAGE.name:
-        return None
-    selection = chain.upstream_of(artifact, SELECTION_STAGE.name)
-    corpus = chain.upstream_of(artifact, SNAPSHOT_STAGE.name)
-    if selection is None or corpus is None:
-        return "what it was made from is not here"
     try:
-        return SplitProver.of(artifact, selection, corpus)
+        store = rows_of(artifact, lineage)
+        return None if store is None else store.prover()
     except InputError as error:
-        return str(error)
+        is_gone = lineage is not None and error.where == str(lineage.root)
+        return "what it was made from is not here" if is_gone else str(error)

@@ -17,7 +17,6 @@ from nemotron_hub import made_rows
 from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
-from pipeline_assets.corpus.document_comparison import document_changes
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
@@ -25,6 +24,7 @@ from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules, RowOrigin
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.rows.changes import document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError

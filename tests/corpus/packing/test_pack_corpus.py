@@ -25,16 +25,17 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
 
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
-from pipeline_assets.corpus.document_fate import fates_of
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.packing.summary import summary_of
+from pipeline_assets.corpus.rows.fates import follow_document
+from pipeline_assets.corpus.rows.trace import open_rows, trace_token
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
-from pipeline_assets.corpus.trace.packed_to_source import PackedLineage
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
@@ -262,8 +263,8 @@ def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tm
 
     packed = build(StageARecipe.model_validate(content), tmp_path / "data")["stage_a/packed"]
 
-    [fate] = fates_of(tmp_path / "data", "bad")
-    assert [(one.draws, one.reject and one.reject.reason) for one in fate.packed] == [((), "special_tokens")]
-    token = PackedLineage(packed, tmp_path / "data").trace_token(1).token
+    [found] = follow_document(Lineage(tmp_path / "data"), "bad")
+    assert [(fate.told["draws"], fate.told["reject"]["reason"]) for _, fate in found.below] == [([], "special_tokens")]
+    token = trace_token(open_rows(packed.folder), 1).token
     assert token is not None
     assert (token.number, token.text, token.after.split()[:2]) == (1, "w1", ["w2", "w3"])

@@ -12,6 +12,7 @@ from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import Size, holdings, unasked, unasked_builds
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Content, Target
@@ -177,7 +178,7 @@ class TestUnasked:
     def test_a_sealed_artifact_that_no_target_names_is_told_with_its_digest(self, tmp_path: Path) -> None:
         artifact = build_words(tmp_path / "corpora", "english")
 
-        [other] = unasked(tmp_path, ["corpora", "megatron"], [target_of("english")])
+        [other] = unasked(Lineage(tmp_path), [target_of("english")])
 
         assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
         assert other.digest == artifact.manifest.digest
@@ -187,21 +188,21 @@ class TestUnasked:
         build_words(tmp_path / "corpora", "english")
         asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-        assert unasked(tmp_path, ["corpora"], [asked]) == []
+        assert unasked(Lineage(tmp_path), [asked]) == []
 
     def test_what_a_build_or_a_seal_left_is_no_artifact(self, tmp_path: Path) -> None:
         folder = build_words(tmp_path / "corpora", "english").folder
         shutil.copytree(folder, folder.with_name(".words.old.3"))
         folder.rename(folder.with_name(".words.building.4"))
 
-        assert unasked(tmp_path, ["corpora"], []) == []
+        assert unasked(Lineage(tmp_path), []) == []
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
         manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"
         manifest.chmod(0o644)
         manifest.write_text("{}")
 
-        [other] = unasked(tmp_path, ["corpora"], [])
+        [other] = unasked(Lineage(tmp_path), [])
 
         assert (other.name, other.digest) == (None, None)
         assert other.damage == "this is no manifest: Object missing required field `schema`"
@@ -213,7 +214,7 @@ class TestUnaskedBuilds:
     def test_what_a_build_left_is_told_with_its_shards(self, tmp_path: Path) -> None:
         interrupted(tmp_path / "corpora" / "below")
 
-        [build] = unasked_builds(tmp_path, ["corpora", "megatron"], [target_of("english")])
+        [build] = unasked_builds(Lineage(tmp_path), [target_of("english")])
 
         assert build.folder == tmp_path / "corpora" / "below" / "words"
         assert build.unfinished.folders == [tmp_path / "corpora" / "below" / ".words.building.1"]
@@ -225,7 +226,7 @@ class TestUnaskedBuilds:
         build_words(tmp_path / "megatron", "english")
         asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-        assert unasked_builds(tmp_path, ["corpora", "megatron"], [asked]) == []
+        assert unasked_builds(Lineage(tmp_path), [asked]) == []
 
 
 def test_asking_changes_nothing(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
     before = everything_in(tmp_path)
 
     holdings(tmp_path, [target_of("english"), made_from_words()])
-    unasked(tmp_path, ["."], [])
-    unasked_builds(tmp_path, ["."], [])
+    unasked(Lineage(tmp_path), [])
+    unasked_builds(Lineage(tmp_path), [])
 
     assert everything_in(tmp_path) == before

@@ -1,5 +1,7 @@
 """Sealed artifacts are found by digest wherever below the data root they lie, and upstream through their inputs."""
 
+import hashlib
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from word_artifact import build_words
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import seal_in_place
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import kept_manifests, locate, root_of, sealed_manifests, upstream
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 
 
@@ -32,7 +34,7 @@ def test_an_artifact_is_found_by_its_digest_wherever_it_lies(words: Artifact, tm
     moved.parent.mkdir()
     words.folder.rename(moved)
 
-    assert locate(tmp_path, words.manifest.digest).folder == moved
+    assert Lineage(tmp_path).locate(words.manifest.digest).folder == moved
     assert list(sealed_manifests(tmp_path)[0]) == [moved]
 
 
@@ -42,7 +44,7 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
 
     assert sealed_manifests(tmp_path) == ({}, [])
     with pytest.raises(InputError) as refused:
-        locate(tmp_path, words.manifest.digest)
+        Lineage(tmp_path).locate(words.manifest.digest)
     assert str(refused.value) == (
         f"{tmp_path}: no artifact with digest {words.manifest.digest} is below "
         "corpora, selections, megatron, stage_a, nemotron; "
@@ -56,20 +58,38 @@ def test_a_manifest_that_cannot_be_read_is_mentioned_where_nothing_is_found(word
     manifest.write_text("{")
 
     with pytest.raises(InputError) as refused:
-        locate(tmp_path, words.manifest.digest)
+        Lineage(tmp_path).locate(words.manifest.digest)
 
     assert f"(1 can't be read, the first is {manifest})" in refused.value.what
 
 
-def test_upstream_is_followed_through_inputs_to_the_stage(words: Artifact, tmp_path: Path) -> None:
+def test_what_was_made_of_an_artifact_is_found_by_its_digest(words: Artifact, tmp_path: Path) -> None:
     chosen = made_from(words, tmp_path / "selections" / "chosen", "choose")
     joined = made_from(chosen, tmp_path / "megatron" / "joined", "join")
+    lineage = Lineage(tmp_path)
 
-    assert upstream(tmp_path, joined, "words").folder == words.folder
-    assert upstream(tmp_path, joined, "choose").folder == chosen.folder
-    assert upstream(tmp_path, joined, "join") is joined
-    with pytest.raises(InputError, match="it is words/parts, made from nothing, and not from pages"):
-        upstream(tmp_path, joined, "pages")
+    assert [folder for folder, _ in lineage.made_of(words.manifest.digest)] == [chosen.folder]
+    assert [folder for folder, _ in lineage.made_of(chosen.manifest.digest)] == [joined.folder]
+    assert lineage.made_of(joined.manifest.digest) == []
+    assert [one.identity.stage.name for one in lineage.sealed.values()] == ["words", "join", "choose"]
+
+
+def test_an_edited_manifest_is_none_that_is_sealed_though_its_seal_was_made_anew(
+    words: Artifact, tmp_path: Path
+) -> None:
+    path = words.folder / "manifest.json"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
+    edited = Lineage(tmp_path)
+
+    assert (list(edited.sealed), [str(error.where) for error in edited.unreadable.values()]) == ([], [str(path)])
+    unsealed = re.sub(rb'\n "seal": "[^"]*",', b"", path.read_bytes())
+    seal = f'\n "seal": "sha256:{hashlib.sha256(unsealed).hexdigest()}",'.encode()
+    path.write_bytes(unsealed.replace(b'\n "storage"', seal + b'\n "storage"'))
+    forged = Lineage(tmp_path)
+    assert list(forged.sealed) == [words.folder]  # a listing holds it against its seal alone
+    assert forged.find(words.manifest.digest) is None
+    assert list(forged.unreadable) == [words.folder]
 
 
 @pytest.mark.parametrize("place", ["megatron/pages/train", "corpora/pages/0f3a", "selections/pages"])
@@ -91,15 +111,15 @@ def test_what_is_below_no_area_has_no_data_root(tmp_path: Path) -> None:
     assert root_of(tmp_path / "train") is None
 
 
-def test_copies_of_manifests_are_read_where_builds_keep_them(words: Artifact, tmp_path: Path) -> None:
+def test_a_copy_of_a_manifest_is_found_where_builds_keep_it(words: Artifact, tmp_path: Path) -> None:
     copies = tmp_path / "manifests"
-    assert kept_manifests(tmp_path) == []
+    assert Lineage(tmp_path).copy_of(words.manifest.digest) is None
 
     copies.mkdir()
     (copies / "words.json").write_bytes((words.folder / "manifest.json").read_bytes())
     (copies / "torn.json").write_text("{")
 
-    assert kept_manifests(tmp_path) == [words.manifest]
+    assert Lineage(tmp_path).copy_of(words.manifest.digest) == words.manifest
 
 
 def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: Artifact, tmp_path: Path) -> None:
@@ -110,5 +130,5 @@ def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: 
     (other.folder / "manifest.json").write_bytes(manifest.to_bytes())
 
     assert other.manifest.digest == words.manifest.digest
-    assert locate(tmp_path, other.manifest.digest, "other").folder == other.folder
-    assert locate(tmp_path, other.manifest.digest, "nobody").folder == words.folder
+    assert Lineage(tmp_path).locate(other.manifest.digest, "other").folder == other.folder
+    assert Lineage(tmp_path).locate(other.manifest.digest, "nobody").folder == words.folder

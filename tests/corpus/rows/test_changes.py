@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from numbered_pages import numbered, pages
 
-from pipeline_assets.corpus.comparison import Counted, compare
-from pipeline_assets.corpus.document_comparison import Found
+from pipeline_assets.corpus.rows.changes import Found
+from pipeline_assets.corpus.rows.comparison import Counted, compare
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from pipeline_assets.corpus.document_comparison import PART_DOCUMENTS, DocumentChanges, document_changes
 from pipeline_assets.corpus.readers.source_folder import is_of_folder
+from pipeline_assets.corpus.rows.changes import PART_DOCUMENTS, DocumentChanges, document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion

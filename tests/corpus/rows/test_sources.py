@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline_assets.corpus.rows.fates import follow_source
+from pipeline_assets.corpus.rows.source_row import SourceRow, rows_read
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import sealed_manifests
-from pipeline_assets.corpus.trace.missing_rows import rows_read
-from pipeline_assets.corpus.trace.source_fates import trace_source
-from pipeline_assets.corpus.trace.source_row import SourceRow
+from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
 
 HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 
@@ -44,14 +43,16 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
         for group in entry["row_groups"]:
             assert group["first_row"] == starts[group["number"]]
             drawn |= {(path, int(starts[group["number"]]) + row) for row in range(group["rows"])}
+    lineage = Lineage(demo_root)
     rows = [(path, number) for path, table in source_tables.items() for number in range(len(table))]
 
     for path, number in [*random.Random("rows").sample(rows, 80), *_undrawn(rows, drawn)]:
         row = source_tables[path][number]
         source = SourceRow("HuggingFaceFW/fineweb-edu", manifest.identity.recipe["revision"], path, number)
-        [fate] = trace_source(demo_root, source)
+        [found] = follow_source(lineage, source)
+        fate = found.fate
 
-        assert fate.snapshot == folder
+        assert fate.artifact.folder == folder
         is_drawn = (path, number) in drawn
         if not is_drawn:
             assert fate.outcome == "not_read"
@@ -87,8 +88,10 @@ def test_rows_read_are_those_of_the_row_groups_where_neighbours_are_one_range(
 
 def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -> tuple[str, str, dict[str, str]]:
     """Outcome and its detail, and the outcome in each split."""
-    [fate] = trace_source(root, SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row))
-    return fate.outcome, fate.detail, {split.split.name: split.outcome for split in fate.splits}
+    source = SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
+    [found] = follow_source(Lineage(root), source)
+    splits = {fate.artifact.folder.name: fate.outcome for _, fate in found.below}
+    return found.fate.outcome, found.fate.detail, splits
 
 
 def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_reasons(
@@ -121,8 +124,9 @@ def test_details_of_a_split_name_the_budget_the_other_split_and_the_reject(
     snapshot = built(token_budget=30)["snapshot"]
     revision = snapshot.manifest.identity.recipe["revision"]
 
+    lineage = Lineage(tmp_path / "data")
     details = {
-        row: trace_source(tmp_path / "data", SourceRow("maker/pages", revision, "a.parquet", row))[0].splits[0].detail
+        row: follow_source(lineage, SourceRow("maker/pages", revision, "a.parquet", row))[0].below[0][1].detail
         for row in (6, 8, 10)
     }
 
@@ -212,9 +216,9 @@ def test_a_file_that_no_snapshot_lists(built: Callable[..., dict[str, Artifact]]
     root, other = tmp_path / "data", SourceRow("maker/pages", "0" * 40, "a.parquet", 3)
 
     with pytest.raises(InputError) as refused:
-        trace_source(root, other)
+        follow_source(Lineage(root), other)
     with pytest.raises(InputError) as empty:
-        trace_source(tmp_path / "none", other)
+        follow_source(Lineage(tmp_path / "none"), other)
 
     assert str(refused.value) == (
         f"{other.file}: no source below {root} lists this file; those there are of maker/pages@{revision}"

@@ -7,7 +7,7 @@ import pytest
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
-from pipeline_assets.corpus.trace.document_to_source import trace_document
+from pipeline_assets.corpus.rows.trace import open_rows, trace_id
 
 
 @pytest.mark.parametrize("role", ["stage_a/deduplicated", "stage_a/decontaminated"])
@@ -22,8 +22,8 @@ def test_a_document_of_a_corpus_of_several_sources_came_from_its_own(role: str, 
         local_source(tmp_path, name, [{"text": f"In {name} there is nothing but {name} of {name}.", "key": name}])
         for name in ("notes", "pages")
     ]
-    corpus = build(recipe_of(*sources, **content), tmp_path)[role]
+    corpus = open_rows(build(recipe_of(*sources, **content), tmp_path)[role].folder)
 
-    rows = [trace_document(corpus, tmp_path, name, None).source for name in ("notes", "pages")]
+    rows = [trace_id(corpus, name)[0].text.source.rows[0] for name in ("notes", "pages")]
 
     assert [str(row) for row in rows] == [f"{tmp_path}/sources/{name}/rows.jsonl#0" for name in ("notes", "pages")]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipeline_assets.corpus.rows.source_row import SourceRow
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trace.source_row import SourceRow
 
 
 def test_a_source_row_reads_back_as_it_is_written() -> None:

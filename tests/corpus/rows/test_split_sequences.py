@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.corpus.rows.peek import peek as peek_at
+from pipeline_assets.corpus.rows.store import Row
+from pipeline_assets.corpus.rows.trace import open_rows, trace_id
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trace.peek import peek
-from pipeline_assets.corpus.trace.split_sequences import open_split, sequence_of_doc_id
 
 MEGATRON = Path("megatron", "healing_text_v1")
+
+
+def peek(folder: Path, row: int | None = None, token: int | None = None) -> Row:
+    return peek_at(open_rows(folder), row, token)
 
 
 def test_a_token_a_row_or_a_document_that_is_not_there(built: Callable[..., dict[str, Artifact]]) -> None:
@@ -30,7 +35,7 @@ def test_a_token_a_row_or_a_document_that_is_not_there(built: Callable[..., dict
             look()
         assert f"there is no {what} {number}; give 0 to {count - 1}" in str(refused.value)
     with pytest.raises(UsageError) as refused:
-        sequence_of_doc_id(train, "page-1")
+        trace_id(open_rows(train.folder), "page-1")
     assert str(refused.value) == (
         f"{train.folder}: no document has doc_id 'page-1'; "
         "it may be in another split; `corpusmill trace --source` tells what became of a source row"
@@ -46,18 +51,18 @@ def test_an_empty_split(built: Callable[..., dict[str, Artifact]]) -> None:
 
 
 def test_a_folder_of_another_kind(built: Callable[..., dict[str, Artifact]], demo_root: Path) -> None:
-    snapshot = built()["snapshot"].folder
+    snapshot, selection = built()["snapshot"].folder, demo_root / "selections" / "healing_text_v1"
     dataset = demo_root / MEGATRON
 
     with pytest.raises(UsageError) as other:
-        open_split(snapshot)
+        open_rows(selection)
     with pytest.raises(UsageError) as whole:
-        open_split(dataset)
+        open_rows(dataset)
     with pytest.raises(UsageError) as tokens:
         peek(snapshot, token=0)
 
     assert str(other.value) == (
-        f"{snapshot}: this is healing/fineweb_edu_snapshot, no Megatron split; "
+        f"{selection}: this is healing/healing_text_manifest, no Megatron split; "
         "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents"
     )
     assert str(whole.value) == (f"{dataset}: this is a dataset of splits; give one of {dataset}/train, {dataset}/valid")

@@ -7,7 +7,9 @@ from typing import Any
 from stage_a_build import build, only, recipe_with
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
-from pipeline_assets.corpus.document_fate import DocumentFate, fates_of
+from pipeline_assets.corpus.rows.fates import Followed, follow_document
+from pipeline_assets.corpus.rows.store import Fate, Source
+from pipeline_assets.corpus.spine.lineage import Lineage
 
 
 def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
@@ -16,14 +18,18 @@ def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def fates(root: Path, rows: list[dict[str, object]], doc_id: str, **changes: object) -> list[DocumentFate]:
+def fates(root: Path, rows: list[dict[str, object]], doc_id: str, **changes: object) -> list[Followed]:
     """What becomes of an id in one file of notes whose filters want five words and mask addresses."""
     write_notes_of(root, rows)
     columns = {"text": "text", "id": "id", "created_at": None, "license": "license"}
     filters = {"length": {"min_words": 5}, "masking": {"emails": True, "public_ips": True}}
     keys = {"columns": columns, "filters": filters, "max_reject_fraction": "0.9"}
     build(recipe_with(root, only("notes", **keys, **changes)), root)
-    return list(fates_of(root, doc_id))
+    return list(follow_document(Lineage(root), doc_id))
+
+
+def below(found: Followed, group: str) -> list[Fate]:
+    return [fate for store, fate in found.below if store.labels.group == group]
 
 
 KEPT = {"id": "kept", "text": "five words are in here", "license": "MIT"}
@@ -32,20 +38,22 @@ KEPT = {"id": "kept", "text": "five words are in here", "license": "MIT"}
 def test_a_kept_document_is_shown_with_its_place_licence_and_measurements(tmp_path: Path) -> None:
     [fate] = fates(tmp_path, [{"id": "other", "text": "other words that are five"}, KEPT], "kept")
 
-    assert (fate.shard, fate.row) == ("shards/00000.jsonl.zst", 1)
-    assert fate.document is not None
-    assert (fate.document.license_tag, fate.document.meta["license_evidence"]) == ("mit", "row: license")
-    [filtered] = fate.filtered
-    assert (filtered.outcome, filtered.reason) == ("kept", None)
-    assert "few_words 5 = 5" in filtered.measurements
+    assert fate.part is not None
+    assert (fate.part.shard, fate.part.shard_row) == ("shards/00000.jsonl.zst", 1)
+    source = fate.store.origin(fate.part)
+    assert isinstance(source, Source)
+    assert (source.license_tag, source.license_evidence) == ("mit", "row: license")
+    [filtered] = below(fate, "filtered")
+    assert (filtered.outcome, filtered.told["reason"]) == ("kept", None)
+    assert "few_words 5 = 5" in filtered.told["measurements"]
 
 
 def test_a_dropped_one_says_for_what(tmp_path: Path) -> None:
     [fate] = fates(tmp_path, [KEPT, {"id": "short", "text": "too short"}], "short")
 
-    [filtered] = fate.filtered
-    assert (filtered.outcome, filtered.reason) == ("dropped", "few_words")
-    assert "few_words 2 < 5" in filtered.measurements
+    [filtered] = below(fate, "filtered")
+    assert (filtered.outcome, filtered.told["reason"]) == ("dropped", "few_words")
+    assert "few_words 2 < 5" in filtered.told["measurements"]
 
 
 def test_one_of_a_refused_licence_says_so_before_any_filter(tmp_path: Path) -> None:
@@ -53,9 +61,9 @@ def test_one_of_a_refused_licence_says_so_before_any_filter(tmp_path: Path) -> N
 
     [fate] = fates(tmp_path, rows, "secret")
 
-    [filtered] = fate.filtered
-    assert (filtered.outcome, filtered.reason) == ("dropped", "refused_licence")
-    assert filtered.measurements[0] == "refused_licence proprietary"
+    [filtered] = below(fate, "filtered")
+    assert (filtered.outcome, filtered.told["reason"]) == ("dropped", "refused_licence")
+    assert filtered.told["measurements"][0] == "refused_licence proprietary"
 
 
 def test_what_is_masked_in_a_kept_one_is_counted(tmp_path: Path) -> None:
@@ -63,7 +71,7 @@ def test_what_is_masked_in_a_kept_one_is_counted(tmp_path: Path) -> None:
 
     [fate] = fates(tmp_path, rows, "mail")
 
-    assert fate.filtered[0].changes == {"masked/email": 1}
+    assert below(fate, "filtered")[0].told["changes"] == {"masked/email": 1}
 
 
 def test_rows_whose_id_came_before_are_named_beside_the_first(tmp_path: Path) -> None:
@@ -71,8 +79,8 @@ def test_rows_whose_id_came_before_are_named_beside_the_first(tmp_path: Path) ->
 
     [fate] = fates(tmp_path, rows, "kept")
 
-    assert fate.document is not None
-    assert fate.document.text == "five words are in here"
+    assert fate.part is not None
+    assert fate.part.text == "five words are in here"
     assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", len(json.dumps(KEPT)) + 1)]
 
 
@@ -93,7 +101,10 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
     write_quiz(tmp_path / "sources" / "quiz", ["The river drinks water, first of all?", "All the river drinks water"])
 
     build(recipe_with(tmp_path, change), tmp_path)
-    found = {doc_id: list(fates_of(tmp_path, doc_id)) for doc_id in ("kept", "leak", "copy")}
+    found = {doc_id: list(follow_document(Lineage(tmp_path), doc_id)) for doc_id in ("kept", "leak", "copy")}
 
-    places = {doc_id: [line and line.item for _, line in fate.decontaminated] for doc_id, [fate] in found.items()}
+    places = {
+        doc_id: [one.told["evidence"] and one.told["evidence"]["item"] for one in below(fate, "decontaminated")]
+        for doc_id, [fate] in found.items()
+    }
     assert places == {"kept": [None], "leak": ["q-1"], "copy": []}

@@ -1,0 +1,81 @@
+"""Commands that look at a data root, in one of 10,000 artifacts: CPU and wall seconds, the smaller of several runs.
+
+    python benchmarks/roots.py --artifacts 10000 --runs 3
+
+The root is the demo's healing set, a snapshot and its splits, beside toy artifacts that hold nothing but their
+manifests, each made from the one before. What is asked is asked of the real ones.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import PROJECT, machine_line
+
+_COMMAND = [sys.executable, "-c", "from pipeline_assets.cli import main; main()"]
+
+
+def write_toys(root: Path, artifacts: int) -> None:
+    """Sealed manifests in a hundred folders; nothing is synced."""
+    from pipeline_assets.corpus.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
+
+    inputs: list[dict[str, str]] = []
+    for number in range(artifacts):
+        counts = {"documents": number, "ledger": {"in": number, "out": number}}
+        identity = Identity(StageVersion("toy", 1), {"number": number}, inputs, None, {}, counts, [])
+        folder = root / "stage_a" / "toys" / f"{number % 100:02d}" / f"{number:06d}"
+        folder.mkdir(parents=True)
+        manifest = Manifest("stage_a/toy", f"toy-{number}", identity, [], {})
+        (folder / FILE_NAME).write_bytes(manifest.to_bytes())
+        inputs = [{"name": "stage_a/toy", "digest": manifest.digest}]
+
+
+def typed(*words: object) -> tuple[float, float, str]:
+    """CPU seconds, wall seconds and output of a command."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    result = subprocess.run([*_COMMAND, *map(str, words)], env=environment, capture_output=True, text=True)
+    after, wall_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
+    if "Traceback" in result.stderr:
+        sys.exit(f"{' '.join(map(str, words))}: {result.stderr[-2000:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall_s, result.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--artifacts", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    sys.path.insert(0, str(PROJECT))
+    print(machine_line())
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        demo = [*_COMMAND, "demo", "--data", str(root), "--only", "healing"]
+        subprocess.run(demo, env={**os.environ, "PYTHONPATH": str(PROJECT)}, check=True, capture_output=True)
+        train = root / "megatron" / "healing_text_v1" / "train"
+        traced = json.loads(typed("trace", train, "--token", 9, "--json")[2])
+        commands: dict[str, tuple[object, ...]] = {
+            "--help": ("--help",),
+            "trace --token": ("trace", train, "--token", 9),
+            "trace --source": ("trace", "--source", traced["source"]["name"], "--data", root),
+            "stage-a why": ("stage-a", "why", traced["doc_id"], "--data", root),
+            "verify --upstream": ("verify", train, "--upstream", "--sample", "1%", "--json"),
+            "status": ("status", "--data", root),
+        }
+        write_toys(root, options.artifacts)
+        figures = {name: [typed(*words)[:2] for _ in range(options.runs)] for name, words in commands.items()}
+    least = {name: tuple(map(min, zip(*runs, strict=True))) for name, runs in figures.items()}
+    print(f"{options.artifacts:,} toy artifacts\n| command | CPU s | wall s |\n|---|---|---|")
+    for name, (cpu_s, wall_s) in least.items():
+        print(f"| {name} | {cpu_s:.2f} | {wall_s:.2f} |")
+    print(json.dumps({"artifacts": options.artifacts, "cpu_s_and_wall_s": least}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Rows of Parquet files of normalised conversations: of a split, or of a dataset whose splits lie in one folder."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.harmony.message import MESSAGE, START
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.rows.store import (
+    Content,
+    Fate,
+    Labels,
+    Line,
+    Part,
+    Row,
+    RowStore,
+    Source,
+    number_of,
+    place_in,
+)
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.lineage import Lineage
+
+_DATA = "data/"
+_BATCH_ROWS = 256  # some have megabytes
+_KEYS = ("id", "split", "text")
+# What is compared besides the text: all but which row of the source it was this time.
+_LABELS = [name for name in SCHEMA.names if name not in _KEYS and not name.startswith("source_")]
+_BESIDES = "other metadata, quality or loss"
+_SHOWN = ["id", "split", "text", "stats_tokens", "stats_completion_tokens", "source_file", "source_row", "meta_license"]
+
+
+class ConversationRows(RowStore):
+    """Normalised rows of one split, which were made from rows of files."""
+
+    labels = Labels("rows", "rows", "row", "asked", _BESIDES, "texts")
+    reads_sources = True
+
+    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
+        super().__init__(artifact, lineage)
+        files = artifact.manifest.identity.files
+        self.files = {file.path: file.rows for file in files if file.path.startswith(_DATA)}
+
+    def __len__(self) -> int:
+        return sum(self.files.values())
+
+    def __iter__(self) -> Iterator[Content]:
+        """An id is one of its split."""
+        for name in self.files:
+            with open_parquet(self.artifact.path(name)) as file:
+                for batch in file.iter_batches(_BATCH_ROWS, columns=[*_KEYS, *_LABELS]):
+                    ids, splits, texts = (batch.column(key).to_pylist() for key in _KEYS)
+                    labels = zip(*(batch.column(label).to_pylist() for label in _LABELS), strict=True)
+                    for row_id, split, text, said in zip(ids, splits, texts, labels, strict=True):
+                        yield Content(f"{split}\0{row_id}", text.encode("utf-8"), msgspec.json.encode(said))
+
+    def at(self, number: int) -> Row:
+        name, row = place_in(self.files, number, self.artifact.folder)
+        columns = self.columns(name, row)
+        part = Part(columns["id"], columns["split"], name, row, columns["text"], tokens=columns["stats_tokens"])
+        return Row(number, (part,))
+
+    def columns(self, name: str, row: int) -> dict[str, Any]:
+        """Some columns of a row of a file, read from its row group alone; those of the last one are kept."""
+        if self._last is None or self._last[:2] != (name, row):
+            with open_parquet(self.artifact.path(name)) as file:
+                left, group = row, 0
+                while left >= file.metadata.row_group(group).num_rows:
+                    left -= file.metadata.row_group(group).num_rows
+                    group += 1
+                table = file.read_row_group(group, columns=_SHOWN, use_threads=False)
+            self._last = name, row, table.slice(left, 1).to_pylist()[0]
+        return self._last[2]
+
+    _last: tuple[str, int, dict[str, Any]] | None = None
+
+    def find(self, row_id: str) -> list[int]:
+        """The first of several: ids are those of their splits."""
+        return self._find(["id"], lambda table: pc.equal(table["id"], row_id))
+
+    def _find(self, columns: list[str], matches: Any) -> list[int]:
+        first = 0
+        for name, rows in self.files.items():
+            with open_parquet(self.artifact.path(name)) as file:
+                table: pa.Table = file.read(columns, use_threads=False)
+            place: int = pc.index(matches(table), True).as_py()
+            if place >= 0:
+                return [first + place]
+            first += rows
+        return []
+
+    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+        found = self._find(
+            ["source_file", "source_row"],
+            lambda table: pc.and_(pc.equal(table["source_file"], file), pc.equal(table["source_row"], source_row)),
+        )
+        return (found[0], False) if found else None
+
+    def origin(self, part: Part) -> Line | Source:
+        columns = self.columns(part.shard, part.shard_row)
+        file, listing = columns["source_file"], self.listing(part.source)
+        license_tag = columns["meta_license"] or "not stated"
+        row, digest = listing.row(file, columns["source_row"]), listing.entry(file)["digest"]
+        return Source(file, (row,), digest, license_tag, "row: license")
+
+    def figures(self, part: Part) -> Mapping[str, Any]:
+        return {"completion_tokens": self.columns(part.shard, part.shard_row)["stats_completion_tokens"]}
+
+    def beginning(self, text: str) -> str:
+        """The first words of the user; all of a text that has none."""
+        return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
+
+    def missing(self, row_id: str) -> tuple[str, str]:
+        return f"no row has the id {row_id!r}", "the column `id` has them; --row takes a number"
+
+
+class LaidOutRows(ConversationRows):
+    """Rows of all splits of a dataset: the files of the normalised splits under a second name."""
+
+    labels = Labels("laid out", "laid_out", "row", "asked", _BESIDES, "texts")
+    reads_sources = False
+
+    def origin(self, part: Part) -> Line:
+        inputs = self.artifact.manifest.identity.inputs
+        [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
+        split = ConversationRows(self.lineage.locate(digest), self.lineage)
+        return Line(split, number_of(split.files, part.shard, part.shard_row, split.artifact.folder))
+
+    def fate(self, line: Line, part: Part) -> Fate | None:
+        number = number_of(self.files, part.shard, part.shard_row, self.artifact.folder)
+        place = {"shard": part.shard, "shard_row": part.shard_row}
+        return Fate(self.artifact, "kept", place=place, row=number, lines=["kept"])

@@ -1,0 +1,202 @@
+"""A row of a source: of a hub file at a commit, or of a file of this machine: how it is written, what lists it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.readers.lines import file_at, row_words
+from pipeline_assets.corpus.readers.source_folder import folder_path
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.manifest import Manifest
+
+_SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]+)")
+_LIKE_A_HUB_FILE = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
+_FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row, from 0, of a hub file at a commit."""
+
+    dataset: str
+    commit: str
+    path: str
+    row: int
+
+    @property
+    def file(self) -> str:
+        """The file as manifests name it."""
+        return f"{self.dataset}@{self.commit}:{self.path}"
+
+    def __str__(self) -> str:
+        return f"{self.file}#{self.row}"
+
+    @classmethod
+    def parse(cls, text: str) -> "SourceRow":
+        """
+        Raises:
+            UsageError: not owner/name@commit:path#row.
+        """
+        match = _SOURCE.fullmatch(text)
+        if match is None:
+            fix = "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
+            raise UsageError("this is no row of a hub file", text, fix)
+        return cls(match["dataset"], match["commit"], match["path"], int(match["row"]))
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """A row of a file of this machine.
+
+    Attributes:
+        path: absolute.
+        row: its number, or, of files of lines, the bytes before it: `source_row`, as its reader has it.
+    """
+
+    path: Path
+    row: int
+
+    @property
+    def file(self) -> str:
+        """The file as people name it; manifests name it below its folder."""
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return f"{self.file}#{self.row}"
+
+
+AnyRow = SourceRow | FileRow
+
+
+def place_told(row: AnyRow) -> str:
+    """Where in its file a row is, in words; the number of its line where the file is here."""
+    if isinstance(row, SourceRow):
+        return row_words(row.path, row.row, None)
+    return row_words(row.path.name, row.row, file_at(row.path))
+
+
+def parse_row(text: str) -> AnyRow:
+    """A row as people write it: of a hub file, or `path#row`, the path as from where they are.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if _LIKE_A_HUB_FILE.match(text):
+        return SourceRow.parse(text)
+    match = _FILE.fullmatch(text)
+    if match is None:
+        fix = "write owner/name@commit:path#row, the commit with 40 hex digits, or of a file here path#row; rows from 0"
+        raise UsageError("this is no row of a source", text, fix)
+    return FileRow(Path(match["path"]).absolute(), int(match["row"]))
+
+
+@dataclass(frozen=True)
+class SourceListing:
+    """What lists the files of a source.
+
+    Attributes:
+        artifact: whose manifest does: a raw source; a snapshot lists its own.
+        corpus: what was made from the rows, whatever filtered it since.
+        root: the data root of both.
+    """
+
+    artifact: Artifact
+    corpus: Artifact
+    root: Path
+
+    def row(self, file: str, row: int) -> AnyRow:
+        """A row, of a file as a Document's `meta` or a normalised row names it."""
+        folder = folder_path(self.artifact.manifest, self.root)
+        if folder is not None:
+            return FileRow(folder / file, row)
+        recipe = self.artifact.manifest.identity.recipe
+        return SourceRow(recipe["dataset"], recipe["revision"], file, row)
+
+    def entry(self, file: str) -> Mapping[str, Any]:
+        """The file's entry in the manifest.
+
+        Raises:
+            InputError: there is none.
+        """
+        row = self.row(file, 0)
+        name = row.file if isinstance(row, SourceRow) else file
+        for entry in self.artifact.manifest.identity.inputs:
+            if entry["name"] == name:
+                return entry
+        fix = "run `corpusmill verify`, then rebuild it"
+        raise InputError(f"its manifest lists no {name}", self.artifact.folder, fix)
+
+
+def listing_of(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
+    """What lists the files that the rows of a source in a corpus came from, found below the data root.
+
+    Raises:
+        InputError: what the corpus was made from is gone.
+    """
+    reader = corpus
+    while not lists_files(reader.manifest):
+        corpus = reader
+        if not reader.manifest.identity.inputs:
+            what = f"it is {reader.manifest.kind}, made from nothing"
+            raise InputError(what, reader.folder, "give a corpus that was made from a source")
+        reader = lineage.locate(came_by(reader.manifest, source)["digest"], reader.manifest.name)
+    return SourceListing(reader, corpus, lineage.root)
+
+
+def lists_files(manifest: Manifest) -> bool:
+    """Whether a manifest has files from outside among its inputs."""
+    return any("bytes" in entry for entry in manifest.identity.inputs)
+
+
+def came_by(corpus: Manifest, source: str) -> Mapping[str, Any]:
+    """The input that the Documents of a source are in: of several the one that is named after it, else the first."""
+    inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
+    return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
+
+
+def file_of(reader: Manifest, source: AnyRow, root: Path) -> str | None:
+    """The name that rows made from it have of the row's file; None where the manifest lists no such file."""
+    folder = folder_path(reader, root)
+    names = [entry["name"] for entry in reader.identity.inputs]
+    if isinstance(source, SourceRow):
+        return source.path if folder is None and source.file in names else None
+    if folder is None:
+        return None
+    return next((name for name in names if (folder / name).resolve() == source.path.resolve()), None)
+
+
+def name_of(reader: Manifest, root: Path) -> str:
+    """What people call a source: repo@commit, or its folder."""
+    folder, recipe = folder_path(reader, root), reader.identity.recipe
+    return str(folder) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"
+
+
+def why_not_read(entry: Mapping[str, Any], row: int) -> str | None:
+    """Why a row of a hub file, as a manifest lists it, was not read; None if it was, or where whole files are read."""
+    if "row_groups" not in entry:
+        return "no row group of the file was drawn"
+    ranges = rows_read(entry["row_groups"])
+    if any(row in rows for rows in ranges):
+        return None
+    return "rows read of the file: " + (", ".join(f"{rows.start:,} to {rows.stop - 1:,}" for rows in ranges) or "none")
+
+
+def rows_read(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
+    """Rows of a hub file that were read, sorted; neighbouring row groups make one range, empty ones none.
+
+    Args:
+        row_groups: those of the manifest, any order: first_row, and how many rows were read from there on.
+    """
+    ranges: list[range] = []
+    for group in sorted(row_groups, key=lambda group: group["first_row"]):
+        start, stop = group["first_row"], group["first_row"] + group["rows"]
+        if ranges and ranges[-1].stop == start:
+            ranges[-1] = range(ranges[-1].start, stop)
+        elif group["rows"]:
+            ranges.append(range(start, stop))
+    return ranges

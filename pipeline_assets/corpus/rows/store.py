@@ -1,0 +1,327 @@
+"""What a kind of artifact says of its rows: all that tracing, peeking and comparing need to know of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.verification.proof import Prover
+
+_reject_decoder = msgspec.json.Decoder(Reject)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a row has of one document: all of it, or, of a packed row, some tokens.
+
+    Attributes:
+        id: of the document, or of the normalised row.
+        source: which corpus the document is of.
+        shard, shard_row: the line, from 0, or the row of a file: in the artifact itself where it holds texts, else in
+            the corpus that it was made from.
+        text: decoded from ids where the artifact holds tokens, special tokens by their names.
+        column: the first of its tokens in the row.
+        start: the first of them in the document.
+        tokens: how many; None where nobody counted them.
+    """
+
+    id: str
+    source: str
+    shard: str
+    shard_row: int
+    text: str
+    column: int = 0
+    start: int = 0
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of an artifact.
+
+    Attributes:
+        number: from 0, over all files in manifest order.
+        first_token: where its tokens begin in the token file; None where there is none.
+        ids: its tokens, padding left out; None where there are none.
+    """
+
+    number: int
+    parts: tuple[Part, ...]
+    first_token: int | None = None
+    ids: NDArray[Any] | None = None
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of a file, of a hub at a commit or of this machine, that a text came from.
+
+    Attributes:
+        file: as rows that were made from it name it.
+        rows: of a thread, its question's and then its answers', in the order of the text.
+        digest: of the file, as it was listed when it was read.
+        license_tag, license_evidence: of the text, and what the tag rests on: `recipe`, `row: license`.
+    """
+
+    file: str
+    rows: tuple[AnyRow, ...]
+    digest: str
+    license_tag: str
+    license_evidence: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is compared of a row: its text, or its tokens, as bytes; and what else is said of it."""
+
+    id: str
+    content: bytes
+    labels: bytes = b""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a document, or of a row of a source, in one artifact.
+
+    Attributes:
+        outcome: `kept`, `dropped`, …, by the kind.
+        detail: why, in words; empty where it is kept.
+        place: where it is, as JSON has it; empty where it isn't.
+        row: its number there; None where it isn't, or is in several.
+        told: what else the kind says, as JSON has it.
+        lines: the same, for people.
+    """
+
+    artifact: Artifact
+    outcome: str
+    detail: str = ""
+    place: Mapping[str, Any] = field(default_factory=dict)
+    row: int | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+
+    @property
+    def words(self) -> str:
+        """Outcome and detail, or where it is."""
+        outcome = self.outcome.replace("_", " ")
+        if not self.place:
+            return f"{outcome}: {self.detail}" if self.detail else outcome
+        if "sequence" in self.place:
+            return "sequence {sequence:,}, tokens {first_token:,} to {last_token:,}".format(**self.place)
+        return f"{outcome}, {self.place['shard']} row {self.place['shard_row']:,}"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How people and programs are told of the rows of a kind.
+
+    Attributes:
+        artifact: one artifact of the kind.
+        group: several of them, as JSON has it.
+        row: one row.
+        beginning: how its text begins.
+        besides: what besides the text is compared, in words; nothing of tokens.
+        has: what it has in place of tokens.
+    """
+
+    artifact: str
+    group: str
+    row: str = "document"
+    beginning: str = "text"
+    besides: str = ""
+    has: str = "documents"
+
+
+class RowStore(ABC):
+    """The rows of one artifact. A kind says how they are stored, and what became here of a line upstream.
+
+    Attributes:
+        holds_tokens: whether its rows are tokens of texts that lie upstream, not texts.
+        holds_several: whether a row has parts of several documents.
+        reads_sources: whether rows of files became its rows, not rows of another artifact.
+        tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
+    """
+
+    labels: ClassVar[Labels]
+    holds_tokens: ClassVar[bool] = False
+    holds_several: ClassVar[bool] = False
+    reads_sources: ClassVar[bool] = False
+
+    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
+        """
+        Args:
+            lineage: of the data root below which lies what it was made from.
+        """
+        self.artifact, self.lineage = artifact, lineage
+        self._listings: dict[str, SourceListing] = {}
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Content]:
+        """Every row, in order, to be compared; of what has several documents in a row, nothing."""
+
+    @abstractmethod
+    def at(self, number: int) -> Row:
+        """One row, and little else read.
+
+        Raises:
+            UsageError: there is no such row.
+            InputError: a file is damaged.
+        """
+
+    @abstractmethod
+    def find(self, row_id: str) -> list[int]:
+        """The rows that have a document, by its id; empty where none has it."""
+
+    @abstractmethod
+    def origin(self, part: Part) -> "Line | Source":
+        """What a part was made from.
+
+        Raises:
+            InputError: it is gone, or contradicts the part.
+        """
+
+    @abstractmethod
+    def missing(self, row_id: str) -> tuple[str, str]:
+        """What is wrong, and what to do, where no row has an id."""
+
+    def row_of_token(self, position: int) -> int:
+        """The row that a token of the token file belongs to.
+
+        Raises:
+            UsageError: there is no such token.
+        """
+        raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --doc-id or --row")
+
+    def listing(self, source: str) -> SourceListing:
+        """What lists the files that the rows of a source came from.
+
+        Raises:
+            InputError: it, or what lies between, is gone.
+        """
+        if source not in self._listings:
+            self._listings[source] = listing_of(self.lineage, self.artifact, source)
+        return self._listings[source]
+
+    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+        """The row that a row of a source file became, and whether that is only a part of it, an answer of a thread;
+        None if it became none.
+        """
+        return None
+
+    def fate(self, line: "Line", part: Part) -> "Fate | None":
+        """What became here of a line of a corpus that this was made from; None where that line was none of its.
+
+        Args:
+            part: what the line holds.
+        """
+        return None
+
+    def prover(self) -> "Prover | None":
+        """How its rows are worked out again from what they were made from; None where nothing can tell.
+
+        Raises:
+            InputError: what they were made from is gone.
+        """
+        return None
+
+    def figures(self, part: Part) -> Mapping[str, Any]:
+        """What else is to be said of a part, as JSON has it."""
+        return {}
+
+    def beginning(self, text: str) -> str:
+        """How a text begins, from where a reader wants to begin."""
+        return text
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of an artifact upstream: the text that a part was made from."""
+
+    store: RowStore
+    number: int
+
+    def part(self) -> Part:
+        """What it holds."""
+        [part] = self.store.at(self.number).parts
+        return part
+
+
+def check_range(what: str, number: int, count: int, where: Path) -> None:
+    """
+    Raises:
+        UsageError: number is not in 0 to count - 1 (says which are).
+    """
+    if not 0 <= number < count:
+        fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
+        raise UsageError(f"there is no {what} {number:,}", where, fix)
+
+
+def place_in(sizes: Mapping[str, int], number: int, where: Path) -> tuple[str, int]:
+    """(file, row in it) of a row by its number over all files.
+
+    Raises:
+        UsageError: out of range (says which is in range).
+    """
+    check_range("row", number, sum(sizes.values()), where)
+    for name, rows in sizes.items():
+        if number < rows:
+            return name, number
+        number -= rows
+    raise AssertionError("the range was checked")
+
+
+def number_of(sizes: Mapping[str, int], name: str, row: int, where: Path) -> int:
+    """The number over all files of a row of one.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    first = 0
+    for other, rows in sizes.items():
+        if other == name:
+            return first + row
+        first += rows
+    what = f"it has no {name}, which something was made from"
+    raise InputError(what, where, "run `corpusmill verify` on it, and on what was made from it")
+
+
+def read_rejects(rejects: Path) -> Iterator[Reject]:
+    """All rejects of an artifact, in order."""
+    for block in read_line_blocks(rejects):
+        yield from _reject_decoder.decode_lines(block)
+
+
+def reject_at(rejects: Iterable[Reject], file: str, row: int) -> Reject | None:
+    """The reject of a row; None of a row that is none."""
+    return next((one for one in rejects if (one.file, one.row) == (file, row)), None)
+
+
+def reason_of(reject: Reject) -> str:
+    """The reason of a reject, and what was seen."""
+    return reject.reason + (f" ({reject.detail})" if reject.detail else "")
+
+
+def ids_of(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
+    """A document's tokens, with its end."""
+    return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))

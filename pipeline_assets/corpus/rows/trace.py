@@ -1,0 +1,210 @@
+"""From a token, a row or a document of any artifact to the rows of the files that its text came from.
+
+Tokens are held against the text, encoded again. Memory: an index, the row, and one block of each file on the way.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.rows.store import Line, Part, Row, RowStore, Source, ids_of
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
+from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.systems.registry import KINDS
+
+_TOKENS_AROUND = 24
+_BEGINNING = 160  # characters
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a token file.
+
+    Attributes:
+        position: in the file, from 0.
+        number: in its document, from 0.
+        text: its own, as `before` and `after`, the text of the tokens around it in its document; bytes that are part of
+            a character only are replacement characters.
+        byte_offset: where it begins in the UTF-8 of the document's text; the end of the document lies behind its last
+            byte. None where the tokenizer doesn't tell.
+        hex: its bytes; empty for the end, which stands for none; None where the tokenizer doesn't tell.
+    """
+
+    position: int
+    number: int
+    id: int
+    text: str
+    is_end_of_document: bool
+    before: str
+    after: str
+    byte_offset: int | None
+    hex: str | None
+
+
+@dataclass(frozen=True)
+class Text:
+    """Where the text of a document lies: in the artifact that was asked, or in the corpus that it was made from."""
+
+    store: RowStore
+    part: Part
+    source: Source
+
+    @property
+    def beginning(self) -> str:
+        """How it begins; of a conversation, what is asked first."""
+        return self.store.beginning(self.part.text)[:_BEGINNING]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A document of an artifact back to its source.
+
+    Attributes:
+        places: the parts of it that were asked for, each with its row.
+        token: None where the question was for none.
+        figures: what else is to be said of it, as JSON has it.
+    """
+
+    store: RowStore
+    places: Sequence[tuple[Row, Part]]
+    text: Text
+    token: Token | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
+    """The rows of an artifact; None of a kind that has none.
+
+    Args:
+        lineage: of the data root below which lies what it was made from; by default that of its folder.
+    """
+    kind = KINDS.get(artifact.manifest.kind)
+    if kind is None or kind.rows is None:
+        return None
+    folder = artifact.folder.absolute()
+    return kind.rows(artifact, lineage or Lineage(root_of(folder) or folder.parent))
+
+
+def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
+    """The rows of what is sealed in a folder. Arguments as of `rows_of`.
+
+    Raises:
+        UsageError: another artifact (of several together, names them).
+        InputError: nothing is sealed there.
+    """
+    artifact = open_artifact(folder)
+    store = rows_of(artifact, lineage)
+    if store is not None:
+        return store
+    members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
+    if members:
+        raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
+    fix = "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents"
+    raise UsageError(f"this is {artifact.manifest.kind}, no Megatron split", folder, fix)
+
+
+def trace_row(store: RowStore, number: int) -> list[Traced]:
+    """Where the parts of a row came from, in their order.
+
+    Raises:
+        UsageError: there is no such row.
+        InputError: what it was made from is gone, or says another thing; a file is damaged.
+    """
+    row = store.at(number)
+    return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]
+
+
+def trace_token(store: RowStore, position: int) -> Traced:
+    """Where one token of a token file came from. Errors as `trace_row`."""
+    row = store.at(store.row_of_token(position))
+    column = position - (row.first_token or 0)
+    part = next((one for one in row.parts if one.column <= column < one.column + (one.tokens or 0)), None)
+    if part is None:
+        tokens, first = len(row.ids) if row.ids is not None else 0, row.first_token or 0
+        what = f"token {position:,} is padding: row {row.number:,} has {tokens:,} tokens of documents"
+        raise UsageError(what, store.artifact.folder, f"give {first:,} to {first + tokens - 1:,}")
+    return _traced(store, [(row, part)], position, not store.holds_several)
+
+
+def trace_id(store: RowStore, row_id: str) -> list[Traced]:
+    """Where a document came from, and every place where it is; several where sources have one id. Errors as
+    `trace_row`.
+    """
+    places: dict[str, list[tuple[Row, Part]]] = {}
+    for number in store.find(row_id):
+        row = store.at(number)
+        for part in row.parts:
+            if part.id == row_id:
+                places.setdefault(part.source, []).append((row, part))
+    if not places:
+        what, fix = store.missing(row_id)
+        raise UsageError(what, store.artifact.folder, fix)
+    return [_traced(store, of_source, None, True) for of_source in places.values()]
+
+
+def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> Traced:
+    text = _text_of(store, places[0][1])
+    token, tokenizer = None, store.tokenizer
+    if tokenizer is not None:
+        ids = ids_of(tokenizer, text.part.text)
+        for row, part in places:
+            _check(store, row, part, ids)
+        if position is not None:
+            [(row, part)] = places
+            number = part.start + position - (row.first_token or 0) - part.column
+            token = _token(tokenizer, ids, number, position)
+    return Traced(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
+
+
+def _text_of(store: RowStore, part: Part) -> Text:
+    """Where the text of a part lies, and where that came from.
+
+    Raises:
+        InputError: what is upstream has another document there.
+    """
+    home, own = store, part
+    origin = store.origin(part)
+    while isinstance(origin, Line):
+        made_from = origin.part()
+        if made_from.id != part.id:
+            what = f"row {part.shard_row} is document {made_from.id!r}, {store.artifact.folder} has {part.id!r} from it"
+            where = origin.store.artifact.folder / made_from.shard
+            raise InputError(what, where, "run `corpusmill verify` on both")
+        if home.holds_tokens:
+            home, own = origin.store, made_from
+        origin = origin.store.origin(made_from)
+    return Text(home, own, origin)
+
+
+def _check(store: RowStore, row: Row, part: Part, ids: NDArray[np.int32]) -> None:
+    tokens = part.tokens or 0
+    own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
+    if not np.array_equal(own, ids[part.start : part.start + tokens]):
+        what = f"row {row.number:,} doesn't hold the tokens of document {part.id!r} from column {part.column:,} on"
+        raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
+
+
+def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
+    """The token of a document with this number, which the token file has at this position."""
+    is_end, byte_offset, own = number == len(ids) - 1, None, None
+    if isinstance(tokenizer, Encoder):
+        byte_offset = len(tokenizer.oracle.decode_bytes(ids[:number].tolist()))
+        own = b"" if is_end else tokenizer.oracle.decode_single_token_bytes(int(ids[number]))
+    return Token(
+        position=position,
+        number=number,
+        id=int(ids[number]),
+        text=tokenizer.decode(ids[number : number + 1]),
+        is_end_of_document=is_end,
+        before=tokenizer.decode(ids[max(0, number - _TOKENS_AROUND) : number]),
+        after=tokenizer.decode(ids[number + 1 : number + 1 + _TOKENS_AROUND]),
+        byte_offset=byte_offset,
+        hex=None if own is None else own.hex(),
+    )

@@ -1,0 +1,69 @@
+"""Rows of every kind that stage A and the healing set have keep one contract; of conversations, see tests/nemotron."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from rows_contract import hold_contract
+from stage_a_build import NO_COMMIT, build, local_source
+from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
+
+from pipeline_assets.corpus.rows.source_row import AnyRow, FileRow, SourceRow
+from pipeline_assets.corpus.rows.trace import open_rows
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
+
+STAGE_A = ("normalized/notes", "filtered/notes", "deduplicated", "decontaminated", "packed")
+FILTERS = {"length": {"min_words": 5}}
+
+
+@pytest.fixture(scope="module")
+def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Notes, of which some are short, some copies, and one holds an item of a quiz; each step leaves some out."""
+    root = tmp_path_factory.mktemp("stage_a")
+    texts = [
+        f"Dear friend, note {n - n % 7 % 2} is of the river and of its boats" + " again" * (n % 5) for n in range(20)
+    ]
+    rows = [{"text": text, "key": f"n-{n}"} for n, text in enumerate([*texts, "too short", "日本語 is in five words"])]
+    content: dict[str, Any] = recipe_content(NO_COMMIT)
+    content["sources"] = [local_source(root, "notes", rows, filters=FILTERS)]
+    with_dedup(content)
+    with_decontamination(content, str(root / "quiz"))
+    with_pack(content)
+    write_quiz(root / "quiz", ["What is it that nobody ever wrote?"])
+    return build(StageARecipe.model_validate(content), root)
+
+
+def is_line_of(text: str, source: AnyRow) -> bool:
+    assert isinstance(source, FileRow)
+    return bool(json.loads(source.path.read_bytes()[source.row :].splitlines()[0])["text"] == text)
+
+
+@pytest.mark.parametrize("role", STAGE_A)
+def test_rows_of_stage_a_keep_the_contract(stage_a: dict[str, Artifact], role: str) -> None:
+    hold_contract(open_rows(stage_a[f"stage_a/{role}"].folder), is_line_of)
+
+
+@pytest.mark.parametrize("place", ["megatron/healing_text_v1/train", "megatron/healing_text_v1/valid", "corpora"])
+def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) -> None:
+    tables: dict[str, list[str]] = {}
+
+    def is_row_of(text: str, source: AnyRow) -> bool:
+        assert isinstance(source, SourceRow)
+        path = demo_root / "hub" / "datasets" / source.dataset / source.path
+        rows = tables.setdefault(source.path, pq.read_table(path)["text"].to_pylist())
+        return rows[source.row].replace("\0", "") == text
+
+    folder = demo_root / place
+    hold_contract(open_rows(next(folder.glob("*/[!.]*")) if place == "corpora" else folder), is_row_of)
+
+
+def test_every_kind_that_has_rows_is_held_to_it() -> None:
+    stage_a = {f"stage_a/{role.partition('/')[0]}" for role in STAGE_A}
+    healing = {"healing/fineweb_edu_snapshot", "healing/megatron_split"}
+    nemotron = {"nemotron/normalized_shards", "nemotron/hf_layout"}
+
+    assert {name for name, kind in KINDS.items() if kind.rows is not None} == stage_a | healing | nemotron
