@@ -21,7 +21,7 @@ test-slow: $(BIN)/.dev
 
 # All that the seeded samples of other tests stand for: an hour.
 proof: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -m proof -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -m proof -n 2 --dist worksteal --timeout 7200
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
