@@ -17,7 +17,7 @@ from pipeline_assets.corpus.corpus_report import REPORT_STAGE
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.filters.filter_corpus import FILTER_STAGE
+from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.megatron_split import DATASET_STAGE, SPLIT_STAGE
 from pipeline_assets.corpus.nemotron.inventory import COVERAGE_STAGE, INVENTORY_STAGE
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, ledger, with_text
-from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement, Value
+from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement
+from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
@@ -20,45 +21,10 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
 from pipeline_assets.corpus.spine.target import Content
-
-FILTER_STAGE = StageVersion("filter", 2)
-DROPPED_FILE = f"dropped{SUFFIX}"
-
-
-class DroppedLine(msgspec.Struct, frozen=True):
-    """A document that a filter dropped: which, why, what was measured and beyond which threshold, and its place in the
-    corpus that was filtered.
-    """
-
-    doc_id: str
-    reason: str
-    value: Value
-    threshold: Value
-    shard: str
-    row: int
-
-    def __str__(self) -> str:
-        return str(Measurement(self.reason, self.value, self.threshold, is_failed=True))
-
-
-_decoder = msgspec.json.Decoder(DroppedLine)
-
-
-def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
-    """What was dropped, in the order of the corpus."""
-    for block in read_line_blocks(filtered.path(DROPPED_FILE)):
-        yield from _decoder.decode_lines(block)
-
-
-def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
-    """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
-    return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)
-
 
 FILTERED = "shards"
 DROPPED = f"{WORK}/dropped"

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisio
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, shard_rows
 from pipeline_assets.corpus.filters.column_rules import Verdict
-from pipeline_assets.corpus.filters.filter_corpus import dropped_line
+from pipeline_assets.corpus.filters.dropped import dropped_line
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
