@@ -66,7 +66,7 @@ def build(
     engine: EngineSettings = INLINE,
     origin: RowOrigin = ORIGIN,
 ) -> Artifact:
-    target = Target("made/rows", "rows", Path("rows"), NORMALISE_STAGE, {})
+    target = Target("nemotron/normalized_shards", "rows", Path("rows"), NORMALISE_STAGE, {})
     return target.build(root, lambda building: normalise_split(building, files, origin, rules, engine, 3), False, {})
 
 

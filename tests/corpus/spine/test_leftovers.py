@@ -14,7 +14,7 @@ from word_building import PLAN, build, is_whole, names_beside
 from pipeline_assets.corpus.spine.building import open_building
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
-from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
 
 LOOKALIKES = ("words.building.2", "words.building.²", "words.old.3")
 IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]
@@ -73,8 +73,8 @@ def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp
     [held] = holdings(tmp_path, [asked])
 
     assert (held.condition, held.unfinished) == ("current", None)
-    assert [other.folder.name for other in unasked(tmp_path, ["corpora"], [asked])] == list(LOOKALIKES)
-    assert unasked_builds(tmp_path, ["corpora"], [asked]) == []
+    assert [other.folder.name for other in unasked(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
+    assert unasked_builds(Lineage(tmp_path), [asked]) == []
     assert [folder.name for folder in sealed_manifests(tmp_path)[0]] == ["words", *LOOKALIKES]
 
 
@@ -99,6 +99,6 @@ def test_an_interrupted_build_of_an_artifact_named_like_a_leftover_is_told_as_it
     left = tmp_path / "corpora" / ".words.building.1"
     left.rename(left.with_name(".words.old.3.building.1"))
 
-    [build] = unasked_builds(tmp_path, ["corpora"], [])
+    [build] = unasked_builds(Lineage(tmp_path), [])
 
     assert build.folder == tmp_path / "corpora" / "words.old.3"

@@ -12,7 +12,6 @@ from huggingface_hub import constants
 
 from pipeline_assets.corpus.megatron_split import SplitSettings, build_split, describe_dataset
 from pipeline_assets.corpus.normalize.converted import NormalizeSettings
-from pipeline_assets.corpus.planning.track_record import TrackRecord
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.sampling.split import SPLITS
 from pipeline_assets.corpus.snapshot.take import take_snapshot
@@ -72,7 +71,7 @@ def recipe_of(revision: str) -> HealingRecipe:
 def build(recipe: HealingRecipe, root: Path, hub: HubFiles) -> None:
     corpus = recipe.fineweb_edu_snapshot().build(
         root,
-        lambda b: take_snapshot(b, hub, recipe.snapshot, NormalizeSettings(IN_PROCESS, 3, 8), TrackRecord()),
+        lambda b: take_snapshot(b, hub, recipe.snapshot, NormalizeSettings(IN_PROCESS, 3, 8)),
         False,
         {},
     )
