@@ -14,11 +14,11 @@ from pipeline_assets.commands.terminal import (
     AsJson,
     Root,
     Workers,
-    going_on,
     log_to_stderr,
+    naming,
+    resume_hint,
     writing_below,
 )
-from pipeline_assets.commands.wrong_use import naming_recipe
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.planning.estimate import Estimate
@@ -56,7 +56,7 @@ def plan(
     wanted = read_recipe(path)
     run = Run.of(data.absolute(), os.environ, workers=workers)
     held, hub = holdings(run.root, wanted.targets()), run.hub_for("a recipe")
-    with going_on(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming_recipe(path):
+    with resume_hint(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming(path):
         is_work_left = any(holding.sealed != "current" for holding in held)
         record = functools.cache(lambda: _record(run, mbit, is_work_left))
         settings = PlanSettings(record, run.engine, run.fetch_threads, run.root)

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import read_range, write_run
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.stage import Window
 
 BLOCK_DOCUMENTS = 1 << 16
@@ -195,7 +195,7 @@ def load_faiss() -> ModuleType:
         import faiss
     except ImportError:
         fix = f"{install_hint('faiss')}, or let minhash propose"
-        raise UsageError("faiss isn't installed", "near.faiss", fix) from None
+        raise UsageError("faiss isn't installed", bare("dedup.near.faiss"), fix) from None
     module: ModuleType = faiss
     return module
 

@@ -1,14 +1,16 @@
 """How much of a source may go as duplicates, before somebody has to look."""
 
 from fractions import Fraction
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 import pydantic
 
 from pipeline_assets.corpus.sampling.per_source import PerSource
+from pipeline_assets.corpus.sampling.row_groups import Decimal
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import Option
 
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed` in the recipe, or change `dedup`"
 
@@ -26,6 +28,15 @@ _BySource = dict[str, _Removals]
 
 class RemovalCaps(PerSource):
     """Of the documents of a source, the fraction that may go; changes no byte."""
+
+    every_source: Annotated[
+        Decimal,
+        Option(
+            "Fraction of a source that may go. If more does, the corpus is kept and the exit status is 1.",
+            "max-removed",
+            default=None,
+        ),
+    ]
 
     @pydantic.model_validator(mode="after")
     def _are_fractions(self) -> Self:

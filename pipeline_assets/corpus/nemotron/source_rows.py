@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_ro
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.readers.source_lines import lines
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 
@@ -87,7 +87,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
 def empty_sample(max_rows: int, where: object) -> InputError:
     """What to say of a sample without a row; a full scan may find some."""
     what = f"a sample of {max_rows:,} at most met no row in its files"
-    return InputError(what, where, "leave out `max_rows` in the recipe to read all rows, or leave the split out")
+    return InputError(what, where, f"leave out {key('max_rows', IN_RECIPE)} to read all rows, or leave the split out")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:

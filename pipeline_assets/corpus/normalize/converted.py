@@ -11,6 +11,7 @@ from pipeline_assets.corpus.readers.row_words import reject_words
 from pipeline_assets.corpus.readers.source_files import SourceFile
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.stage import Shard, Work
@@ -78,7 +79,7 @@ def finish(building: Building, converted: Converted, max_reject_fraction: str, s
     check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, words)
     published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
-    check_documents(counts, building.target, "look at the rejects, or correct the source in the recipe")
+    check_documents(counts, building.target, f"look at the rejects, or correct the source in {THE_RECIPE}")
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
     rejects = gather_rejects(building, receipts, published, settings.zstd_level)
     return Content(

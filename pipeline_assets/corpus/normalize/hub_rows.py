@@ -7,7 +7,7 @@ from pipeline_assets.corpus.document_shards.shard_writer import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, convert_shards
 from pipeline_assets.corpus.normalize.outcomes import write_outcomes
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.column_map import LicensedColumns, another_column
 from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -84,8 +84,7 @@ def _documents(
     names = batch.columns.schema.names
     if columns.license is not None and not has_column(batch.columns.schema, columns.license):
         what = f"there is no column `{columns.license}`; it has {', '.join(column_paths(batch.columns.schema))}"
-        fix = "set `columns.license` in the recipe to one that is there, or to null"
-        raise UsageError(what, f"{recipe.dataset}@{recipe.revision}:{batch.file}", fix)
+        raise UsageError(what, f"{recipe.dataset}@{recipe.revision}:{batch.file}", another_column("license"))
     labels = SourceLabels(source=recipe.source, domain=recipe.domain, license_tag=recipe.license_tag)
     document = RowMap(columns, labels, batch.file, derive_id).document
     values = [column_values(column) for column in batch.columns.columns]

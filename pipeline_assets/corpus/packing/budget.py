@@ -8,7 +8,7 @@ import numpy as np
 from pipeline_assets.corpus.packing.best_fit import count_pieces, rows_needed
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture, SourceText, largest
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 
 
 def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
@@ -75,7 +75,7 @@ def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int)
         fixes.append(f"give it a weight of {_short(source.most / asked)} at most")
     elif there >= recipe.seq_len and not is_only and not possible:
         fixes.append("give it a lower weight and ask for fewer rows")
-    return UsageError(what, "num_seqs", ", or ".join([*fixes, "raise its max_epochs"]))
+    return UsageError(what, bare("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
 
 
 def _without_rejected(source: SourceText) -> str:

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.packing.corpus_lengths import SourceRange
 from pipeline_assets.corpus.packing.drawn import Drawn, DrawnSource
 from pipeline_assets.corpus.packing.hashed_order import MAX_THINGS, hashed_order
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 
 
 def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) -> Drawn:
@@ -37,7 +37,9 @@ def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) 
             cut = first_draw + drawn.epochs * sources[-1].documents + in_last_epoch, draws.cut.tokens
         first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
     if first_draw > MAX_THINGS:
-        raise UsageError(f"{first_draw:,} documents are drawn", "num_seqs", f"pack at most {MAX_THINGS:,} at a time")
+        raise UsageError(
+            f"{first_draw:,} documents are drawn", bare("pack.num_seqs"), f"pack at most {MAX_THINGS:,} at a time"
+        )
     return Drawn(sources, np.concatenate(taken), cut)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Receipt
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 
 _LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
 _DUPLICATES = "went as duplicates"
@@ -33,7 +33,7 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
             fates = [fate for step in steps for fate in _fates(step, source)]
             what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
-            raise UsageError(what, "weights", f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
+            raise UsageError(what, bare("pack.weights"), f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
 
 
 def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
@@ -52,7 +52,7 @@ def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> 
             reasons = {key.removeprefix(_REJECTED): count for key, count in counts.items() if key.startswith(_REJECTED)}
             words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
             fix = "give neither the source nor a weight of it, or another tokenizer"
-            raise UsageError(f"no document of {source} can be encoded: {words}", "weights", fix)
+            raise UsageError(f"no document of {source} can be encoded: {words}", bare("pack.weights"), fix)
 
 
 def _fates(corpus: Artifact, source: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 _GROWTH = 16  # tokens of a byte where a tokenizer normalises text first: NFKC makes 33 bytes of the 3 of U+FDFA
@@ -36,7 +36,7 @@ def refuse_beyond_text(corpora: Mapping[str, Artifact], recipe: PackRecipe) -> N
                 f"{recipe.num_seqs:,} rows take {math.ceil(asked):,} tokens of {source} or more, whose text has "
                 f"{text.bytes:,} bytes, and its cap of epochs is {cap}"
             )
-            raise UsageError(what, "num_seqs", "ask for fewer rows")
+            raise UsageError(what, bare("pack.num_seqs"), "ask for fewer rows")
 
 
 class _Text(NamedTuple):

@@ -30,6 +30,7 @@ from pipeline_assets.corpus.packing.source_order import in_order
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
+from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
@@ -116,7 +117,7 @@ def _pack(
         recipe.num_seqs * row_bytes,
         building.target,
         f"{recipe.num_seqs:,} rows of {recipe.seq_len:,}",
-        "ask for fewer rows by `num_seqs`",
+        f"ask for fewer rows by {key('pack.num_seqs')}",
     )
     with run_stages(work, engine, functools.partial(load_tables, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))

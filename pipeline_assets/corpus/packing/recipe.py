@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from decimal import Decimal as Exact
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.sampling.per_source import PerSource
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
@@ -47,7 +47,9 @@ class PackRecipe(RecipePart):
     """
 
     seq_len: int
-    num_seqs: int = pydantic.Field(ge=1, lt=_MAX_NUM_SEQS)
+    num_seqs: Annotated[int, Option("Rows. Default: as the manifest says.", default=None)] = pydantic.Field(
+        ge=1, lt=_MAX_NUM_SEQS
+    )
     strategy: Strategy
     seed: int = pydantic.Field(ge=0)
     weights: Mapping[str, str]

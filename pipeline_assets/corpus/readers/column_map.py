@@ -1,6 +1,16 @@
 """Which column of a source is which field of a Document."""
 
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from typing import Annotated
+
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
+
+
+def another_column(field: str) -> str:
+    """What to do about a field's column that isn't there."""
+    name = f"columns.{field}"
+    or_none = "" if field == "text" else key(name, ", or to null", ", or leave it out")
+    return f"set {key(name, IN_RECIPE)} to one that is there{or_none}"
 
 
 class ColumnMap(RecipePart):
@@ -10,9 +20,9 @@ class ColumnMap(RecipePart):
     columns of text, id and date leave `meta`, all others stay there.
     """
 
-    text: str
-    id: str | None
-    created_at: str | None
+    text: Annotated[str, Option("Column, or path such as body.text.", "text-column", default="text")]
+    id: Annotated[str | None, Option("Default: ids are derived from texts.", "id-column", default=None)]
+    created_at: Annotated[str | None, Option("Date of a row.", "created-at-column", default=None)]
 
 
 class LicensedColumns(ColumnMap):
@@ -25,4 +35,4 @@ class LicensedColumns(ColumnMap):
             say) is `unknown`. The column stays in `meta` as it came.
     """
 
-    license: str | None
+    license: Annotated[str | None, Option("Licence of a row.", "license-column", default=None)]

@@ -24,7 +24,8 @@ from pipeline_assets.corpus.readers.plain_text import paragraphs, whole_text
 from pipeline_assets.corpus.readers.row_faults import Fault
 from pipeline_assets.corpus.readers.source_files import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.readers.source_lines import lines
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.recipe import Option
 from pipeline_assets.corpus.spine.rejects import Reject
 
 Piece = ByteRange | RowGroupRun
@@ -51,7 +52,10 @@ class LocalRecipe(SourceLabels):
 
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: LicensedColumns | None
-    text_unit: Literal["file", "paragraph"] | None
+    text_unit: Annotated[
+        Literal["file", "paragraph"] | None,
+        Option("Of .txt files a document is a: file, paragraph.", default="file"),
+    ]
 
 
 def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
@@ -99,7 +103,7 @@ def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence
     kind = _format(file)
     if kind == "text":
         if recipe.text_unit is None:
-            fix = "set `text_unit` in the recipe to `file` or `paragraph`"
+            fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `paragraph`"
             raise UsageError("what of a text file is a document is not said", file.path, fix)
         return [ByteRange(file)] if recipe.text_unit == "file" else byte_ranges(file, shard_bytes)
     if recipe.columns is None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.column_map import LicensedColumns
+from pipeline_assets.corpus.readers.column_map import LicensedColumns, another_column
 from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
 from pipeline_assets.corpus.readers.column_values import column_values, faulty_rows
 from pipeline_assets.corpus.readers.row_faults import Fault
@@ -110,5 +110,4 @@ def _check_columns(schema: pa.Schema, columns: LicensedColumns, file: SourceFile
     for field, name in columns:
         if name is not None and not has_column(schema, name):
             what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
-            fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
-            raise UsageError(what, file.path, fix, key=f"columns.{field}")
+            raise UsageError(what, file.path, another_column(field))

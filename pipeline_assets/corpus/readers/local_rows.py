@@ -1,13 +1,13 @@
 """A row of a local file → a Document, by a map of columns."""
 
 import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pipeline_assets.corpus.document import DeriveId, Document, derived_doc_id
 from pipeline_assets.corpus.readers.column_map import LicensedColumns
 from pipeline_assets.corpus.readers.column_paths import find_column
 from pipeline_assets.corpus.readers.row_faults import Fault, text_fault
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 from pipeline_assets.corpus.spine.rejects import Reject
 
 NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
@@ -22,8 +22,8 @@ class SourceLabels(RecipePart):
     """
 
     source: str
-    domain: str
-    license_tag: str
+    domain: Annotated[str, Option("What kind of text.")]
+    license_tag: Annotated[str, Option("Of rows that don't say theirs.", "license", default="unknown")]
 
 
 class RowMap:

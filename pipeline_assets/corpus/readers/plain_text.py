@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline_assets.corpus.readers.row_faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.source_files import ByteRange
 from pipeline_assets.corpus.readers.source_lines import MAX_LINE_BYTES, line_before, line_blocks, lines
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, key
 
 
 def whole_text(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
@@ -53,7 +53,7 @@ def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
 def _check_size(piece: ByteRange, begin: int, end: int) -> None:
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
-        fix = "as `text_unit` take `paragraph`, or cut the file at blank lines"
+        fix = f"as {key('text_unit')} take `paragraph`, or cut the file at blank lines"
         raise InputError(what, piece.file.path, fix)
 
 

@@ -12,7 +12,14 @@ from typing import Any
 
 from pipeline_assets.corpus.spine.artifact import read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, besides, kept_manifests, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import (
+    AREAS,
+    COPIES,
+    IN_ANOTHER_ROOT,
+    besides,
+    kept_manifests,
+    sealed_manifests,
+)
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import versions_of
 from pipeline_assets.corpus.spine.target import Target
@@ -128,7 +135,7 @@ def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Targe
         if is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
             what += besides(sealed_manifests(reading.root)[1])
-            raise InputError(what, reading.root, "give the data root that has it with --data")
+            raise InputError(what, reading.root, IN_ANOTHER_ROOT)
         return _lost(reading, entry)
     manifest, place = reading.known[entry["digest"]]
     if is_rebuilt:
@@ -158,7 +165,7 @@ def _free_folder(reading: _Reading, role: str, digest: str) -> Path:
 def _gone(reading: _Reading, entry: Mapping[str, Any], folder: Path) -> InputError:
     what = f"it is made from {_words(entry)}, which is not sealed below {reading.root}"
     what += besides(sealed_manifests(reading.root)[1])
-    fix = "give the data root that has it with --data"
+    fix = IN_ANOTHER_ROOT
     if entry["digest"] in reading.known:
         fix += ", or build it again too with --upstream"
     return InputError(what, folder, fix)

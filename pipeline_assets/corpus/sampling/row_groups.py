@@ -16,7 +16,7 @@ import pydantic
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 
 def _is_decimal(text: str) -> str:
@@ -46,7 +46,9 @@ class Amount(RecipePart):
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
-    documents: int | None = pydantic.Field(default=None, gt=0)
+    documents: Annotated[
+        int | None, Option("Rows to read, drawn over all files.", "max-documents", default=100_000)
+    ] = pydantic.Field(default=None, gt=0)
     text_bytes: int | None = pydantic.Field(default=None, gt=0)
 
     @pydantic.model_validator(mode="after")

@@ -10,11 +10,12 @@ from typing import Self
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.readers.column_map import another_column
 from pipeline_assets.corpus.readers.column_paths import column_paths, has_column
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup, read_footer, row_groups
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, key
 
 logger = logging.getLogger("corpusmill")
 
@@ -104,8 +105,8 @@ def _check_columns(schema: pa.Schema, recipe: SnapshotRecipe, where: str) -> Non
     for field, column in (("id", columns.id), ("created_at", columns.created_at)):
         if column is not None and not has_column(schema, column):
             what = f"there is no column `{column}`; it has {', '.join(column_paths(schema))}"
-            raise UsageError(what, where, f"set `columns.{field}` in the recipe to one that is there, or to null")
+            raise UsageError(what, where, another_column(field))
     for rule in recipe.parsed_rules():
         if rule.column not in schema.names:
             what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
-            raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")
+            raise UsageError(what, where, f"correct the rule `{rule.text}` of {key('rules', 'the recipe')}")

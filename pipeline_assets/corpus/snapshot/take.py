@@ -19,6 +19,7 @@ from pipeline_assets.corpus.snapshot.plan import hub_inputs, log_plan, plan_snap
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.target import Content
@@ -60,7 +61,7 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
     published = publish(building, by_name, derive_id, settings.engine, settings.zstd_level)
     laps.end("publish")
     counts = total_counts(published)
-    check_documents(counts, recipe.dataset, "loosen `rules` or `language` in the recipe")
+    check_documents(counts, recipe.dataset, f"loosen {key('rules')} or {key('language', IN_RECIPE)}")
     rejects = gather_rejects(building, converted, published, settings.zstd_level)
     return Content(
         files=[*(receipt.files[0] for receipt in published), rejects],

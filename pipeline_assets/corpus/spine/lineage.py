@@ -6,11 +6,17 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest
 
 AREAS = ("corpora", "selections", "megatron", "stage_a", "nemotron")
 COPIES = "manifests"
+# A command that makes things of folders given to it has no --data: it looks where what it makes will lie.
+IN_ANOTHER_ROOT = key(
+    "data",
+    "give the data root that has it with --data",
+    "move what is given below stage_a/ of the data root that has it",
+)
 
 
 def sealed_manifests(root: Path) -> tuple[dict[Path, Manifest], list[InputError]]:
@@ -74,7 +80,7 @@ def locate(root: Path, digest: str, name: str | None = None) -> Artifact:
     if place is not None:
         return open_artifact(place, digest)
     what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{besides(unreadable)}"
-    raise InputError(what, root, "give the data root that has it with --data, or build it again from its recipe")
+    raise InputError(what, root, f"{IN_ANOTHER_ROOT}, or build it again from its recipe")
 
 
 def besides(unreadable: Sequence[InputError]) -> str:

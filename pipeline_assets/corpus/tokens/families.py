@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizerRecipe, load_hf_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceRecipe, load_sentencepiece
@@ -33,8 +33,8 @@ class TokenizerFile:
             UsageError: none is given, and none ships.
         """
         if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
-            fix = "set `tokenizer_path` to it: only that of o200k_harmony ships with this program"
-            raise UsageError(f"the tokenizer file of {self.recipe.family} is not given", "tokenizer", fix)
+            fix = f"set {key('pack.tokenizer_path')} to it: only that of o200k_harmony ships with this program"
+            raise UsageError(f"the tokenizer file of {self.recipe.family} is not given", bare("pack.tokenizer"), fix)
         return self.file or VOCABULARY
 
 

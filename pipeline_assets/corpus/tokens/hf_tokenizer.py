@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.pinned_file import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
@@ -94,7 +94,7 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
         import tokenizers
     except ImportError:
         what = "the library `tokenizers` is not installed"
-        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
+        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
     try:
         library = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises no narrower one
@@ -108,7 +108,9 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
     if recipe.end_of_document not in special:
         what = f"{recipe.end_of_document!r} is no special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
-        raise UsageError(what, "tokenizer.end_of_document", f"name the one that ends a document; it has {known}")
+        raise UsageError(
+            what, bare("pack.tokenizer.end_of_document"), f"name the one that ends a document; it has {known}"
+        )
     end = special[recipe.end_of_document]
     never_text = set(special.values()) - _unknown_ids(content["model"], vocabulary)
     padding = _padding_id(library, vocabulary, path)

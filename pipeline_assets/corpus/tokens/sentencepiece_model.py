@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.pinned_file import Sha256, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
@@ -69,7 +69,7 @@ def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePiece
         import sentencepiece
     except ImportError:
         what = "the library `sentencepiece` is not installed"
-        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
+        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
     library = sentencepiece.SentencePieceProcessor()
     try:
         library.LoadFromSerializedProto(data)
@@ -81,5 +81,5 @@ def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePiece
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
         what = f"{recipe.end_of_document!r} is no piece of {path.name}"
-        raise UsageError(what, "tokenizer.end_of_document", "name the piece that ends a document there")
+        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document there")
     return SentencePieceModel(library, piece)
