@@ -7,27 +7,16 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.exceptions import TyperException
 
-from pipeline_assets.commands import (
-    build,
-    dedup,
-    diff,
-    nemotron,
-    plan,
-    rebuild,
-    smoke,
-    stage_a,
-    status,
-    supply,
-    trace,
-    verify,
-)
-from pipeline_assets.commands.wrong_use import refused
+from pipeline_assets.commands import admin, build, dedup, diff, nemotron, plan, rebuild, stage_a, status, trace, verify
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,7 +26,7 @@ app = typer.Typer(
     help="LLM training data whose every token traces to a row at a hub commit.",
     epilog="Example: corpusmill run healing_text_v1 --workers 2",
 )
-for group in (plan, build, smoke, verify, rebuild, status, diff, trace, stage_a, dedup, nemotron, supply):
+for group in (plan, build, verify, rebuild, status, diff, trace, stage_a, dedup, nemotron, admin):
     app.add_typer(group.app)
 
 
@@ -73,7 +62,7 @@ def main() -> None:
         sys.exit(app(prog_name="corpusmill", standalone_mode=False))
     except TyperException as error:
         if "\n" not in error.format_message():
-            _fail(refused(error))
+            _fail(_refused(error))
         typer.echo(error.format_message(), err=True)  # the help of a group, of which no command was typed
         sys.exit(error.exit_code)
     except InputError as error:
@@ -95,6 +84,40 @@ def _refuse_other_encodings() -> None:
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("this name isn't UTF-8", name, "rename it, or type another")
+
+
+def _refused(error: TyperException) -> UsageError:
+    """What the parser of the command line says, in the form of all other errors."""
+    import pydantic
+
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "corpusmill"
+    cause = error.__cause__
+    if (
+        isinstance(error, typer.BadParameter)
+        and error.param is not None
+        and isinstance(cause, pydantic.ValidationError)
+    ):
+        complaint = cause.errors(include_url=False)[0]
+        source = context.get_parameter_source(error.param.name) if context is not None else None
+        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[-1]
+        return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
+    what = error.format_message().rstrip(".")
+    where = command.partition(" ")[2] or "command line"
+    return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
+
+
+def _wanted(complaint: "ErrorDetails") -> str:
+    match complaint["type"]:
+        case "greater_than_equal":
+            return f"give {complaint['ctx']['ge']:.10g} or more"
+        case "less_than_equal":
+            return f"give {complaint['ctx']['le']:.10g} at most"
+        case "int_parsing":
+            return "give a whole number"
+        case "float_parsing":
+            return "give a number"
+    return complaint["msg"]
 
 
 def _fail(error: InputError) -> None:

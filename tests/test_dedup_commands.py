@@ -192,7 +192,7 @@ def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: obje
         (("--bands", "13"), "--bands: 13 bands leave some of 112 permutations over; choose a divisor"),
         (
             ("--near-selection", "quality"),
-            "--quality-column goes with --near-selection quality, and only with it; give both or none",
+            "--near-selection quality goes with a --quality-column, and no other does; correct the options",
         ),
         (("--near-selection", "quality", "--quality-column", "scor"), "--quality-column: no document has a `scor`"),
         (("--max-removed", "7"), "--max-removed: a fraction of 7: it is 1 at most, 0.3 for 30 %; correct the options"),

@@ -210,7 +210,7 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
         (("--out-dir", "pack.yaml"), "pack.yaml: a file lies where a folder belongs; give another folder, or move"),
         (("--out-dir", "/proc/packed"), "/proc: nothing can be made there; give another folder"),
-        (("--out-dir", "out/stage_a/packed/all"), "(pack.seed: 1 → 2); give it another --out-dir, or run"),
+        (("--out-dir", "out/stage_a/packed/all"), "(seed: 1 → 2); give it another --out-dir, or run"),
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(

@@ -167,8 +167,8 @@ def test_a_token_of_each_source_traces_to_its_source_row(out: Path, corpusmill: 
 
         assert result.returncode == 0, result.stderr
         [found] = json.loads(result.stdout)
-        assert (found["token"]["position"], found["document"]["doc_id"]) == (position, segment.doc_id)
-        row = found["document"]["source"]
+        assert (found["token"]["position"], found["doc_id"]) == (position, segment.doc_id)
+        row = found["source"]
         assert texts[segment.doc_id].split()[:7] == words_at(out, source, row)[:7]
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.commands.sections import option_finder
+from pipeline_assets.corpus.normalize.sources import LocalSource
+from pipeline_assets.corpus.readers.columns import another_column
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, InputError, UsageError, bare, key
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -52,50 +54,61 @@ def test_a_group_without_a_command_shows_its_help(corpusmill: Corpusmill) -> Non
     assert result.stderr.rstrip().endswith("Example: corpusmill dedup explain --threshold 0.8")
 
 
+OPTION_OF = option_finder(
+    {"source": "--source", "columns.text": "--text-column", "columns.id": "--id-column", "language": "--language"}
+)
+
+
+def section_error(content: dict[str, object]) -> UsageError:
+    with pytest.raises(UsageError) as raised:
+        LocalSource.of(content, "a.yaml")
+    return raised.value
+
+
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "typed", "written"),
     [
         (
-            UsageError("`sources.0.local.source` is 'X': write x", "a.yaml", "correct it", "sources.0.local.source"),
-            "--source: it is 'X': write x; correct it",
+            section_error({"kind": "local", "source": "X"}),
+            "--source: it is 'X': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first; "
+            "correct the value",
+            "a.yaml: `source` is 'X': a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit "
+            "first; correct the value",
         ),
         (
-            UsageError("no column `domain`", "a.parquet", "set `columns.text` in the recipe to one", "columns.text"),
-            "a.parquet: no column `domain`; set --text-column to one",
+            UsageError("no column `x`", "a.parquet", another_column("text")),
+            "a.parquet: no column `x`; set --text-column to one that is there",
+            "a.parquet: no column `x`; set `columns.text` in the recipe to one that is there",
         ),
         (
-            UsageError("no column `x`", "a.parquet", "set `columns.id` in the recipe to one, or to null", "columns.id"),
-            "a.parquet: no column `x`; set --id-column to one, or leave it out",
+            UsageError("no column `x`", "a.parquet", another_column("id")),
+            "a.parquet: no column `x`; set --id-column to one that is there, or leave it out",
+            "a.parquet: no column `x`; set `columns.id` in the recipe to one that is there, or to null",
         ),
         (
-            InputError("the url doesn't say it", "wiki_00", "set `language` in the recipe", "language"),
+            InputError("the url doesn't say it", "wiki_00", f"set {key('sources.0.wikipedia.language', IN_RECIPE)}"),
             "wiki_00: the url doesn't say it; set --language",
+            "wiki_00: the url doesn't say it; set `sources.0.wikipedia.language` in the recipe",
         ),
         (
-            UsageError("no document has a `domain`", "quality_column", "name a number"),
-            "--quality-column: no document has a `domain`; name a number",
+            UsageError("1 document", bare("pack.num_seqs"), f"correct {THE_RECIPE}"),
+            "notes.yaml: pack.num_seqs: 1 document; correct the options",
+            "notes.yaml: pack.num_seqs: 1 document; correct the recipe",
         ),
         (
-            UsageError(
-                "sealed here: the recipe changed (columns.text: a → b, near.minhash.rows: 4 → 8)",
-                "notes",
-                "give it another `name` in the recipe, or run with --replace",
-                "name",
-            ),
-            "notes: sealed here: the recipe changed (--text-column: a → b, near.minhash.rows: 4 → 8); "
-            "give it another --out-dir, or run with --replace",
-        ),
-        (
-            UsageError("`shard_text_bytes` is 0: too small", "a.yaml", "correct the value", "shard_text_bytes"),
-            "a.yaml: `shard_text_bytes` is 0: too small; correct the value",
+            UsageError("`shard_text_bytes` is 0: too small", "a.yaml", f"give it another {key('name', IN_RECIPE)}"),
+            "a.yaml: `shard_text_bytes` is 0: too small; give it another --out-dir",
+            "a.yaml: `shard_text_bytes` is 0: too small; give it another `name` in the recipe",
         ),
     ],
 )  # fmt: skip
-def test_recipe_keys_are_called_by_the_options_that_set_them(error: InputError, said: str) -> None:
-    with pytest.raises(type(error)) as raised, naming_options():
-        raise error
+def test_recipe_keys_are_called_as_their_reader_knows_them(error: InputError, typed: str, written: str) -> None:
+    of_options, of_a_recipe = type(error)(*error.args), type(error)(*error.args)
 
-    assert str(raised.value) == said
+    of_options.name_keys("notes.yaml", OPTION_OF)
+    of_a_recipe.name_keys("notes.yaml")
+
+    assert (str(of_options), str(of_a_recipe)) == (typed, written)
 
 
 def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
-"""run, demo, ui: commands that build, and show what was built."""
+"""run, demo, smoke, ui: commands that build, and show what was built."""
 
 import difflib
 import json
 import os
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
+from pipeline_assets.commands.quantities import aligned, as_bytes
 from pipeline_assets.commands.terminal import (
     PROJECT,
     AsJson,
@@ -16,14 +19,15 @@ from pipeline_assets.commands.terminal import (
     Strict,
     Workers,
     as_typed,
-    going_on,
     log_to_stderr,
+    naming,
+    resume_hint,
 )
-from pipeline_assets.commands.wrong_use import name_pack_key, naming_recipe
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.recipes.run import Run
+    from pipeline_assets.smoke import Smoke
 
 app = typer.Typer()
 
@@ -39,7 +43,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."""
-    from pipeline_assets.commands.build_options import warning_last
+    from pipeline_assets.commands.building import warning_last
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.systems.registry import read_recipe, recipe_path
 
@@ -74,7 +78,7 @@ def _build(
         InputError: which of several artifacts failed, after all that isn't made from them was built; else as
             `run_targets`.
     """
-    from pipeline_assets.commands.build_options import check_line, some_failed
+    from pipeline_assets.commands.building import check_line, some_failed
     from pipeline_assets.launch import run_targets
 
     log_to_stderr()
@@ -82,11 +86,11 @@ def _build(
     options += ["--replace"] if settings.replace else []
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    with going_on(" ".join(["corpusmill run", name, *options, "--data", str(settings.root)])), naming_recipe(path):
+    with resume_hint(" ".join(["corpusmill run", name, *options, "--data", str(settings.root)])), naming(path):
         recipe.check_local_files(settings.root)
         for outcome in run_targets(recipe, settings, partition, goes_on=True):
             if outcome.failure is not None:
-                name_pack_key(outcome.failure, path, "pack.")
+                outcome.failure.name_keys(path)
                 failures[outcome.target.role] = outcome.failure
                 typer.echo(f"FAILED {outcome.target.role}: {outcome.failure}", err=True)
             elif not outcome.was_current:
@@ -148,8 +152,62 @@ def demo(
 
     check_settings(os.environ)
     log_to_stderr()
-    with going_on(as_typed()):
+    with resume_hint(as_typed()):
         run_demo(data, workers, SYSTEMS if only is None else (only,))
+
+
+@app.command(epilog="Example: corpusmill smoke --out-dir out")
+def smoke(
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Folder of what is made: new, empty or its own.")] = Path(
+        "out"
+    ),
+    workers: Workers = 0,
+) -> None:
+    """Run stage A on five small sources, offline."""
+    from pipeline_assets.corpus.spine.settings import check_settings
+    from pipeline_assets.demo_stage_a import step_lines
+    from pipeline_assets.smoke import run_smoke
+
+    check_settings(os.environ)
+    log_to_stderr()
+    with resume_hint(as_typed()):
+        done = run_smoke(out_dir, workers)
+    for line in (*step_lines(done.recipe, done.root), "", *_where(done.root), "", *_what_next(done)):
+        typer.echo(line)
+
+
+def _where(root: Path) -> list[str]:
+    from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META
+    from pipeline_assets.smoke import DECISIONS, DEDUPED, NORMALIZED, PACKED, REPORT
+
+    names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
+    return aligned([(str(root / name), as_bytes(_bytes(root / name))) for name in names], numbers={1})
+
+
+def _bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _what_next(done: "Smoke") -> Iterator[str]:
+    from pipeline_assets.corpus.formats.memmap import open_packed
+
+    packed = done.recipe.packed()
+    assert packed is not None
+    folder, root = done.root / packed.folder, done.root
+    first = open_packed(folder).segments(0)[0].doc_id
+    built = (
+        f"{done.built} artifacts built, {done.checks} checks passed" if done.built else "all was there, nothing built"
+    )
+    yield f"{built}; to look closer:"
+    for words in (
+        ["verify", folder, "--upstream"],
+        ["trace", folder, "--token", 0],
+        ["peek", folder, "--row", 0],
+        ["stage-a", "why", first, "--data", root],
+        ["ui", "--data", root],
+    ):
+        yield f"  {shlex.join(['corpusmill', *map(str, words)])}"
 
 
 @app.command(epilog="Example: corpusmill ui --data data/demo --port 3000")

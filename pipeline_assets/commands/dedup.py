@@ -1,29 +1,24 @@
-"""dedup explain and show: why documents went as duplicates, and which proposer finds them."""
+"""stage-a dedup, stage-a signatures; dedup explain and show: which documents are duplicates, and why."""
 
+import dataclasses
 import json
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipeline_assets.commands.dedup_options import (
-    RECALL,
-    Bands,
-    Bits,
-    MaxDistance,
-    Permutations,
-    Proposer,
-    Threshold,
-    check_bands,
-    similarity_of,
-)
+from pipeline_assets.commands.building import Flags, MemoryMib, OutFolder, Place, SealedInputs, sealed_folders
+from pipeline_assets.commands.sections import NAMES, Content, Section, command
 from pipeline_assets.commands.terminal import IN_ONE_LINE, VISIBLE, AsJson, Root, existing_root
+from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.decision import Decision, DocumentGroup
-    from pipeline_assets.corpus.dedup.recipe import Banding, Distance
+    from pipeline_assets.corpus.dedup.recipe import Banding, Distance, RemovalCaps
+    from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.lineage import Lineage
 
 app = typer.Typer()
@@ -32,29 +27,188 @@ dedup_app = typer.Typer(
     epilog="Example: corpusmill dedup explain --threshold 0.8",
 )
 app.add_typer(dedup_app, name="dedup", no_args_is_help=True)
+stage_a_app = typer.Typer()
+Proposer = Annotated[
+    Literal["minhash", "faiss"],
+    typer.Option(help="What proposes pairs: bands of MinHash, or faiss by binary sketches."),
+]
+_DEDUP = "corpus.dedup.recipe.DedupRecipe"
+_CURVE = (
+    "near.threshold",
+    "near.minhash.permutations",
+    "near.minhash.bands",
+    "near.faiss.bits",
+    "near.faiss.max_distance",
+)
+_RECALL = 0.95
 _SHOWN_CHARACTERS = 300
 _SHOWN_GONE = 5
 
 
-@dedup_app.command("explain", epilog="Example: corpusmill dedup explain --threshold 0.8 --permutations 128")
-def explain(
-    threshold: Threshold = "0.7",
-    permutations: Permutations = 112,
-    bands: Bands = None,
+@command(
+    stage_a_app,
+    "dedup",
+    "stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all",
+    {**NAMES, "dedup.near.faiss": "--proposer"},
+)
+def dedup(
+    input: SealedInputs,
+    out_dir: OutFolder,
+    said: Annotated[Content, Section(_DEDUP)],
+    capped: Annotated[Content, Section("corpus.dedup.recipe.RemovalCaps")],
+    *,
     proposer: Proposer = "minhash",
-    bits: Bits = 256,
-    max_distance: MaxDistance = None,
-    recall: Annotated[float, typer.Option(min=0, max=1, help="Of pairs at the threshold, how many to find.")] = RECALL,
+    faiss_gpu: Annotated[
+        int | None,
+        typer.Option(min=0, envvar="CORPUSMILL_FAISS_GPU", help="GPU to search on; else the first, else CPU."),
+    ] = None,
+    seen: Annotated[
+        list[str] | None, typer.Option(help="A signature store of what was seen before; repeatable.")
+    ] = None,
+    memory_mib: MemoryMib = 2048,
+    flags: Flags,
+) -> None:
+    """Drop duplicates of normalised or filtered sources; their order says which is first."""
+    from pipeline_assets.commands.given import dedup_target
+    from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps
+
+    place = Place.at(out_dir)
+    run = flags.run(place.root, memory_mib, faiss_gpu)
+    near = said.pop("near")
+    if said["mode"] != "exact":
+        proposed = _proposed(near, proposer)
+        said["near"] = {"threshold": near["threshold"], "max_compared": near["max_compared"], proposer: proposed}
+    recipe = DedupRecipe.of(said, "stage-a dedup")
+    caps = RemovalCaps.of(capped, "--max-removed") if capped else None
+    folders = sealed_folders(input)
+    target = dedup_target(folders, place.below, recipe, sealed_folders(seen or ()))
+    place.warn_of_other_roots(folders)
+    corpus = place.build(dataclasses.replace(target, demand=caps), run)
+    for line in _result_lines(corpus):
+        typer.echo(line)
+    if caps is None:
+        target.refuse_failed(run.root)
+    else:
+        verdict = caps.judge(corpus.manifest)
+        lines = [f"removals within the cap: yes: {verdict.because}"] if verdict.holds else _above(corpus, caps, out_dir)
+        typer.echo("\n".join(lines), err=True)
+        raise typer.Exit(0 if verdict.holds else 1)
+
+
+@command(
+    stage_a_app,
+    "signatures",
+    "stage-a signatures --input out/stage_a/deduplicated/all --out-dir out/stage_a/signatures/all",
+)
+def signatures(
+    input: Annotated[Path, typer.Option(help="A deduplicated corpus.")],
+    out_dir: Annotated[Path, typer.Option(help="Folder of the store that is made.")],
+    *,
+    memory_mib: MemoryMib = 2048,
+    flags: Flags,
+) -> None:
+    """Keep what later corpora are compared by, so that they are deduplicated against this one: see `dedup --seen`."""
+    from pipeline_assets.commands.given import signatures_target
+
+    place = Place.at(out_dir)
+    run = flags.run(place.root, memory_mib)
+    target = signatures_target(input, place.below)
+    store = place.build(target, run)
+    target.refuse_failed(run.root)
+    documents = store.manifest.identity.counts["documents"]
+    typer.echo(f"{store.folder}\n  {store.manifest.digest}\n  {documents:,} documents")
+
+
+def _proposed(near: Content, proposer: str) -> Content:
+    """The section of a proposer: bands, or a distance, that aren't given are the recommended ones."""
+    from pipeline_assets.corpus.dedup.recipe import recommended, smallest_distance
+
+    similarity = _similarity_of(near["threshold"])
+    sketch: Content = near[proposer]
+    if proposer == "faiss":
+        return {"max_distance": smallest_distance(sketch["bits"], similarity, _RECALL).max_distance} | sketch
+    permutations = sketch["permutations"]
+    bands = sketch.get("bands") or recommended(permutations, similarity, _RECALL).bands
+    _check_bands(bands, permutations)
+    return sketch | {"bands": bands, "rows": max(permutations // bands, 1)}
+
+
+def _check_bands(bands: int, permutations: int) -> None:
+    """
+    Raises:
+        UsageError: some permutations are left over.
+    """
+    if permutations % bands:
+        raise UsageError(f"{bands} bands leave some of {permutations} permutations over", "--bands", "choose a divisor")
+
+
+def _similarity_of(threshold: str) -> float:
+    """The threshold as a number.
+
+    Raises:
+        UsageError: it is no similarity.
+    """
+    try:
+        similarity = float(threshold)
+    except ValueError:
+        similarity = 0.0
+    if not 0 < similarity <= 1:
+        raise UsageError(f"it is {threshold!r}", "--threshold", "give a number above 0, and 1 at most")
+    return similarity
+
+
+def _result_lines(corpus: "Artifact") -> Iterator[str]:
+    """Where it is, its digest, and what became of each source."""
+    counts = corpus.manifest.identity.counts
+    yield f"{corpus.folder}\n  {corpus.manifest.digest}"
+    width = max(map(len, counts["by_source"]))
+    for source, one in counts["by_source"].items():
+        gone = f"{one['exact_duplicate']:,} exact, {one['near_duplicate']:,} near duplicates"
+        seen = f" ({one['of_seen']:,} of them seen before)" if one["of_seen"] else ""
+        rejected = f", {one['rejected']:,} rejected" if one["rejected"] else ""
+        yield f"  {source:{width}}  {one['in']:,} documents = {one['out']:,} kept + {gone}{seen}{rejected}"
+    for what in ("buckets", "documents"):
+        if capped := counts["comparisons"].get(f"capped_{what}"):
+            yield f"  {capped:,} {what} had too many to compare all (--max-compared)"
+
+
+def _above(corpus: "Artifact", caps: "RemovalCaps", out_dir: Path) -> Iterator[str]:
+    """The sources of which too much went, each with a document to look at."""
+    from pipeline_assets.corpus.dedup.decision import read_decisions
+    from pipeline_assets.corpus.spine.lineage import root_of
+
+    yield "removals within the cap: NO"
+    above = []
+    at = ["--data", str(root)] if (root := root_of(out_dir)) else []
+    for source, counts in corpus.manifest.identity.counts["by_source"].items():
+        gone, documents, cap = counts["exact_duplicate"] + counts["near_duplicate"], counts["in"], caps.cap(source)
+        if gone > cap * documents:
+            above.append(source)
+            decisions = read_decisions(corpus)
+            first = next(one.doc_id for one in decisions if one.source == source and one.duplicate_of is not None)
+            share = f"{gone / documents:.1%}, MORE THAN {float(cap):.1%}"
+            yield f"  {source}: {gone:,} of {documents:,} documents went ({share})"
+            yield f"    to look at the first: {shlex.join(['corpusmill', 'dedup', 'show', first, *at])}"
+    fix = "raise --max-removed if that is how it is, or change other options and add --replace"
+    yield f"{out_dir} is built and stays, with more of {', '.join(above)} gone than --max-removed allows: {fix}"
+
+
+@command(dedup_app, "explain", "dedup explain --threshold 0.8 --permutations 128")
+def explain(
+    said: Annotated[Content, Section(_DEDUP, _CURVE)],
+    proposer: Proposer = "minhash",
+    recall: Annotated[float, typer.Option(min=0, max=1, help="Of pairs at the threshold, how many to find.")] = _RECALL,
     as_json: AsJson = False,
 ) -> None:
     """Show how likely a pair is found, by its similarity, and recommend bands, or a distance of sketches."""
-    at = similarity_of(threshold)
+    near = said["near"]
+    at = _similarity_of(near["threshold"])
     best: Banding | Distance
     shown: Sequence[Banding | Distance]
     if proposer == "faiss":
-        best, shown = _distances(at, recall, bits, max_distance)
+        best, shown = _distances(at, recall, near["faiss"]["bits"], near["faiss"].get("max_distance"))
     else:
-        best, shown = _bandings(at, recall, permutations, bands)
+        best, shown = _bandings(at, recall, near["minhash"]["permutations"], near["minhash"].get("bands"))
     curves = {one: {step / 20: one.proposes(step / 20) for step in range(2, 21)} for one in shown}
     if as_json:
         rows = [{**vars(one), "at_threshold": one.proposes(at), "curve": curve} for one, curve in curves.items()]
@@ -75,7 +229,7 @@ def _bandings(at: float, recall: float, permutations: int, bands: int | None) ->
 
     best = recommended(permutations, at, recall)
     if bands is not None:
-        check_bands(bands, permutations)
+        _check_bands(bands, permutations)
     shown = {best, Banding(bands, permutations // bands) if bands else best}
     return best, sorted(shown, key=lambda banding: banding.rows)
 

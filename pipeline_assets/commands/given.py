@@ -30,11 +30,9 @@ _SOURCES, _OF_SEVERAL = (NORMALIZED, FILTERED), (DEDUPLICATED, DECONTAMINATED)
 _TOKENIZER = {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
 
 
-def report_target(folders: Sequence[Path], name: str) -> Target:
+def report_target(folders: Sequence[Path], place: Path) -> Target:
     """The report on normalised or filtered sources, or on what was deduplicated, decontaminated or packed, and on all
-    that this was made of, in a folder of that name.
-
-    Raises: as `dedup_target`.
+    that this was made of. Arguments and errors as `dedup_target`.
     """
     corpora = _given_corpora(folders, (*_OF_SEVERAL, PACKED))
     if corpora[0].partition is None:
@@ -43,7 +41,7 @@ def report_target(folders: Sequence[Path], name: str) -> Target:
         sources = [folder for folder, name in kinds.items() if name not in of_several]
         others = [_as_sealed(folder, of_several[name]) for folder, name in kinds.items() if name in of_several]
         corpora = (*_given_sources(sources), *others, *corpora)
-    return _named(REPORT.target(name, {}, corpora, tokenizer=_TOKENIZER), Path(name))
+    return _named(REPORT.target(place.name, {}, corpora, tokenizer=_TOKENIZER), place)
 
 
 def _made_of(folder: Path) -> Iterator[Path]:
@@ -58,10 +56,11 @@ def _made_of(folder: Path) -> Iterator[Path]:
             yield upstream
 
 
-def dedup_target(folders: Sequence[Path], name: str, recipe: DedupRecipe, seen: Sequence[Path] = ()) -> Target:
-    """What is nobody's duplicate in normalised or filtered sources, given in their order, in a folder of that name.
+def dedup_target(folders: Sequence[Path], place: Path, recipe: DedupRecipe, seen: Sequence[Path] = ()) -> Target:
+    """What is nobody's duplicate in normalised or filtered sources, given in their order.
 
     Args:
+        place: folder of what is made, below the root that it is built below.
         seen: signature stores.
     Raises:
         UsageError: something else is sealed in a folder, or two have one name.
@@ -71,11 +70,11 @@ def dedup_target(folders: Sequence[Path], name: str, recipe: DedupRecipe, seen: 
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
     stores = [stage_a.seen_store(folder.absolute()) for folder in seen]
     _refuse_one_name(stores, seen)
-    return _named(DEDUPLICATED.target(name, content, (*sources, *stores)), Path(name))
+    return _named(DEDUPLICATED.target(place.name, content, (*sources, *stores)), place)
 
 
-def signatures_target(folder: Path, name: str) -> Target:
-    """The signature store of a deduplicated corpus, in a folder of that name.
+def signatures_target(folder: Path, place: Path) -> Target:
+    """The signature store of a deduplicated corpus.
 
     Raises:
         UsageError: something else is sealed there.
@@ -84,16 +83,13 @@ def signatures_target(folder: Path, name: str) -> Target:
     if manifest.kind != DEDUPLICATED.name:
         raise UsageError(f"this is a {manifest.kind}", folder, "give what stage-a dedup made")
     content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
-    return _named(SIGNATURES.target(name, content, [_as_sealed(folder.absolute(), DEDUPLICATED)]), Path(name))
+    return _named(SIGNATURES.target(place.name, content, [_as_sealed(folder.absolute(), DEDUPLICATED)]), place)
 
 
 def decontaminated_target(folders: Sequence[Path], place: Path, section: DecontaminationSection) -> Target:
     """What normalised or filtered sources hold, given in their order, or one deduplicated corpus, without items of
-    evaluation sets; what lists the files of these is upstream, in a folder beside it.
-
-    Args:
-        place: folder of what is made, below the data root.
-    Raises: as `dedup_target`.
+    evaluation sets; what lists the files of these is upstream, in a folder beside it. Arguments and errors as
+    `dedup_target`.
     """
     corpora = _given_corpora(folders, (DEDUPLICATED,))
     is_one_of_several = corpora[0].partition is None
@@ -110,10 +106,7 @@ def evaluation_folder(place: Path) -> Path:
 
 def packed_target(folders: Sequence[Path], place: Path, section: PackSection) -> Target:
     """Rows of tokens of normalised or filtered sources, or of one corpus that was deduplicated or decontaminated.
-
-    Args:
-        place: folder of what is made, below the data root.
-    Raises: as `dedup_target`.
+    Arguments and errors as `dedup_target`.
     """
     return _named(stage_a.packed_target(section, place.name, place, _given_corpora(folders, _OF_SEVERAL)), place)
 

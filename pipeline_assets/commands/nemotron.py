@@ -1,41 +1,27 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands.build_options import (
-    LOG_EVERY_S,
-    THREADS,
-    LogEvery,
-    OutDir,
-    Replace,
-    Threads,
-    Verbose,
-    build_each,
-    name_of,
-    place_for,
-    prepare,
-    warning_last,
-)
-from pipeline_assets.commands.nemotron_dataset import Dataset, MaxRecords, Revision, Splits, dataset_section
-from pipeline_assets.commands.nemotron_lines import lines_of
-from pipeline_assets.commands.terminal import Strict, as_typed, going_on
-from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.commands.building import OutDir, Place, StrictFlags, build_each, name_of, warning_last
+from pipeline_assets.commands.sections import Content, Section, command
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.recipes.run import Run
+    from pipeline_assets.corpus.readers.hub_files import HubFiles
+    from pipeline_assets.corpus.spine.artifact import Artifact
 
-MAX_REJECT_FRACTION = "0.05"
 SHARD_BYTES = 1 << 27
+Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
+_DATASET = "systems.nemotron.DatasetSection"
+_EXAMPLE = "nemotron inventory --dataset my/folder --out-dir out"
 
 app = typer.Typer()
 nemotron_app = typer.Typer(
-    help="Rows of the Nemotron datasets, and of others of their layout.",
-    epilog="Example: corpusmill nemotron inventory --dataset my/folder --out-dir out",
+    help="Rows of the Nemotron datasets, and of others of their layout.", epilog=f"Example: corpusmill {_EXAMPLE}"
 )
 app.add_typer(nemotron_app, name="nemotron", no_args_is_help=True)
 
@@ -45,87 +31,54 @@ def nemotron() -> None:
     """Rows of the Nemotron datasets, and of others of their layout."""
 
 
-@nemotron_app.command("inventory", epilog="Example: corpusmill nemotron inventory --dataset my/folder --out-dir out")
+@command(nemotron_app, "inventory", _EXAMPLE)
 def inventory(
     dataset: Dataset,
     out_dir: OutDir,
-    revision: Revision = None,
-    split: Splits = None,
-    max_records: MaxRecords = None,
-    cpu_threads: Threads = THREADS,
-    log_every: LogEvery = LOG_EVERY_S,
-    verbose: Verbose = False,
-    replace: Replace = False,
-    strict: Strict = False,
+    said: Annotated[Content, Section(_DATASET, ("revision", "splits"))],
+    scan: Annotated[Content, Section("systems.nemotron.Scan")],
+    flags: StrictFlags,
 ) -> None:
     """Tell what the rows of each split are: files, columns and types, and which share of them has which metadata."""
-    run = prepare(_root_beside(out_dir, dataset), cpu_threads, log_every, verbose, replace)
-    sections = {"scan": {"max_rows": max_records}}
-    _build("inventory", dataset, revision, split or (), {}, sections, run, strict)
+    _build("inventory", dataset, out_dir, said, {"scan": scan}, flags)
 
 
-@nemotron_app.command(
-    "normalize", epilog="Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"
-)
+@command(nemotron_app, "normalize", "nemotron normalize --dataset my/folder --domain math --out-dir out")
 def normalize(
     dataset: Dataset,
     out_dir: OutDir,
-    revision: Revision = None,
-    split: Splits = None,
-    domain: Annotated[
-        str | None, typer.Option(help="math, proof, science, agentic or chat_if; of the five it is known.")
-    ] = None,
-    template: Annotated[str, typer.Option(help="harmony/1 or plain/1, of texts that are rendered.")] = "harmony/1",
-    analysis: Annotated[str, typer.Option(help="Reasoning: keep, drop or auto_drop.")] = "keep",
-    loss: Annotated[str, typer.Option(help="The completion: assistant_all or assistant_last.")] = "assistant_all",
+    said: Annotated[Content, Section(_DATASET)],
+    rows: Annotated[Content, Section("corpus.nemotron.rows_recipe.RowsRecipe")],
+    layout: Annotated[Content, Section("systems.nemotron.HubLayout")],
+    *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
     hf_layout: Annotated[
         bool, typer.Option("--hf-layout", help="All splits in one folder, as a hub has them.")
     ] = False,
-    write_readme: Annotated[bool, typer.Option("--write-readme", help="With the dataset's card in it.")] = False,
-    drop_invalid_harmony: Annotated[
-        bool, typer.Option("--drop-invalid-harmony", help="Leave out rows whose own text is no Harmony.")
-    ] = False,
-    drop_empty_completion: Annotated[
-        bool, typer.Option("--drop-empty-completion", help="Leave out rows that don't end with the assistant's words.")
-    ] = False,
-    max_records: MaxRecords = None,
-    max_reject_fraction: Annotated[
-        str, typer.Option(help="More bad rows of a split than this stop it.")
-    ] = MAX_REJECT_FRACTION,
-    cpu_threads: Threads = THREADS,
-    log_every: LogEvery = LOG_EVERY_S,
-    verbose: Verbose = False,
-    replace: Replace = False,
-    strict: Strict = False,
+    flags: StrictFlags,
 ) -> None:
     """Render the rows of each split as Harmony texts, with metadata, quality and exact token counts, as Parquet."""
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
-    run = prepare(_root_beside(out_dir, dataset), cpu_threads, log_every, verbose, replace)
-    if write_readme and not hf_layout:
-        raise UsageError(
-            "it is the card of the folder that --hf-layout makes", "--write-readme", "give --hf-layout too"
-        )
-    rows = {
-        "template": template,
-        "analysis": analysis,
-        "loss": {"mode": loss} | ({"analysis": True, "calls": True} if loss == "assistant_all" else {}),
-        "system": _gpt_oss_system(has_channels=template != "plain/1") if system else None,
-        "drop_invalid_harmony": drop_invalid_harmony,
-        "drop_empty_completion": drop_empty_completion,
+    if layout["readme"] and not hf_layout:
+        what = "it is the card of the folder that --hf-layout makes"
+        raise UsageError(what, "--write-readme", "give --hf-layout too")
+    is_all = rows["loss"]["mode"] == "assistant_all"
+    whole = {
+        "template": rows["template"],
+        "analysis": rows["analysis"],
+        "loss": rows["loss"] | ({"analysis": True, "calls": True} if is_all else {}),
+        "system": _gpt_oss_system(has_channels=rows["template"] != "plain/1") if system else None,
+        "drop_invalid_harmony": rows["drop_invalid_harmony"],
+        "drop_empty_completion": rows["drop_empty_completion"],
         "keep_user_names": False,
         "keep_urls": False,
-        "max_rows": max_records,
+        "max_rows": rows["max_rows"],
         "shard_bytes": SHARD_BYTES,
-        "max_reject_fraction": max_reject_fraction,
+        "max_reject_fraction": rows["max_reject_fraction"],
         "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
     }
-    sections: dict[str, Any] = {"rows": rows}
-    if hf_layout:
-        sections["hf_layout"] = {"readme": write_readme}
-    said = {} if domain is None else {"domain": domain}
-    _build("normalize", dataset, revision, split or (), said, sections, run, strict)
+    _build("normalize", dataset, out_dir, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), flags)
 
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
@@ -147,14 +100,7 @@ def _gpt_oss_system(has_channels: bool) -> dict[str, Any]:
 
 
 def _build(
-    command: str,
-    dataset: str,
-    revision: str | None,
-    splits: Sequence[str],
-    said: Mapping[str, Any],
-    sections: Mapping[str, Any],
-    run: "Run",
-    strict: bool,
+    verb: str, dataset: str, out_dir: Path, said: Content, sections: Mapping[str, Any], flags: StrictFlags
 ) -> None:
     """Writes the recipe of the dataset; builds split after split, then what is made of all of them.
 
@@ -162,7 +108,7 @@ def _build(
         said: of the dataset, beside what is found.
         sections: of the recipe.
     Raises:
-        UsageError, InputError: from `dataset_section`, `build_each`; or what came out is not as it should be.
+        UsageError, InputError: from `_dataset_section`, `build_each`; or what came out is not as it should be.
     """
     from pipeline_assets.corpus.nemotron.rows_recipe import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
@@ -171,32 +117,34 @@ def _build(
     from pipeline_assets.launch import run_targets
     from pipeline_assets.systems.nemotron import NemotronRecipe, known_domain
 
-    with going_on(as_typed()), naming_options():
-        section = {**dataset_section(dataset, revision, splits, run.hub_for("a dataset")), **said}
-        if "rows" in sections and not (said or known_domain(section["dataset"])):
-            domains = ", ".join(get_args(Domain))
-            raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
-        if sections.get("rows", {}).get("system"):
-            section["reasoning_effort"] = _efforts(section)
-        name = "-".join([command, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, splits)])
-        content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
-        recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
-        typer.echo(f"recipe {path}", err=True)
-        split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
-        of_splits = {target.kind for target in recipe.targets() if target.partition in split_of}
-        of_all = {target.kind for target in recipe.targets()} - of_splits
+    run = flags.run(_root_beside(out_dir, dataset))
+    splits, domain = said["splits"], said.get("domain")
+    section = _dataset_section(dataset, said["revision"], splits, run.hub_for("a dataset"))
+    section |= {} if domain is None else {"domain": domain}
+    if "rows" in sections and not (domain or known_domain(section["dataset"])):
+        domains = ", ".join(get_args(Domain))
+        raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
+    if sections.get("rows", {}).get("system"):
+        section["reasoning_effort"] = _efforts(section)
+    name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, splits)])
+    content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
+    recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
+    typer.echo(f"recipe {path}", err=True)
+    split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
+    of_splits = {target.kind for target in recipe.targets() if target.partition in split_of}
+    of_all = {target.kind for target in recipe.targets()} - of_splits
 
-        def build_all(partition: str | None, kinds: Collection[str]) -> None:
-            for outcome in run_targets(recipe, run, partition, kinds):
-                for line in lines_of(open_artifact(run.root / outcome.target.folder)):
-                    typer.echo(line)
+    def build_all(partition: str | None, kinds: Collection[str]) -> None:
+        for outcome in run_targets(recipe, run, partition, kinds):
+            for line in _lines_of(open_artifact(run.root / outcome.target.folder)):
+                typer.echo(line)
 
-        def build_split(split: str) -> None:
-            build_all(partition_key(section["dataset"], split), of_splits)
+    def build_split(split: str) -> None:
+        build_all(partition_key(section["dataset"], split), of_splits)
 
-        with warning_last(recipe.targets(), run.root, strict):
-            build_each(list(split_of.values()), build_split, "splits", path)
-            build_all(None, of_all)
+    with warning_last(recipe.targets(), run.root, flags.strict):
+        build_each(list(split_of.values()), build_split, "splits", path)
+        build_all(None, of_all)
 
 
 def _root_beside(out_dir: Path, dataset: str) -> Path:
@@ -207,9 +155,128 @@ def _root_beside(out_dir: Path, dataset: str) -> Path:
     """
     from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
-    root, folder = place_for(out_dir), Path(dataset).absolute()
+    root, folder = Place.at(out_dir).folder, Path(dataset).absolute()
     if (root / FILE_NAME).is_file():
         raise UsageError("an artifact is sealed there", out_dir, "give --out-dir another folder")
     if dataset and folder.is_dir() and root.resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"it lies in the dataset {dataset}", out_dir, "give --out-dir a folder outside of it")
     return root
+
+
+def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: "HubFiles") -> dict[str, Any]:
+    """The dataset as a recipe has it, with the commit that it has now and the splits that are there.
+
+    Raises:
+        UsageError: there is no such dataset, commit, folder or split, or it holds no rows.
+        InputError: from the hub; or its card can't be read.
+    """
+    from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
+    from pipeline_assets.corpus.nemotron.splits import no_such_split
+
+    path = Path(dataset).absolute()
+    if not dataset:
+        raise UsageError("it is empty", "--dataset", "give a folder, or owner/name")
+    if path.is_file():
+        raise UsageError("this is a file", dataset, "give the folder that it lies in")
+    if path.is_dir():
+        if revision is not None:
+            raise UsageError("--revision is given", dataset, "leave it out: a folder has no commits")
+        section: dict[str, Any] = {"dataset": path.name, "path": str(path)}
+        there = list(splits_of_folder(path))
+    else:
+        repo = _repo(dataset)
+        commit = _commit_of(hub, repo, revision or "main")
+        typer.echo(f"{repo} at {commit}", err=True)
+        section = {"dataset": repo, "revision": commit}
+        there = list(splits_on_hub(hub, repo, commit))
+    if not there:
+        raise UsageError("it has no JSON lines and no Parquet", dataset, "give a dataset of rows")
+    unknown = next((split for split in splits if split not in there), None)
+    if unknown is not None:
+        raise no_such_split(unknown, there, dataset)
+    return section | {"splits": list(dict.fromkeys(splits)) or there}
+
+
+def _commit_of(hub: "HubFiles", repo: str, revision: str) -> str:
+    try:
+        return hub.resolve(repo, revision)
+    except InputError as error:
+        if "no such dataset" not in error.what:
+            raise
+        what = f"there is no such folder here, and on the hub: {error.what}"
+        raise type(error)(what, error.where, error.fix) from None
+
+
+def _repo(dataset: str) -> str:
+    """The dataset's name on the hub; of the five, the owner can be left out."""
+    from pipeline_assets.corpus.nemotron.splits import SPLITS, dataset_key
+
+    known = {dataset_key(name): name for name in SPLITS}
+    repo = known.get(dataset.lower(), dataset)
+    if repo.count("/") != 1 or repo.startswith((".", "/", "~")):
+        raise UsageError("there is no such folder, and it is no owner/name", dataset, "give a folder, or owner/name")
+    return repo
+
+
+def _lines_of(made: "Artifact") -> Iterator[str]:
+    """Its folder, its digest, what is in it; of a pin, which holds no files, what it leaves out."""
+    step, decisions = made.manifest.kind.partition("/")[2], made.manifest.identity.decisions
+    if step == "raw":
+        if decisions["left_out"]:
+            left_out = ", ".join(decisions["left_out"])
+            yield f"not read, beside {decisions['format']} files of the same split: {left_out}"
+        return
+    yield f"{made.folder}\n  {made.manifest.digest}"
+    match step:
+        case "inventory":
+            yield from _of_inventory(made)
+        case "normalized_shards":
+            yield from _of_rows(made)
+        case "hf_layout":
+            counts, files = made.manifest.identity.counts, len(made.manifest.storage)
+            parts = _many(files, "file"), _many(counts["splits"], "split"), _many(counts["documents"], "row")
+            yield f"  {', '.join(parts)}, {counts['tokens']:,} tokens"
+        case _:
+            for file in made.manifest.identity.files:
+                yield f"  {made.path(file.path)}"
+
+
+def _of_inventory(made: "Artifact") -> Iterator[str]:
+    from pipeline_assets.corpus.nemotron.inventory import read_inventory
+
+    found = read_inventory(made)
+    scan = "all rows" if found["scan"]["kind"] == "full" else "a sample"
+    optional = f", {len(found['optional_columns'])} of them optional" * bool(found["optional_columns"])
+    parts = (
+        _many(len(found["files"]), "file"),
+        _many(found["rows_counted"], "row"),
+        _many(len(found["columns"]), "column"),
+    )
+    yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
+    yield from _rejects(made, "rows that can't be read", found["rejected"])
+
+
+def _of_rows(made: "Artifact") -> Iterator[str]:
+    identity = made.manifest.identity
+    counts, ledger = identity.counts, identity.counts["ledger"]
+    yield (
+        f"  {_many(ledger['out'], 'row')} of {ledger['in']:,}, {counts['tokens']:,} tokens, "
+        f"{counts['completion_tokens']:,} of them completion"
+    )
+    if counts["analysis_given"] != counts["analysis_rendered"]:
+        yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
+    if counts["empty_messages"]:
+        yield f"  empty: {_many(counts['empty_messages'], 'message')} before the last of a conversation"
+    yield from _rejects(made, "rows that give no text", ledger["rejected"])
+
+
+def _rejects(made: "Artifact", what: str, rejected: Mapping[str, int]) -> Iterator[str]:
+    from pipeline_assets.corpus.document_shards import REJECTS_FILE
+
+    if rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
+        yield f"  {what}: {reasons}; {made.path(REJECTS_FILE)} has them"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + "s" * (count != 1)

@@ -1,29 +1,15 @@
 """stage-a pack: Documents of several sources become rows of tokens."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.build_options import (
-    LOG_EVERY_S,
-    THREADS,
-    LogEvery,
-    Replace,
-    SealedInputs,
-    Threads,
-    Verbose,
-    place_for,
-    prepare,
-    sealed_folders,
-    warn_of_other_roots,
-    warning_last,
-)
-from pipeline_assets.commands.terminal import Strict, as_typed, going_on
-from pipeline_assets.commands.wrong_use import IN_A_ROOT, name_pack_key
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.commands.building import OutFolder, Place, SealedInputs, StrictFlags, sealed_folders, warning_last
+from pipeline_assets.commands.sections import NAMES, Content, Section, command, option_finder
+from pipeline_assets.commands.terminal import naming
+from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.spine.artifact import Artifact
@@ -31,66 +17,42 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(
+@command(
+    app,
     "pack",
-    epilog="Example: corpusmill stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all "
-    "--out-dir out/stage_a/packed/all",
+    "stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all --out-dir out/stage_a/packed/all",
 )
 def pack(
     manifest: Annotated[Path, typer.Option(help="YAML with a section `pack`, or with what that says.")],
     input: SealedInputs,
-    out_dir: Annotated[Path, typer.Option(help="Folder of what is made.")],
-    num_seqs: Annotated[int | None, typer.Option(min=1, help="Rows. Default: as the manifest says.")] = None,
-    cpu_threads: Threads = THREADS,
-    log_every: LogEvery = LOG_EVERY_S,
-    verbose: Verbose = False,
-    replace: Replace = False,
-    strict: Strict = False,
+    out_dir: OutFolder,
+    said: Annotated[Content, Section("corpus.packing.recipe.PackSection")],
+    flags: StrictFlags,
 ) -> None:
     """Pack sources by weight into rows of tokens of one length, of which each token can be traced."""
     from pipeline_assets.commands.given import packed_target
     from pipeline_assets.corpus.packing.recipe import PackSection
-    from pipeline_assets.corpus.spine.lineage import root_of
-    from pipeline_assets.launch import build_one
 
-    out = place_for(out_dir)
-    root = root_of(out) or out.parent
-    run = prepare(root, cpu_threads, log_every, verbose, replace)
-    with _naming_manifest(manifest, num_seqs):
-        section = PackSection.of(_content(manifest, num_seqs), manifest)
-    if section.tokenizer_path is not None:
-        path = (manifest.absolute().parent / section.tokenizer_path).resolve()
-        moves_along = path.is_relative_to(root.resolve())
-        place = path.relative_to(root.resolve()) if moves_along else path
-        section = section.model_copy(update={"tokenizer_path": str(place)})
-    with _naming_manifest(manifest, num_seqs):
+    place = Place.at(out_dir)
+    run = flags.run(place.root)
+    typed = option_finder({key: f"--{key.replace('_', '-')}" for key in said}, NAMES | {"": "manifest"})
+    with naming(manifest, typed, within="pack."):
+        section = PackSection.of(_content(manifest) | said, manifest)
+        if section.tokenizer_path is not None:
+            path, root = (manifest.absolute().parent / section.tokenizer_path).resolve(), place.root.resolve()
+            lies_at = path.relative_to(root) if path.is_relative_to(root) else path
+            section = section.model_copy(update={"tokenizer_path": str(lies_at)})
         folders = sealed_folders(input)
-        target = packed_target(folders, out.relative_to(root), section)
-    warn_of_other_roots(folders, out)
-    with warning_last([target], root, strict):
-        with going_on(as_typed()), _naming_manifest(manifest, num_seqs):
-            packed = build_one(target, run, root_of(out)).artifact
-        for line in _lines(packed):
-            typer.echo(line)
-        target.refuse_failed(root)
+        target = packed_target(folders, place.below, section)
+        place.warn_of_other_roots(folders)
+        with warning_last([target], place.root, flags.strict):
+            packed = place.build(target, run)
+            for line in _lines(packed):
+                typer.echo(line)
+            target.refuse_failed(place.root)
 
 
-@contextlib.contextmanager
-def _naming_manifest(manifest: Path, num_seqs: int | None) -> Iterator[None]:
-    """Errors of the block name the manifest, or the option, that has what they speak of: there is no recipe."""
-    try:
-        yield
-    except InputError as error:
-        error.fix = error.fix.replace("correct the recipe", "correct the manifest").replace(*IN_A_ROOT)
-        error.fix = error.fix.replace("`name` in the recipe", "--out-dir")
-        if num_seqs is not None:
-            error.where = "--num-seqs" if error.where == "num_seqs" else error.where
-            error.fix = error.fix.replace("`num_seqs`", "--num-seqs")
-        name_pack_key(error, manifest)
-        raise
-
-
-def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:
+def _content(manifest: Path) -> dict[str, Any]:
     from pipeline_assets.corpus.spine.recipe import read_yaml
 
     content = read_yaml(manifest, "manifest")
@@ -100,7 +62,7 @@ def _content(manifest: Path, num_seqs: int | None) -> dict[str, Any]:
     beside = [] if "system" in content else sorted(content.keys() - {"pack"})
     if "pack" in content and beside:
         raise UsageError(f"it has `{beside[0]}` beside `pack`", manifest, "move it into that section, or remove it")
-    return section if num_seqs is None else section | {"num_seqs": num_seqs}
+    return section
 
 
 def _lines(packed: "Artifact") -> Iterator[str]:

@@ -13,11 +13,11 @@ from pipeline_assets.commands.terminal import (
     AsJson,
     Root,
     Workers,
-    going_on,
     log_to_stderr,
+    naming,
+    resume_hint,
     writing_below,
 )
-from pipeline_assets.commands.wrong_use import naming_recipe
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.planning.plan import ArtifactPlan, RecipePlan
@@ -50,7 +50,7 @@ def plan(
     wanted = read_recipe(path)
     run = Run.of(data.absolute(), os.environ, workers=workers)
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
-    with going_on(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming_recipe(path):
+    with resume_hint(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming(path):
         wanted.check_local_files(run.root)
         planned = plan_recipe(holdings(run.root, wanted.targets()), KINDS, run)
     if as_json:

@@ -16,8 +16,8 @@ from pipeline_assets.commands.terminal import (
     OptionalRoot,
     Workers,
     data_root,
-    going_on,
     log_to_stderr,
+    resume_hint,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def rebuild(
         *(["--put-back"] if put_back else []),
     ]
     log_to_stderr()
-    with going_on(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
+    with resume_hint(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
         from pipeline_assets.corpus.rebuild.run import rebuild as build_again
         from pipeline_assets.corpus.recipes.run import Run
 

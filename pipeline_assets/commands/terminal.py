@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, OptionOf, UsageError, no_option
 
 PROJECT = Path(__file__).parents[2]
 
@@ -70,7 +70,7 @@ def as_typed() -> str:
 
 
 @contextlib.contextmanager
-def going_on(command: str) -> Iterator[None]:
+def resume_hint(command: str) -> Iterator[None]:
     """What ends the block early carries the command that goes on from what is there, unless that would fail again."""
     try:
         with _sigterm_as_ctrl_c():
@@ -106,6 +106,16 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def naming(file: object = None, option_of: OptionOf = no_option, within: str = "") -> Iterator[None]:
+    """Errors of the block name recipe keys as `InputError.name_keys` does."""
+    try:
+        yield
+    except InputError as error:
+        error.name_keys(file, option_of, within)
+        raise
 
 
 @contextlib.contextmanager

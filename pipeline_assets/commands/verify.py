@@ -17,8 +17,8 @@ from pipeline_assets.commands.terminal import (
     AsJson,
     OptionalRoot,
     data_root,
-    going_on,
     log_to_stderr,
+    resume_hint,
 )
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -68,7 +68,7 @@ def verify(
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
     typed = {"--upstream": upstream, "--content": content, "--data": root, "--sample": sample}
     typed |= {"--seed": seed if drawn else None, "--report": report, "--json": as_json}
-    with going_on(_command(folder, typed)), _open_journal(found, fresh) as journal:
+    with resume_hint(_command(folder, typed)), _open_journal(found, fresh) as journal:
         hold(found, journal)
         written = json.dumps(report_of(found, _program()), indent=1) if report or as_json else ""
         if report is not None:

@@ -48,7 +48,7 @@ from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Recipe, RecipePart
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, Recipe, RecipePart
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.target import Content, Target
 
@@ -72,12 +72,16 @@ class DatasetSection(RecipePart):
     """
 
     dataset: str
-    revision: str | None = None
+    revision: Annotated[
+        str | None, Option("Branch, tag or commit; its commit is written down. Default: main.", default=None)
+    ] = None
     path: str | None = None
-    splits: Texts
+    splits: Annotated[Texts, Option("Only this one, such as low; repeatable.", "split", default=None)]
     files: dict[str, Texts] = pydantic.Field(default_factory=dict)
     subset: str | None = None
-    domain: Domain | None = None
+    domain: Annotated[
+        Domain | None, Option("math, proof, science, agentic or chat_if; of the five it is known.", default=None)
+    ] = None
     reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
@@ -125,7 +129,9 @@ class Scan(RecipePart):
         max_rows: of a sample that lies evenly over its files; None for all.
     """
 
-    max_rows: int | None = pydantic.Field(ge=1)
+    max_rows: Annotated[
+        int | None, Option("Rows of a split at most, from all over it.", "max-records", default=None)
+    ] = pydantic.Field(ge=1)
 
 
 class HubLayout(RecipePart):
@@ -135,7 +141,7 @@ class HubLayout(RecipePart):
         readme: with the dataset's card.
     """
 
-    readme: bool
+    readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme", default=False)]
 
 
 class NemotronRecipe(Recipe):
@@ -265,8 +271,8 @@ def _list_files(target: Target, run: Run) -> Content:
         return pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
     except UsageError as error:
         name = target.name.partition("/")[0]
-        error.fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
-        raise
+        fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
+        raise UsageError(error.what, error.where, fix) from None
 
 
 def _list_raw(target: Target, run: Run) -> Listing:

@@ -70,10 +70,10 @@ from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Recipe, RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, Recipe, RecipePart
 from pipeline_assets.corpus.spine.target import Content, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
@@ -138,7 +138,9 @@ class StageARecipe(Recipe):
 
     system: Literal["stage_a"]
     outputs: Outputs | None = None
-    refuse_licences: Tags = ()
+    refuse_licences: Annotated[
+        Tags, Option("Tag of which none is kept; repeatable.", "refuse-license", default=None)
+    ] = ()
     tokenizer: TokenizerRecipe
     shard_text_bytes: int = pydantic.Field(gt=0)
     sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False, min_length=1)]
@@ -175,7 +177,7 @@ class StageARecipe(Recipe):
         for source in self.sources:
             tag = source.licence()[0] if isinstance(source, WikipediaSource) else getattr(source, "license_tag", None)
             if tag is not None and _known_tag(tag, f"source {source.source}: ") in self.refuse_licences:
-                what = f"source {source.source} is under {tag}, which refuse_licences refuses"
+                what = f"source {source.source} is under {tag}, which {key('refuse_licences')} refuses"
                 raise ValueError(f"{what}: leave one of them out")
         return self
 

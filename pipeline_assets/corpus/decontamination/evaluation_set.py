@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, find_column
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, another_column, find_column
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.manifest import Manifest
 
 _WHOLE_FILE = 1 << 62
@@ -74,8 +74,7 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
     for name in names if first_row else []:
         if name in missing:
             what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
-            key, rest = ("columns.text", "") if name in columns.text else ("columns.id", ", or to null")
-            raise UsageError(what, file.path, f"set `{key}` in the recipe to one that is there{rest}", key)
+            raise UsageError(what, file.path, another_column("text" if name in columns.text else "id"))
 
 
 def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
@@ -116,7 +115,7 @@ def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str |
     for text in texts:
         if text is not None and not isinstance(text, str):
             what = f"`{name}` of {row_words(file.name, place, file)} holds {type(text).__name__}, not text"
-            raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text", "columns.text")
+            raise UsageError(what, file.path, f"set {key('columns.text', IN_RECIPE)} to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
 

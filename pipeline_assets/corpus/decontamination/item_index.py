@@ -23,7 +23,7 @@ from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 
 _READ_ITEMS = 1024
@@ -107,8 +107,8 @@ def index_items(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     pair_ngrams, pair_items = np.divmod(pairs[_is_first(pairs)], len(item_words))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
-        what = f"every n-gram is in more than max_items_per_ngram {recipe.max_items_per_ngram} items"
-        raise InputError(what, _names(evaluation), "raise max_items_per_ngram, or lower ngram_words")
+        what = f"every n-gram is in more than {key('max_items_per_ngram')} {recipe.max_items_per_ngram} items"
+        raise InputError(what, _names(evaluation), f"raise {key('max_items_per_ngram')}, or lower {key('ngram_words')}")
     is_looked_for = is_kept[pair_ngrams]
     items = _items(pair_ngrams[is_looked_for], pair_items[is_looked_for], len(item_words), gathered, recipe)
     for evaluation_set, number in zip(gathered.name_sets, gathered.name_items, strict=True):
@@ -146,8 +146,8 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
     if not counts["items"]:
         raise InputError("it has no items", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
-        what = f"all {counts['items']:,} items have fewer words than min_item_words {recipe.min_item_words}"
-        fix = "lower min_item_words, or leave the set out"
+        what = f"all {counts['items']:,} items have fewer words than {key('min_item_words')} {recipe.min_item_words}"
+        fix = f"lower {key('min_item_words')}, or leave the set out"
         raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation.name}", fix)
     return counts
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Decimal, Name, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
 _FINEST = 10**6
@@ -26,8 +27,8 @@ class CutRecipe(RecipePart):
         min_kept_words: a document of which fewer are left is dropped.
     """
 
-    margin_words: int = pydantic.Field(ge=0)
-    min_kept_words: int = pydantic.Field(ge=1)
+    margin_words: Annotated[int, Option("Words that are cut around an item too.", default=0)] = pydantic.Field(ge=0)
+    min_kept_words: Annotated[int, Option("Documents with fewer left are dropped.", default=50)] = pydantic.Field(ge=1)
 
 
 class DecontaminationRecipe(RecipePart):
@@ -44,11 +45,17 @@ class DecontaminationRecipe(RecipePart):
         cut: how that is done; None for `drop`.
     """
 
-    ngram_words: int = pydantic.Field(ge=1, le=100)
-    min_item_words: int = pydantic.Field(ge=1)
-    min_item_overlap: Decimal
-    max_items_per_ngram: int = pydantic.Field(ge=1)
-    action: Literal["drop", "cut"]
+    ngram_words: Annotated[int, Option("Words in an n-gram.", default=13)] = pydantic.Field(ge=1, le=100)
+    min_item_words: Annotated[
+        int, Option("Items with fewer are not looked for. Default: 8, at most --ngram-words.", default=None)
+    ] = pydantic.Field(ge=1)
+    min_item_overlap: Annotated[Decimal, Option("Fraction of an item's n-grams that contaminates.", default="0.5")]
+    max_items_per_ngram: Annotated[int, Option("An n-gram of more items says nothing.", default=10)] = pydantic.Field(
+        ge=1
+    )
+    action: Annotated[
+        Literal["drop", "cut"], Option("Of what is contaminated: drop, or cut the items out.", default="drop")
+    ]
     cut: CutRecipe | None = None
 
     @pydantic.field_validator("min_item_overlap")
@@ -63,10 +70,10 @@ class DecontaminationRecipe(RecipePart):
     @pydantic.model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
         if self.min_item_words > self.ngram_words:
-            what = f"min_item_words is {self.min_item_words}, and ngram_words {self.ngram_words}"
+            what = f"{key('min_item_words')} is {self.min_item_words}, and {key('ngram_words')} {self.ngram_words}"
             raise ValueError(f"{what}: an item of {self.ngram_words} words has an n-gram, so it is looked for")
         if (self.action == "cut") != (self.cut is not None):
-            raise ValueError("action `cut` goes with a section `cut`, and no other does")
+            raise ValueError(f"{key('action')} cut goes with a section `cut`, and no other does")
         return self
 
 
@@ -80,9 +87,19 @@ class EvaluationColumns(RecipePart):
         id: None where rows have none; a row without one is named by its file and its number there, from 0.
     """
 
-    text: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-    item: Literal["row", "column"]
-    id: str | None
+    text: Annotated[
+        tuple[str, ...],
+        pydantic.Field(strict=False, min_length=1),
+        Option("Column of an item, NAME=COLUMN for one set; repeatable. Default: text.", "text-column", default=None),
+    ]
+    item: Annotated[
+        Literal["row", "column"],
+        Option("What is an item: row (all its columns), column. Likewise. Default: row.", default=None),
+    ]
+    id: Annotated[
+        str | None,
+        Option("Likewise, one a set. Default: items are named by file and row.", "id-column", default=None),
+    ]
 
 
 class EvaluationRecipe(RecipePart):
@@ -98,7 +115,10 @@ class EvaluationRecipe(RecipePart):
     name: str
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: EvaluationColumns | None
-    text_unit: Literal["file", "paragraph"] | None
+    text_unit: Annotated[
+        Literal["file", "paragraph"] | None,
+        Option("The set is .txt, an item of it a: file, paragraph. Likewise.", default=None),
+    ]
 
     @pydantic.model_validator(mode="after")
     def _has_rows_or_texts(self) -> Self:
@@ -117,7 +137,7 @@ class EvaluationSource(EvaluationRecipe):
         path: the folder of its files, absolute or below the data root; where it lies changes no byte.
     """
 
-    name: Name
+    name: Annotated[Name, Option("NAME=PATH of a set: file, folder, pattern; repeatable.", "evaluation")]
     path: str
 
 

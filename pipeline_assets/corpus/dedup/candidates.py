@@ -33,7 +33,7 @@ from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.errors import UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -332,7 +332,7 @@ def load_faiss() -> ModuleType:
         import faiss
     except ImportError:
         fix = f"{install_hint('faiss')}, or let minhash propose"
-        raise UsageError("faiss isn't installed", "near.faiss", fix) from None
+        raise UsageError("faiss isn't installed", bare("dedup.near.faiss"), fix) from None
     module: ModuleType = faiss
     return module
 

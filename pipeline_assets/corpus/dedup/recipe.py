@@ -4,15 +4,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
 
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import Decimal, PerSource, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Option, PerSource, RecipePart
 
 _FINEST = 10**6
 Mode = Literal["exact", "near", "both"]
@@ -30,11 +31,13 @@ class MinHashRecipe(RecipePart):
         seed: of the permutations.
     """
 
-    shingle_words: int = pydantic.Field(ge=1, le=100)
-    permutations: int = pydantic.Field(ge=1, le=4096)
-    bands: int = pydantic.Field(ge=1)
+    shingle_words: Annotated[int, Option("Words in a shingle.", default=5)] = pydantic.Field(ge=1, le=100)
+    permutations: Annotated[int, Option("Numbers in a signature: bands times rows.", default=112)] = pydantic.Field(
+        ge=1, le=4096
+    )
+    bands: Annotated[int, Option("Default: what `dedup explain` recommends.", default=None)] = pydantic.Field(ge=1)
     rows: int = pydantic.Field(ge=1)
-    seed: int = pydantic.Field(ge=0, lt=2**32)
+    seed: Annotated[int, Option("Of the permutations.", default=1)] = pydantic.Field(ge=0, lt=2**32)
 
     @pydantic.model_validator(mode="after")
     def _uses_every_permutation(self) -> Self:
@@ -54,10 +57,15 @@ class BinarySketchRecipe(RecipePart):
         seed: of the permutations of which each gives a bit.
     """
 
-    shingle_words: int = pydantic.Field(ge=1, le=100)
-    bits: int = pydantic.Field(ge=8, le=4096, multiple_of=8)
-    max_distance: int = pydantic.Field(ge=0)
-    seed: int = pydantic.Field(ge=0, lt=2**32)
+    shingle_words: Annotated[int, Option("Words in a shingle.", default=5)] = pydantic.Field(ge=1, le=100)
+    bits: Annotated[int, Option("Bits of a sketch, of faiss.", default=256)] = pydantic.Field(
+        ge=8, le=4096, multiple_of=8
+    )
+    max_distance: Annotated[
+        int,
+        Option("Bits that may differ, of faiss. Default: what `dedup explain` recommends.", default=None),
+    ] = pydantic.Field(ge=0)
+    seed: Annotated[int, Option("Of the permutations.", default=1)] = pydantic.Field(ge=0, lt=2**32)
 
     @property
     def permutations(self) -> int:
@@ -67,8 +75,8 @@ class BinarySketchRecipe(RecipePart):
     @pydantic.model_validator(mode="after")
     def _tells_documents_apart(self) -> Self:
         if self.max_distance >= self.bits // 2:
-            what = f"max_distance is {self.max_distance} of {self.bits} bits, and half of them differ by chance"
-            raise ValueError(f"{what}: give a smaller one")
+            what = f"{key('near.faiss.max_distance')} is {self.max_distance} of {self.bits} bits"
+            raise ValueError(f"{what}, and half of them differ by chance: give a smaller one")
         return self
 
 
@@ -84,8 +92,8 @@ class NearRecipe(RecipePart):
 
     minhash: MinHashRecipe | None = None
     faiss: BinarySketchRecipe | None = None
-    threshold: Decimal
-    max_compared: int = pydantic.Field(ge=1)
+    threshold: Annotated[Decimal, Option("Jaccard similarity from which on two are duplicates.", default="0.7")]
+    max_compared: Annotated[int, Option("In a bucket each is compared to so many.", default=100)] = pydantic.Field(ge=1)
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
@@ -121,10 +129,12 @@ class DedupRecipe(RecipePart):
         quality_column: a number in the documents' meta, compared as float32; documents without it come last.
     """
 
-    mode: Mode
-    scope: Scope
-    selection: Selection
-    quality_column: str | None = None
+    mode: Annotated[Mode, Option("exact, near or both.", default="both")]
+    scope: Annotated[Scope, Option("global or per-source.", default="global")]
+    selection: Annotated[
+        Selection, Option("Which stays: first, longest or quality.", "near-selection", default="first")
+    ]
+    quality_column: Annotated[str | None, Option("A number in the documents' meta.", default=None)] = None
     near: NearRecipe | None = None
 
     def signatures(self) -> dict[str, Any]:
@@ -138,9 +148,9 @@ class DedupRecipe(RecipePart):
     def _says_what_it_needs(self) -> Self:
         if (self.mode == "exact") == (self.near is not None):
             missing = "leave the section `near` out" if self.near else "say what is near, in a section `near`"
-            raise ValueError(f"mode is {self.mode}: {missing}")
+            raise ValueError(f"{key('mode')} is {self.mode}: {missing}")
         if (self.selection == "quality") != (self.quality_column is not None):
-            raise ValueError("selection `quality` goes with a quality_column, and no other does")
+            raise ValueError(f"{key('selection')} quality goes with a {key('quality_column')}, and no other does")
         return self
 
 
@@ -160,6 +170,15 @@ _BySource = dict[str, _Removals]
 
 class RemovalCaps(PerSource):
     """Of the documents of a source, the fraction that may go; changes no byte."""
+
+    every_source: Annotated[
+        Decimal,
+        Option(
+            "Fraction of a source that may go. If more does, the corpus is kept and the exit status is 1.",
+            "max-removed",
+            default=None,
+        ),
+    ]
 
     @pydantic.model_validator(mode="after")
     def _are_fractions(self) -> Self:

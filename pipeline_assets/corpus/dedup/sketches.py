@@ -26,7 +26,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, 
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -279,7 +279,7 @@ class _Sketch:
         for row, value in zip(rows, values, strict=True):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
-                raise InputError(what, self._shard.file, "choose another quality_column")
+                raise InputError(what, self._shard.file, f"choose another {key('quality_column')}")
         return np.array([np.nan if value is None else value for value in values], np.float32)
 
     def runs(self) -> dict[str, pa.Table]:

@@ -53,7 +53,7 @@ from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import RunStage, run_stages, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -175,7 +175,9 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
     sketched = list(dedup.run("sketch", dedup.shards, dedup.building))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
-        raise UsageError(f"no document has a `{column}`", "quality_column", "name a number that is in their meta")
+        raise UsageError(
+            f"no document has a `{column}`", bare("dedup.quality_column"), "name a number that is in their meta"
+        )
     _check_ids(dedup, sketched)
     return sketched
 

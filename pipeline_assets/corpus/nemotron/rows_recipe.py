@@ -12,7 +12,7 @@ from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, L
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import SystemContent
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import RecipePart, Share
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
@@ -110,10 +110,13 @@ class NormaliseRules:
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 3)
 
 
+_LOSS = Option("The completion: assistant_all or assistant_last.", "loss", default="assistant_all")
+
+
 class AssistantAllLoss(RecipePart):
     """See `AssistantAll`."""
 
-    mode: Literal["assistant_all"]
+    mode: Annotated[Literal["assistant_all"], _LOSS]
     analysis: bool
     calls: bool
 
@@ -121,7 +124,7 @@ class AssistantAllLoss(RecipePart):
 class AssistantLastLoss(RecipePart):
     """See `AssistantLast`."""
 
-    mode: Literal["assistant_last"]
+    mode: Annotated[Literal["assistant_last"], _LOSS]
 
 
 class SystemMessage(RecipePart):
@@ -144,17 +147,27 @@ class RowsRecipe(RecipePart):
         max_reject_fraction: more bad rows than this stop the build.
     """
 
-    template: Annotated[Template, pydantic.Field(strict=False)]
-    analysis: Annotated[Analysis, pydantic.Field(strict=False)]
+    template: Annotated[
+        Template,
+        pydantic.Field(strict=False),
+        Option("harmony/1 or plain/1, of texts that are rendered.", default="harmony/1"),
+    ]
+    analysis: Annotated[
+        Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.", default="keep")
+    ]
     loss: Annotated[AssistantAllLoss | AssistantLastLoss, pydantic.Field(discriminator="mode")]
     system: SystemMessage | None
-    drop_invalid_harmony: bool
-    drop_empty_completion: bool
+    drop_invalid_harmony: Annotated[bool, Option("Leave out rows whose own text is no Harmony.", default=False)]
+    drop_empty_completion: Annotated[
+        bool, Option("Leave out rows that don't end with the assistant's words.", default=False)
+    ]
     keep_user_names: bool
     keep_urls: bool
-    max_rows: int | None = pydantic.Field(ge=1)
+    max_rows: Annotated[
+        int | None, Option("Rows of a split at most, from all over it.", "max-records", default=None)
+    ] = pydantic.Field(ge=1)
     shard_bytes: int = pydantic.Field(gt=0)
-    max_reject_fraction: Share
+    max_reject_fraction: Annotated[Share, Option("More bad rows of a split than this stop it.", default="0.05")]
     tokenizer: TokenizerRecipe
 
     @pydantic.model_validator(mode="after")

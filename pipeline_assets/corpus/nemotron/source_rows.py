@@ -37,7 +37,7 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 
@@ -271,7 +271,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
 def empty_sample(max_rows: int, where: object) -> InputError:
     """What to say of a sample without a row; a full scan may find some."""
     what = f"a sample of {max_rows:,} at most met no row in its files"
-    return InputError(what, where, "leave out `max_rows` in the recipe to read all rows, or leave the split out")
+    return InputError(what, where, f"leave out {key('max_rows', IN_RECIPE)} to read all rows, or leave the split out")
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:

@@ -110,7 +110,7 @@ def pin_of_hub(
     """
     if revision == UNPINNED:
         fix = f"run corpusmill pin {dataset} --recipe with the recipe's name: it writes the commit there"
-        raise UsageError("no revision is pinned yet", dataset, fix, key="datasets.revision")
+        raise UsageError("no revision is pinned yet", dataset, fix)
     where = f"{dataset}@{revision}"
     card = "" if split in patterns else _card(hub, dataset, revision)
     chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, where)
@@ -147,7 +147,7 @@ def _folder(path: Path) -> tuple[list[str], str]:
         UsageError: there is no such folder, or nothing in it.
     """
     if not path.is_dir():
-        raise UsageError("there is no such folder", path, "correct the dataset's `path`", key="datasets.path")
+        raise UsageError("there is no such folder", path, "correct the dataset's `path`")
     card = path / CARD
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
     return [file.name for file in list_files(path, ["**/*"])], text

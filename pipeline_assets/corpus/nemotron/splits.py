@@ -136,7 +136,7 @@ def no_such_split(split: str, there: Sequence[str], where: object) -> UsageError
     """What to say of a split that isn't there: the nearest one, else all."""
     nearest = difflib.get_close_matches(split, there, n=1, cutoff=0.5)
     fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(there)}"
-    return UsageError(f"there is no split {split!r}", where, fix, key="splits")
+    return UsageError(f"there is no split {split!r}", where, fix)
 
 
 def files_matching(paths: Iterable[str], patterns: Sequence[str], whose: str, where: str) -> list[str]:

@@ -36,6 +36,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
 from pipeline_assets.corpus.spine.rejects import Reject, Words, check_rejects
 from pipeline_assets.corpus.spine.stage import Shard, Work
@@ -264,7 +265,7 @@ def finish(
     max_reject_fraction: str,
     settings: NormalizeSettings,
     where: object = None,
-    fix: str = "look at the rejects, or correct the source in the recipe",
+    fix: str = f"look at the rejects, or correct the source in {THE_RECIPE}",
 ) -> Content:
     """The source's Documents and rejects, and what the manifest says of them.
 

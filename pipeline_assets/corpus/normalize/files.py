@@ -30,7 +30,7 @@ from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pag
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.stage import Window
@@ -95,8 +95,8 @@ def _refuse_missing_text(
         there = first.detail.removeprefix(NO_SUCH_COLUMN)
         place = row_words(first.file, first.row, next((file for file in files if file.name == first.file), None))
         what = f"no row has a text in a column `{column}`; {place} of {first.file} has {there}"
-        fix = "set `columns.text` in the recipe to the column that holds the text"
-        raise UsageError(what, building.target, fix, key="columns.text")
+        fix = f"set {key('columns.text', IN_RECIPE)} to the column that holds the text"
+        raise UsageError(what, building.target, fix)
 
 
 def convert_wikipedia(

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.recipe import Decimal, Name, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart
 
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
@@ -57,13 +57,16 @@ class FilesSection(SourceSection):
     """
 
     path: str
-    max_reject_fraction: Decimal = "0.001"
+    max_reject_fraction: Annotated[
+        Decimal, Option("More bad rows than this stop it. Default: 0.001.", default=None)
+    ] = "0.001"
 
 
 class WikipediaSource(FilesSection, WikipediaRecipe):
     """What wikiextractor made of a dump. Pages with nothing but a title don't count as bad rows."""
 
     kind: Literal["wikipedia"]
+    source: Annotated[Name, Option("Name of the source.", default="wikipedia")]
 
 
 class StackExchangeSource(FilesSection):
@@ -78,17 +81,18 @@ class StackExchangeSource(FilesSection):
 
     kind: Literal["stackexchange"]
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-    domain: str
+    domain: Annotated[str, Option("What kind of text.", default="questions")]
     host: str
-    min_question_score: int | None
-    min_answer_score: int | None
-    min_answers: int = pydantic.Field(ge=0)
+    min_question_score: Annotated[int | None, Option("Threads below are left out.", default=None)]
+    min_answer_score: Annotated[int | None, Option("Answers below are left out.", default=None)]
+    min_answers: Annotated[int, Option("Threads with fewer are left out.", default=0)] = pydantic.Field(ge=0)
 
 
 class LocalSource(FilesSection, LocalRecipe):
     """Files of JSON lines, Parquet or text."""
 
     kind: Literal["local"]
+    source: Annotated[Name, Option("Name of the source.")]
 
 
 class NormalizedSource(SourceSection):

@@ -28,7 +28,7 @@ from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SourceCo
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
 from pipeline_assets.corpus.spine.stage import Window
 from pipeline_assets.corpus.spine.target import Content
@@ -116,10 +116,10 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
         if source not in given:
             nearest = difflib.get_close_matches(source, given, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(given)) or 'none'}"
-            raise UsageError(f"there is no source {source}", "weights", hint)
+            raise UsageError(f"there is no source {source}", bare("pack.weights"), hint)
     if without := sorted({shard.source for shard in shards if shard.rows} - recipe.weights.keys()):
         raise UsageError(
-            f"the source {without[0]} has no weight", "weights", "give it one, or pack a corpus without it"
+            f"the source {without[0]} has no weight", bare("pack.weights"), "give it one, or pack a corpus without it"
         )
     return sorted((shard for shard in shards if shard.source in recipe.weights), key=lambda shard: shard.source)
 
@@ -203,7 +203,7 @@ def _pack(
         recipe.num_seqs * row_bytes,
         building.target,
         f"{recipe.num_seqs:,} rows of {recipe.seq_len:,}",
-        "ask for fewer rows by `num_seqs`",
+        f"ask for fewer rows by {key('pack.num_seqs')}",
     )
     with run_stages(work, engine, functools.partial(load_tables, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))

@@ -36,7 +36,7 @@ from pipeline_assets.corpus.packing.strategies import (
 )
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.hashes import file_sha256
 from pipeline_assets.corpus.spine.stage import Window
 
@@ -64,7 +64,9 @@ def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) 
             cut = first_draw + drawn.epochs * sources[-1].documents + in_last_epoch, draws.cut.tokens
         first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
     if first_draw > MAX_THINGS:
-        raise UsageError(f"{first_draw:,} documents are drawn", "num_seqs", f"pack at most {MAX_THINGS:,} at a time")
+        raise UsageError(
+            f"{first_draw:,} documents are drawn", bare("pack.num_seqs"), f"pack at most {MAX_THINGS:,} at a time"
+        )
     return Drawn(sources, np.concatenate(taken), cut)
 
 
@@ -288,7 +290,7 @@ def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int)
         fixes.append(f"give it a weight of {_short(source.most / asked)} at most")
     elif there >= recipe.seq_len and not is_only and not possible:
         fixes.append("give it a lower weight and ask for fewer rows")
-    return UsageError(what, "num_seqs", ", or ".join([*fixes, "raise its max_epochs"]))
+    return UsageError(what, bare("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
 
 
 def _without_rejected(source: SourceText) -> str:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from decimal import Decimal as Exact
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pydantic
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.building import Receipt
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import PerSource, RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
@@ -51,7 +51,9 @@ class PackRecipe(RecipePart):
     """
 
     seq_len: int
-    num_seqs: int = pydantic.Field(ge=1, lt=_MAX_NUM_SEQS)
+    num_seqs: Annotated[int, Option("Rows. Default: as the manifest says.", default=None)] = pydantic.Field(
+        ge=1, lt=_MAX_NUM_SEQS
+    )
     strategy: Strategy
     seed: int = pydantic.Field(ge=0)
     weights: Mapping[str, str]
@@ -173,7 +175,7 @@ def refuse_beyond_text(corpora: Mapping[str, Artifact], recipe: PackRecipe) -> N
                 f"{recipe.num_seqs:,} rows take {math.ceil(asked):,} tokens of {source} or more, whose text has "
                 f"{text.bytes:,} bytes, and its cap of epochs is {cap}"
             )
-            raise UsageError(what, "num_seqs", "ask for fewer rows")
+            raise UsageError(what, bare("pack.num_seqs"), "ask for fewer rows")
 
 
 class _Text(NamedTuple):
@@ -218,7 +220,7 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
             fates = [fate for step in steps for fate in _fates(step, source)]
             what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
-            raise UsageError(what, "weights", f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
+            raise UsageError(what, bare("pack.weights"), f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
 
 
 def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
@@ -237,7 +239,7 @@ def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> 
             reasons = {key.removeprefix(_REJECTED): count for key, count in counts.items() if key.startswith(_REJECTED)}
             words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
             fix = "give neither the source nor a weight of it, or another tokenizer"
-            raise UsageError(f"no document of {source} can be encoded: {words}", "weights", fix)
+            raise UsageError(f"no document of {source} can be encoded: {words}", bare("pack.weights"), fix)
 
 
 def _fates(corpus: Artifact, source: str) -> Iterator[str]:

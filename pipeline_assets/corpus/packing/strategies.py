@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.packing.mixture import hashed_order
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, bare
 
 
 class Segments(NamedTuple):
@@ -195,7 +195,7 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     left_over = num_seqs - len(whole) - opened
     if left_over and move_out(longest_first(lengths, seq_len), lengths, seq_len, row_of, opened, left_over):
         what = f"what is drawn makes {len(whole) + opened:,} rows and can't be spread over {num_seqs:,}"
-        raise UsageError(what, "num_seqs", f"ask for {len(whole) + opened:,}, or take another seed")
+        raise UsageError(what, bare("pack.num_seqs"), f"ask for {len(whole) + opened:,}, or take another seed")
     starts, ranks = group(lengths, seq_len, row_of, num_seqs - len(whole))
     del row_of
     order = hashed_order(num_seqs, seed, "rows")

@@ -5,17 +5,24 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 NESTED_TOO_DEEP = "nested_too_deep"
 # Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
 # calls: a row's fate must not.
 MAX_NESTING = 64
+
+
+def another_column(field: str) -> str:
+    """What to do about a field's column that isn't there."""
+    name = f"columns.{field}"
+    or_none = "" if field == "text" else key(name, ", or to null", ", or leave it out")
+    return f"set {key(name, IN_RECIPE)} to one that is there{or_none}"
 
 
 class ColumnMap(RecipePart):
@@ -25,9 +32,9 @@ class ColumnMap(RecipePart):
     columns of text, id and date leave `meta`, all others stay there.
     """
 
-    text: str
-    id: str | None
-    created_at: str | None
+    text: Annotated[str, Option("Column, or path such as body.text.", "text-column", default="text")]
+    id: Annotated[str | None, Option("Default: ids are derived from texts.", "id-column", default=None)]
+    created_at: Annotated[str | None, Option("Date of a row.", "created-at-column", default=None)]
 
 
 class LicensedColumns(ColumnMap):
@@ -40,7 +47,7 @@ class LicensedColumns(ColumnMap):
             say) is `unknown`. The column stays in `meta` as it came.
     """
 
-    license: str | None
+    license: Annotated[str | None, Option("Licence of a row.", "license-column", default=None)]
 
 
 class SourceLabels(RecipePart):
@@ -51,8 +58,8 @@ class SourceLabels(RecipePart):
     """
 
     source: str
-    domain: str
-    license_tag: str
+    domain: Annotated[str, Option("What kind of text.")]
+    license_tag: Annotated[str, Option("Of rows that don't say theirs.", "license", default="unknown")]
 
 
 @dataclass(frozen=True)
@@ -125,8 +132,7 @@ def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, str | None]], 
     for field, name in columns:
         if name is not None and not has_column(schema, name):
             what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
-            fix = f"set `columns.{field}` in the recipe to one that is there" + (", or to null" * (field != "text"))
-            raise UsageError(what, where, fix, key=f"columns.{field}")
+            raise UsageError(what, where, another_column(field))
 
 
 def find_column(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | None:
@@ -134,12 +140,12 @@ def find_column(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | 
     if name in row:
         return row, name
     holder: Any = row
-    *path, key = name.split(".")
+    *path, last = name.split(".")
     for part in path:
         holder = holder.get(part)
         if not isinstance(holder, dict):
             return None
-    return (holder, key) if key in holder else None
+    return (holder, last) if last in holder else None
 
 
 def column_values(column: pa.Array) -> list[Any]:

@@ -25,7 +25,8 @@ from pipeline_assets.corpus.readers.source_folder import (
     format_of,
     open_source,
 )
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.recipe import Option
 
 Piece = ByteRange | RowGroupRun
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
@@ -42,7 +43,10 @@ class LocalRecipe(SourceLabels):
 
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     columns: LicensedColumns | None
-    text_unit: Literal["file", "paragraph"] | None
+    text_unit: Annotated[
+        Literal["file", "paragraph"] | None,
+        Option("Of .txt files a document is a: file, paragraph.", default="file"),
+    ]
 
 
 def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
@@ -79,7 +83,7 @@ def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence
         raise UsageError(what, file.path, "rename it, or narrow the pattern in `files`")
     if kind == "text":
         if recipe.text_unit is None:
-            fix = "set `text_unit` in the recipe to `file` or `paragraph`"
+            fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `paragraph`"
             raise UsageError("what of a text file is a document is not said", file.path, fix)
         return [ByteRange(file)] if recipe.text_unit == "file" else byte_ranges(file, shard_bytes)
     if recipe.columns is None:
@@ -137,7 +141,7 @@ def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
 def _check_size(piece: ByteRange, begin: int, end: int) -> None:
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
-        fix = "as `text_unit` take `paragraph`, or cut the file at blank lines"
+        fix = f"as {key('text_unit')} take `paragraph`, or cut the file at blank lines"
         raise InputError(what, piece.file.path, fix)
 
 

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.columns import (
 )
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
@@ -170,7 +170,7 @@ def row_groups(
     schema = metadata.schema.to_arrow_schema()
     if not has_column(schema, text_column):
         what = f"there is no column `{text_column}`; it has {', '.join(column_paths(schema))}"
-        raise UsageError(what, where, "set `columns.text` in the recipe to the column that holds the text")
+        raise UsageError(what, where, f"set {key('columns.text', IN_RECIPE)} to the column that holds the text")
     groups, first_row = [], 0
     shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike
     for number in range(metadata.num_row_groups):

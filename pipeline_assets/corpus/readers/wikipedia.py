@@ -28,8 +28,8 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 from pipeline_assets.corpus.spine.rejects import Reject
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
@@ -56,16 +56,16 @@ class WikipediaRecipe(RecipePart):
 
     files: Texts
     source: str
-    domain: str
-    language: str | None
-    dump_date: str | None
-    license_tag: str | None
+    domain: Annotated[str, Option("What kind of text.", default="encyclopedia")]
+    language: Annotated[str | None, Option("Where urls don't say it, such as en.", default=None)]
+    dump_date: Annotated[str | None, Option("YYYY-MM-DD, in the dump's name: tells the licence.", default=None)]
+    license_tag: Annotated[str | None, Option("Tag, such as cc-by-sa-4.0.", "license", default=None)]
     title: Literal["first_line", "none"] = "first_line"
 
     @pydantic.model_validator(mode="after")
     def _has_one_licence(self) -> Self:
         if (self.dump_date is None) == (self.license_tag is None):
-            raise ValueError("give exactly one of dump_date, license_tag")
+            raise ValueError(f"give exactly one of {key('dump_date')}, {key('license_tag')}")
         return self
 
     @pydantic.field_validator("dump_date")
@@ -162,8 +162,9 @@ def _language(url: str, language: str | None, piece: ByteRange, place: int) -> s
         return language
     where = f"{piece.file.path} {row_words(piece.file.name, place, piece.file)}"
     if match is not None:
-        what = f"the url {url} is of another wiki than the recipe's `language`, {language}"
-        raise InputError(what, where, "correct `language`, or leave the file out", key="language")
+        wanted = key("language", "the recipe's `{}`,")
+        what = f"the url {url} is of another wiki than {wanted} {language}"
+        raise InputError(what, where, f"correct {key('language')}, or leave the file out")
     if "://" in url:
         raise InputError(f"the url {url} is not of Wikipedia", where, "read such pages as local files")
-    raise InputError(f"the url {url} doesn't say the language", where, "set `language` in the recipe", key="language")
+    raise InputError(f"the url {url} doesn't say the language", where, f"set {key('language', IN_RECIPE)}")

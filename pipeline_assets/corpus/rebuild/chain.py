@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine.artifact import members_of, read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, Lineage
+from pipeline_assets.corpus.spine.lineage import AREAS, COPIES, IN_ANOTHER_ROOT, Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import versions_of
 from pipeline_assets.corpus.spine.target import Target
@@ -136,7 +136,7 @@ def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Targe
         if is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
             what += reading.lineage.besides
-            raise InputError(what, reading.lineage.root, "give the data root that has it with --data")
+            raise InputError(what, reading.lineage.root, IN_ANOTHER_ROOT)
         return _lost(reading, entry)
     manifest, place = found
     if is_rebuilt:
@@ -166,7 +166,7 @@ def _free_folder(reading: _Reading, role: str, digest: str) -> Path:
 def _gone(reading: _Reading, entry: Mapping[str, Any], folder: Path) -> InputError:
     what = f"it is made from {_words(entry)}, which is not sealed below {reading.lineage.root}"
     what += reading.lineage.besides
-    fix = "give the data root that has it with --data"
+    fix = IN_ANOTHER_ROOT
     if reading.known(entry["digest"]) is not None:
         fix += ", or build it again too with --upstream"
     return InputError(what, folder, fix)

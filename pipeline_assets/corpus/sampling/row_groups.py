@@ -7,14 +7,14 @@ touches as many files, and dumps, as it has row groups, and no footer is fetched
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.spine.hashes import rank
-from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 Unit = Literal["files", "documents", "text_bytes"]
 
@@ -29,7 +29,9 @@ class Amount(RecipePart):
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
-    documents: int | None = pydantic.Field(default=None, gt=0)
+    documents: Annotated[
+        int | None, Option("Rows to read, drawn over all files.", "max-documents", default=100_000)
+    ] = pydantic.Field(default=None, gt=0)
     text_bytes: int | None = pydantic.Field(default=None, gt=0)
 
     @pydantic.model_validator(mode="after")

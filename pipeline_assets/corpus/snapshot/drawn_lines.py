@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.raw_pin import in_order
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.sampling.row_groups import Unit
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Obstacle, UsageError, key
 from pipeline_assets.corpus.spine.hashes import rank
 from pipeline_assets.corpus.spine.progress import Progress
 
@@ -231,8 +231,11 @@ def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where
     Raises:
         UsageError: no row has such a column for the text or a rule (names those present).
     """
-    wanted = {recipe.columns.text: "set `columns.text` in the recipe to the column that holds the text"}
-    wanted |= {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in recipe.parsed_rules()}
+    wanted = {recipe.columns.text: f"set {key('columns.text', IN_RECIPE)} to the column that holds the text"}
+    wanted |= {
+        rule.column: f"correct the rule `{rule.text}` {key('rules', 'in the recipe', 'of {}')}"
+        for rule in recipe.parsed_rules()
+    }
     for column, fix in wanted.items():
         if head and not any(find_column(row, column) for row in head):
             there = ", ".join(_names(head)) or "none"

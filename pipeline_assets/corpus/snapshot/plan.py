@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.sampling.row_groups import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.drawn_lines import block_ranges, draw_prefixes, known_prefix, read_prefix
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.errors import UsageError, key
 from pipeline_assets.corpus.spine.progress import Progress
 from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.target import Content
@@ -104,7 +104,9 @@ class FooterReader:
         for rule in recipe.parsed_rules():
             if rule.column not in schema.names:
                 what = f"there is no column `{rule.column}`; it has {', '.join(schema.names)}"
-                raise UsageError(what, where, f"correct the rule `{rule.text}` in the recipe")
+                raise UsageError(
+                    what, where, f"correct the rule `{rule.text}` {key('rules', 'in the recipe', 'of {}')}"
+                )
         filtered = [rule.column for rule in recipe.row_rules(schema.names)]
         groups = row_groups(footer, file, recipe.columns.text, where, filtered)
         return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups

@@ -9,7 +9,7 @@ import pydantic
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.columns import ColumnMap
 from pipeline_assets.corpus.sampling.row_groups import Amount
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Decimal, Name, RecipePart
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Decimal, Name, Option, RecipePart
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -26,19 +26,23 @@ class HubRows(RecipePart):
     """
 
     dataset: str
-    config: str
-    revision: str
+    config: Annotated[
+        str, Option("Of every --source. Default: fineweb-2 eng_Latn, others default.", "config-name", default=None)
+    ]
+    revision: Annotated[str, Option("Branch, tag or commit; its commit is written down.", default="main")]
     split: str
     files: Texts = pydantic.Field(min_length=1)
     source: str
     domain: str
     license_tag: str
     columns: ColumnMap
-    rules: Texts
+    rules: Annotated[Texts, Option("A row must pass 'int_score >= 3'; repeatable.", "rule", default=None)]
     language: str | None
     amount: Amount
-    seed: str
-    max_reject_fraction: Decimal = "0.001"
+    seed: Annotated[str, Option("Of a sample's draw; nothing else is random.", default="0")]
+    max_reject_fraction: Annotated[
+        Decimal, Option("More bad rows than this stop it. Default: 0.001.", default=None)
+    ] = "0.001"
 
     @pydantic.field_validator("dataset")
     @classmethod

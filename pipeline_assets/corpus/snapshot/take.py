@@ -20,6 +20,7 @@ from pipeline_assets.corpus.snapshot.plan import (
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.rejects import check_rejects
 from pipeline_assets.corpus.spine.target import Content
@@ -45,7 +46,7 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
     converted = Converted(
         _convert(building, shards, recipe, settings, plan.rows), derive_from(recipe), decisions, words=str
     )
-    fix = "loosen `rules` or `language` in the recipe"
+    fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
     content = finish(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
     return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=fetched)
 

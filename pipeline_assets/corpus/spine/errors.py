@@ -1,4 +1,56 @@
-"""The errors that a user's input, or the world, can cause, each one line: what, where, what to do next."""
+"""The errors that a user's input, or the world, can cause, each one line: what, where, what to do next.
+
+A message marks the recipe keys that it names, with `key`: whoever shows it knows whether the reader wrote a recipe, or
+typed options.
+"""
+
+import re
+from collections.abc import Callable
+
+# Characters of private use, in an order that no name has.
+_KEY = re.compile("\ue000([^\ue001]*)\ue001([^\ue001]*)\ue001([^\ue001]*)\ue001")
+IN_RECIPE = "`{}` in the recipe"
+
+
+def key(name: str, in_recipe: str = "`{}`", as_option: str = "{}") -> str:
+    """A recipe key, to be named in a message.
+
+    Args:
+        name: dotted; positions in lists don't matter.
+        in_recipe: what a reader of a recipe is told; `{}` stands for the key.
+        as_option: what a reader is told who typed an option for it; `{}` stands for the option.
+    """
+    return f"\ue000{name}\ue001{in_recipe}\ue001{as_option}\ue001"
+
+
+def bare(name: str) -> str:
+    """The same without backticks: as a place, or before its value."""
+    return key(name, "{}")
+
+
+THE_RECIPE = key("", "the recipe", "the {}")
+
+
+OptionOf = Callable[[str], str | None]
+
+
+def no_option(name: str) -> None:
+    """Of a recipe that somebody wrote, no key is an option."""
+
+
+def named(text: str, option_of: OptionOf = no_option, within: str = "") -> str:
+    """A text whose keys are named as its reader knows them.
+
+    Args:
+        option_of: the option for a key; None where there is none.
+        within: the section, with a dot, whose keys the reader writes.
+    """
+
+    def words(mark: re.Match[str]) -> str:
+        option = option_of(mark[1])
+        return mark[2].replace("{}", mark[1].removeprefix(within)) if option is None else mark[3].replace("{}", option)
+
+    return _KEY.sub(words, text)
 
 
 class InputError(Exception):
@@ -8,21 +60,28 @@ class InputError(Exception):
         what: what is wrong, with both values where two disagree.
         where: the file, row, recipe key or address.
         fix: the next step, as an instruction.
-        key: the recipe key to change, dotted; `what` and `fix` have it in backticks. None where it is no key's fault.
     """
 
-    def __init__(self, what: str, where: object, fix: str, key: str | None = None) -> None:
-        super().__init__(what, where, fix)
-        self.what = what
-        self.where = str(where)
-        self.fix = fix
-        self.key = key
+    def __init__(self, what: str, where: object, fix: str) -> None:
+        super().__init__(what, str(where), fix)
+        self.what, self.where, self.fix = map(named, self.args)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.fix}"
 
-    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str, str, str | None]]:
-        return type(self), (self.what, self.where, self.fix, self.key)
+    def name_keys(self, file: object = None, option_of: OptionOf = no_option, within: str = "") -> None:
+        """Names recipe keys by options, and settles how the others are called.
+
+        Args:
+            file: that has the keys for which there is no option; None where the message says it.
+            option_of, within: as of `named`.
+        """
+        what, where, fix = self.args
+        place = _KEY.match(where)
+        if file is not None and place is not None and place[2] == "{}" and option_of(place[1]) is None:
+            where = f"{file}: {where}"
+        self.args = tuple(named(text, option_of, within) for text in (what, where, fix))
+        self.what, self.where, self.fix = self.args
 
 
 class Obstacle(InputError):

@@ -16,12 +16,18 @@ import msgspec
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, seal_holds
 from pipeline_assets.corpus.spine.sealing import target_of
 
 AREAS = ("corpora", "selections", "megatron", "stage_a", "nemotron")
 COPIES = "manifests"
+# A command that makes things of folders given to it has no --data: it looks where what it makes will lie.
+IN_ANOTHER_ROOT = key(
+    "data",
+    "give the data root that has it with --data",
+    "move what is given below stage_a/ of the data root that has it",
+)
 
 
 class _Input(msgspec.Struct, frozen=True):
@@ -170,8 +176,7 @@ class Lineage:
         if place is not None:
             return open_artifact(place, digest)
         what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{self.besides}"
-        fix = "give the data root that has it with --data, or build it again from its recipe"
-        raise InputError(what, self.root, fix)
+        raise InputError(what, self.root, f"{IN_ANOTHER_ROOT}, or build it again from its recipe")
 
     @property
     def besides(self) -> str:

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Self, get_args
@@ -13,7 +13,7 @@ import yaml
 from pydantic_core import ErrorDetails
 
 from pipeline_assets.corpus.spine.canonical_json import sha256_of
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import THE_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.own_files import OwnFile
 from pipeline_assets.corpus.spine.target import Target
 
@@ -43,6 +43,21 @@ def _is_share(fraction: str) -> str:
 Name = Annotated[str, pydantic.AfterValidator(_is_name)]
 Decimal = Annotated[str, pydantic.AfterValidator(_is_decimal)]
 Share = Annotated[Decimal, pydantic.AfterValidator(_is_share)]
+
+
+@dataclass(frozen=True)
+class Option:
+    """What makes a key of a section an option of the commands that write such a section.
+
+    Attributes:
+        help: what `--help` says of it.
+        name: of the option, without `--`; None for that of the key, with hyphens.
+        default: what it is where it isn't given; None leaves the key to the section or the command, ... asks for it.
+    """
+
+    help: str
+    name: str | None = None
+    default: object = ...
 
 
 class RecipePart(pydantic.BaseModel):
@@ -232,30 +247,31 @@ def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: o
     a missing one too.
     """
     first = min(error.errors(include_url=False), key=lambda complaint: complaint["type"] != "extra_forbidden")
-    key = ".".join(str(part) for part in first["loc"])
+    name = ".".join(str(part) for part in first["loc"])
+    in_it = key(name, str(where)) if name else where  # an option is told as the place
     match first["type"]:
         case "extra_forbidden":
             known = _keys_beside(recipe, first["loc"])
             nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
             fix = f"did you mean `{nearest[0]}`?" if nearest else f"remove it; known here: {', '.join(known)}"
-            return UsageError(f"unknown key `{key}`", where, fix, key)
+            return UsageError(f"unknown key `{name}`", where, fix)
         case "missing":
-            return UsageError(f"the key `{key}` is missing", where, "add it", key)
+            return UsageError(f"the key {key(name)} is missing", where, "add it")
         case "union_tag_not_found":
-            return UsageError(f"the key `{key}.{_tag_key(first)}` is missing", where, "add it")
+            return UsageError(f"the key {key(f'{name}.{_tag_key(first)}')} is missing", where, "add it")
         case "union_tag_invalid":
             tag, known = str(first["ctx"]["tag"]), first["ctx"]["expected_tags"].replace("'", "").split(", ")
             nearest = difflib.get_close_matches(tag, known, n=1)
             fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
-            tagged = f"{key}.{_tag_key(first)}"
-            return UsageError(f"`{tagged}` is {tag!r}", where, fix, tagged)
+            tagged = f"{name}.{_tag_key(first)}"
+            return UsageError(f"{key(tagged, '`{}` is', 'it is')} {tag!r}", key(tagged, str(where)), fix)
         case "value_error" if isinstance(first["input"], Mapping):  # all of it would bury what is said of it
             what = first["msg"].removeprefix("Value error, ")
-            return UsageError(f"`{key}`: {what}" if key else what, where, "correct the recipe", key)
+            return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
         case _:
-            what = f"`{key}` is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+            what = f"{key(name, '`{}` is', 'it is')} {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
             is_unquoted = first["type"] == "string_type" and isinstance(first["input"], int | float)
-            return UsageError(what, where, "put it in quotes" if is_unquoted else "correct the value", key)
+            return UsageError(what, in_it, "put it in quotes" if is_unquoted else "correct the value")
 
 
 def _tag_key(complaint: ErrorDetails) -> str:
@@ -271,7 +287,7 @@ def _keys_beside(recipe: type[pydantic.BaseModel], location: tuple[int | str, ..
     for part in location[:-1]:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
         if fields:
-            sections = [section for field in fields for section in _sections_in(field.annotation)]
+            sections = [section for field in fields for section in sections_in(field.annotation)]
         else:  # a position in a list, or the tag of a union
             sections = [section for section in sections if _is_tagged(section, part)] or sections
     return sorted({key for section in sections for key in section.model_fields})
@@ -281,9 +297,9 @@ def _is_tagged(section: type[pydantic.BaseModel], tag: int | str) -> bool:
     return any(tag in get_args(field.annotation) for field in section.model_fields.values())
 
 
-def _sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
+def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
     """Sections that a field may hold: directly, in a list, or as one of several."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from _sections_in(argument)
+        yield from sections_in(argument)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, bare, key
 
 _SHOWN = 5
 
@@ -55,11 +55,11 @@ def check_rejects(
     if rejects > Fraction(max_fraction) * rows:
         counted, shown = reasons_of(first, words)
         what = (
-            f"{rejects:,} of {rows:,} rows are rejected ({counted}), above max_reject_fraction {max_fraction} "
-            f"(the first: {shown})"
+            f"{rejects:,} of {rows:,} rows are rejected ({counted}), above {bare('max_reject_fraction')} "
+            f"{max_fraction} (the first: {shown})"
         )
         raise InputError(
-            what, where, "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"
+            what, where, f"look at those rows; raise {key('max_reject_fraction', IN_RECIPE)} if that is how it is"
         )
 
 

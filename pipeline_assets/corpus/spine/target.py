@@ -9,7 +9,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_
 from pipeline_assets.corpus.spine.audit import Verdict
 from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
 from pipeline_assets.corpus.spine.check_record import CheckResult, kept_results
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Obstacle, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
@@ -107,7 +107,7 @@ class Target:
         if self.is_given:
             return None
         if identity.recipe != self.recipe:
-            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe))})"
+            return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe, name_of=bare))})"
         if identity.stage != self.stage:
             return f"it was made by {_words(identity.stage)}, the program has {_words(self.stage)}"
         if identity.tokenizer != self.tokenizer:
@@ -126,6 +126,11 @@ class Target:
 
     def state(self, root: Path) -> tuple[State, str]:
         """Whether the artifact is there as asked, and the reason in words. Failed: it is, but a check holds it back."""
+        state, reason = self._state(root)
+        return state, named(reason)
+
+    def _state(self, root: Path) -> tuple[State, str]:
+        """The same, with the recipe's keys marked in the reason."""
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
@@ -267,7 +272,7 @@ class Target:
             UsageError: another artifact is sealed in its place and `replace` is False, or one of another kind.
             InputError: a damaged one is.
         """
-        state, reason = self.state(root)
+        state, reason = self._state(root)
         sealed = read_manifest(root / self.folder) if state == "stale" else None
         if sealed is not None and sealed.kind != self.kind:
             raise UsageError(f"this is a {sealed.kind}", root / self.folder, "give what is made another folder")
@@ -275,8 +280,8 @@ class Target:
             return
         if state == "damaged":
             raise InputError(f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again")
-        fix = f"give it another `{self.named_by}` in the recipe, or run with --replace"
-        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix, key=self.named_by)
+        fix = f"give it another {key(self.named_by, IN_RECIPE)}, or run with --replace"
+        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 
     def _identity(self, content: "Content", inputs: Sequence[Mapping[str, Any]]) -> Identity:
         return Identity(
@@ -313,15 +318,17 @@ class Content:
 Make = Callable[[Building], Content]
 
 
-def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+def changed_keys(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "", name_of: Callable[[str], str] = str
+) -> list[str]:
     """Dotted names of the keys whose values differ, sorted."""
     changed = []
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
+    for part in sorted(old.keys() | new.keys()):
+        before, after = old.get(part), new.get(part)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            changed += changed_keys(before, after, f"{prefix}{key}.")
+            changed += changed_keys(before, after, f"{prefix}{part}.", name_of)
         elif before != after:
-            changed.append(f"{prefix}{key}: {_short(before)} → {_short(after)}")
+            changed.append(f"{name_of(f'{prefix}{part}')}: {_short(before)} → {_short(after)}")
     return changed
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, install_hint, key
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.tokens.tokenizer import Sha256, TokenRuns, read_pinned
 
@@ -106,7 +106,7 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
         import tokenizers
     except ImportError:
         what = "the library `tokenizers` is not installed"
-        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
+        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
     try:
         library = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises no narrower one
@@ -120,7 +120,9 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
     if recipe.end_of_document not in special:
         what = f"{recipe.end_of_document!r} is no special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
-        raise UsageError(what, "tokenizer.end_of_document", f"name the one that ends a document; it has {known}")
+        raise UsageError(
+            what, bare("pack.tokenizer.end_of_document"), f"name the one that ends a document; it has {known}"
+        )
     end = special[recipe.end_of_document]
     never_text = set(special.values()) - _unknown_ids(content["model"], vocabulary)
     padding = _padding_id(library, vocabulary, path)
@@ -223,7 +225,7 @@ def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePiece
         import sentencepiece
     except ImportError:
         what = "the library `sentencepiece` is not installed"
-        raise UsageError(what, "tokenizer.family", install_hint("tokenizers")) from None
+        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
     library = sentencepiece.SentencePieceProcessor()
     try:
         library.LoadFromSerializedProto(data)
@@ -235,7 +237,7 @@ def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePiece
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
         what = f"{recipe.end_of_document!r} is no piece of {path.name}"
-        raise UsageError(what, "tokenizer.end_of_document", "name the piece that ends a document there")
+        raise UsageError(what, bare("pack.tokenizer.end_of_document"), "name the piece that ends a document there")
     return SentencePieceModel(library, piece)
 
 
@@ -259,8 +261,8 @@ class TokenizerFile:
             UsageError: none is given, and none ships.
         """
         if self.file is None and not isinstance(self.recipe, TokenizerRecipe):
-            fix = "set `tokenizer_path` to it: only that of o200k_harmony ships with this program"
-            raise UsageError(f"the tokenizer file of {self.recipe.family} is not given", "tokenizer", fix)
+            fix = f"set {key('pack.tokenizer_path')} to it: only that of o200k_harmony ships with this program"
+            raise UsageError(f"the tokenizer file of {self.recipe.family} is not given", bare("pack.tokenizer"), fix)
         return self.file or VOCABULARY
 
 

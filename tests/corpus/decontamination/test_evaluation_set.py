@@ -149,14 +149,14 @@ def test_a_row_without_text_is_an_item_too_which_is_too_short(tmp_path: Path) ->
 
     assert [item.text for item in read_items(rows_set(tmp_path, "quiz", rows))] == ["", "", ""]
     assert refusal(rows_set(tmp_path, "quiz", rows)).startswith(
-        "InputError: evaluation set quiz: all 3 items have fewer words than min_item_words 5"
+        "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5"
     )
 
 
 def test_a_set_whose_items_are_all_too_short_is_refused(tmp_path: Path) -> None:
     assert refusal(items_set(tmp_path, "quiz", {"a": "two words", "b": "…", "c": "and three words"})) == (
-        "InputError: evaluation set quiz: all 3 items have fewer words than min_item_words 5 (the longest has 3); "
-        "lower min_item_words, or leave the set out"
+        "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5 (the longest has 3); "
+        "lower `min_item_words`, or leave the set out"
     )
 
 
@@ -164,8 +164,8 @@ def test_sets_all_of_whose_ngrams_are_common_are_refused(tmp_path: Path) -> None
     items = items_set(tmp_path, "quiz", {"a": "row row boat row row boat", "b": "row boat row row boat row row"})
 
     assert refusal(items, ngram_words=3, min_item_words=3, max_items_per_ngram=1) == (
-        "InputError: evaluation sets quiz: every n-gram is in more than max_items_per_ngram 1 items; "
-        "raise max_items_per_ngram, or lower ngram_words"
+        "InputError: evaluation sets quiz: every n-gram is in more than `max_items_per_ngram` 1 items; "
+        "raise `max_items_per_ngram`, or lower `ngram_words`"
     )
 
 

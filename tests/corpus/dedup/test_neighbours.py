@@ -110,7 +110,7 @@ def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.
         searching_device(None)
 
     assert str(refused.value) == (
-        "near.faiss: faiss isn't installed; in the project's folder run "
+        "dedup.near.faiss: faiss isn't installed; in the project's folder run "
         ".venv/bin/python -m pip install -c constraints.txt -e '.[faiss]', or let minhash propose"
     )
 

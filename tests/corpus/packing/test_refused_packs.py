@@ -28,23 +28,23 @@ from pipeline_assets.systems.stage_a import StageARecipe
     [
         (
             {"num_seqs": 30},
-            "num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
+            "pack.num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
             "ask for 26 rows at most, or give it a weight of 0.441666 at most, or raise its max_epochs",
         ),
         (
             {"num_seqs": 40},  # of all sources there are tokens for 34: no weights would do
-            "num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
+            "pack.num_seqs: 40 rows take 160 tokens of b, which has 106: 1.51 epochs, and its cap is 1; "
             "ask for 26 rows at most, or raise its max_epochs",
         ),
         (
             {"num_seqs": 30, "strategy": "best_fit"},
-            "num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
+            "pack.num_seqs: 30 rows take 120 tokens of b, which has 106: 1.133 epochs, and its cap is 1; "
             "ask for 27 rows at most, or give it a weight of 0.441666 at most, or raise its max_epochs",
         ),
         *(
             (
                 {"num_seqs": 1, "seq_len": 1000, "strategy": strategy},
-                "num_seqs: 1 row takes 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
+                "pack.num_seqs: 1 row takes 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
                 "make rows shorter: what may be drawn doesn't fill one of 1,000, or raise its max_epochs",
             )
             for strategy in STRATEGIES
@@ -52,7 +52,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
         *(
             (
                 {"num_seqs": 1, "seq_len": 250, "strategy": strategy},
-                "num_seqs: 1 row takes 125 tokens of b, which has 106: 1.18 epochs, and its cap is 1; "
+                "pack.num_seqs: 1 row takes 125 tokens of b, which has 106: 1.18 epochs, and its cap is 1; "
                 "make rows shorter: what may be drawn doesn't fill one of 250, or give it a weight of 0.424 at most, "
                 "or raise its max_epochs",
             )
@@ -60,14 +60,14 @@ from pipeline_assets.systems.stage_a import StageARecipe
         ),
         (
             {"num_seqs": 9, "seq_len": 250},
-            "num_seqs: 9 rows take 1,125 tokens of b, which has 106: 10.614 epochs, and its cap is 1; "
+            "pack.num_seqs: 9 rows take 1,125 tokens of b, which has 106: 10.614 epochs, and its cap is 1; "
             "make rows shorter: what may be drawn doesn't fill one of 250, "
             "or give it a lower weight and ask for fewer rows, or raise its max_epochs",
         ),
         *(
             (
                 {"caps": {"a": "0.0001"}, "strategy": strategy},
-                "num_seqs: 2 rows take 8 tokens of a, which has 172: 0.047 epochs, and its cap is 0.0001; "
+                "pack.num_seqs: 2 rows take 8 tokens of a, which has 172: 0.047 epochs, and its cap is 0.0001; "
                 "make rows shorter: what may be drawn doesn't fill one of 8, or give it a weight of 0.001075 at most, "
                 "or raise its max_epochs",
             )
@@ -75,9 +75,9 @@ from pipeline_assets.systems.stage_a import StageARecipe
         ),
         (
             {"weights": {"a": "0.5", "bb": "0.5"}},
-            "weights: there is no source bb; did you mean b?",
+            "pack.weights: there is no source bb; did you mean b?",
         ),
-        ({"weights": {"a": "1"}}, "weights: the source b has no weight; give it one, or pack a corpus without it"),
+        ({"weights": {"a": "1"}}, "pack.weights: the source b has no weight; give it one, or pack a corpus without it"),
     ],
 )
 def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:
@@ -99,7 +99,7 @@ def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_a
         pack(folder, write_shards(folder / "c", documents, 4), rules, tokenizer)
 
     assert str(error.value) == (
-        "num_seqs: 6 rows take 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
+        "pack.num_seqs: 6 rows take 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
         "1.067 epochs, and its cap is 1.0; ask for 5 rows at most, or raise its max_epochs"
     )
 
@@ -127,7 +127,7 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
         pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer), tokenizer)
 
     assert str(error.value) == (
-        "weights: no document of b can be encoded: 1 special_tokens; "
+        "pack.weights: no document of b can be encoded: 1 special_tokens; "
         "give neither the source nor a weight of it, or another tokenizer"
     )
 
@@ -149,7 +149,7 @@ def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: 
     with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or give it a weight of 0.0000005 at most") as error:
         pack(folder, shards, rules, tokenizer)
 
-    assert error.value.where == "num_seqs"
+    assert error.value.where == "pack.num_seqs"
 
 
 def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(folder: Path) -> None:
@@ -161,7 +161,7 @@ def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(fol
 
     assert error.value.where == str(folder / "packed")
     assert error.value.what.startswith("2,147,483,647 rows of 1,048,576 take 9,007,199,250,546,688 bytes, and ")
-    assert error.value.fix == "ask for fewer rows by `num_seqs`, or give a folder on a larger disk"
+    assert error.value.fix == "ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk"
     assert list(folder.glob("packed*/.receipts/*")) == []
 
 
@@ -181,7 +181,7 @@ def test_as_many_rows_as_the_bytes_of_a_text_may_give_are_packed_and_one_more_is
     packed = build(StageARecipe.model_validate(content), root)["stage_a/packed"]
 
     assert str(error.value) == (
-        "num_seqs: 6 rows take 48 tokens of notes or more, whose text has 20 bytes, and its cap of epochs is 1; "
+        "pack.num_seqs: 6 rows take 48 tokens of notes or more, whose text has 20 bytes, and its cap of epochs is 1; "
         "ask for fewer rows"
     )
     assert packed.manifest.identity.counts["by_source"]["notes"]["epochs"] == "1.000000"
@@ -199,7 +199,7 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
 
     assert str(error.value) == (
         f"{folder / 'packed'}: 21 rows of 8 take 672 bytes, and 640 are free; "
-        "free some, ask for fewer rows by `num_seqs`, or give a folder on a larger disk"
+        "free some, ask for fewer rows by `pack.num_seqs`, or give a folder on a larger disk"
     )
 
 

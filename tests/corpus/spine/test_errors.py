@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, install_hint, key
 
 
 def test_an_error_reads_where_then_what_then_the_fix() -> None:
@@ -19,12 +19,14 @@ def test_wrong_use_is_told_from_wrong_input_by_its_type() -> None:
 
 @pytest.mark.parametrize("kind", [InputError, UsageError])
 def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]) -> None:
-    error = kind("wrong", "here", "mend it", key="near.threshold")
+    error = kind("wrong", "here", f"mend {key('near.threshold')}")
 
     arrived = pickle.loads(pickle.dumps(error))
 
     assert type(arrived) is kind
-    assert (arrived.what, arrived.where, arrived.fix, arrived.key) == ("wrong", "here", "mend it", "near.threshold")
+    assert (arrived.what, arrived.where, arrived.fix) == ("wrong", "here", "mend `near.threshold`")
+    arrived.name_keys(option_of={"near.threshold": "--threshold"}.get)
+    assert str(arrived) == "here: wrong; mend --threshold"
 
 
 def test_an_optional_part_is_installed_from_the_projects_folder_with_its_constraints() -> None:

@@ -65,12 +65,12 @@ def without_kind(content: dict[str, Any]) -> None:
         ),
         (
             lambda content: content.update(refuse_licences=["CC0"]),
-            "source notes is under cc0-1.0, which refuse_licences refuses: leave one of them out",
+            "source notes is under cc0-1.0, which `refuse_licences` refuses: leave one of them out",
             "correct the recipe",
         ),
         (
             lambda content: content.update(refuse_licences=["cc-by-sa-4.0"]),  # which the dump's date stands for
-            "source wikipedia_en is under cc-by-sa-4.0, which refuse_licences refuses: leave one of them out",
+            "source wikipedia_en is under cc-by-sa-4.0, which `refuse_licences` refuses: leave one of them out",
             "correct the recipe",
         ),
         (

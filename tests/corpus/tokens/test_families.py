@@ -182,7 +182,7 @@ def test_an_end_that_is_no_special_token_is_refused_and_those_there_are_are_name
         load_hf(hf_content(), end_of_document="</s>")
 
     assert str(error.value) == (
-        "tokenizer.end_of_document: '</s>' is no special token of tokenizer.json; "
+        "pack.tokenizer.end_of_document: '</s>' is no special token of tokenizer.json; "
         "name the one that ends a document; it has <unk>, <end>"
     )
 
@@ -205,7 +205,8 @@ def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
     assert ids_of(shipped, "Hello world") == [[13225, 2375]]
     recipe = SentencePieceRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
     with pytest.raises(
-        UsageError, match="tokenizer: the tokenizer file of sentencepiece is not given; set `tokenizer_path` to"
+        UsageError,
+        match=r"^pack\.tokenizer: the tokenizer file of sentencepiece is not given",
     ):
         load_tokenizer(TokenizerFile(recipe))
 
@@ -254,7 +255,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs
         load_hf(hf_content()) if library == "tokenizers" else load_model(data=b"")
 
     assert str(refused.value) == (
-        f"tokenizer.family: the library `{library}` is not installed; "
+        f"pack.tokenizer.family: the library `{library}` is not installed; "
         "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[tokenizers]'"
     )
 

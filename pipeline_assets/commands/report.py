@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from pipeline_assets.commands.build_options import (
-    LOG_EVERY_S,
-    THREADS,
-    LogEvery,
-    Replace,
-    SealedInputs,
-    Threads,
-    Verbose,
-    prepare,
-    sealed_folders,
-)
+from pipeline_assets.commands.building import Flags, Place, SealedInputs, sealed_folders
+from pipeline_assets.commands.sections import NAMES, command
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
 from pipeline_assets.commands.trace import followed_json
-from pipeline_assets.commands.wrong_use import naming_options
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.fates import Followed
@@ -30,27 +20,21 @@ app = typer.Typer()
 _SHOWN_CHARACTERS = 300
 
 
-@app.command(
-    "report", epilog="Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report"
+@command(
+    app,
+    "report",
+    "stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report",
+    NAMES | {"name": "--out", "data": "--out"},
 )
-def report(
-    input: SealedInputs,
-    out: Annotated[Path, typer.Option(help="Folder of the report.")],
-    cpu_threads: Threads = THREADS,
-    log_every: LogEvery = LOG_EVERY_S,
-    verbose: Verbose = False,
-    replace: Replace = False,
-) -> None:
+def report(input: SealedInputs, out: Annotated[Path, typer.Option(help="Folder of the report.")], flags: Flags) -> None:
     """Tell what sources hold, and what deduplication or decontamination made of them: report.html, report.json."""
     from pipeline_assets.commands.given import report_target
-    from pipeline_assets.corpus.spine.lineage import root_of
-    from pipeline_assets.launch import build_one
 
-    run = prepare(out.absolute().parent, cpu_threads, log_every, verbose, replace)
-    with naming_options(folder="--out"):
-        target = report_target(sealed_folders(input), out.name)
-        artifact = build_one(target, run, root_of(out.absolute())).artifact
-        target.refuse_failed(run.root)
+    place = Place.at(out)
+    run = flags.run(place.root)
+    target = report_target(sealed_folders(input), place.below)
+    artifact = place.build(target, run)
+    target.refuse_failed(run.root)
     counts = artifact.manifest.identity.counts
     sources = sum(one.partition is not None for one in target.upstream)
     typer.echo(f"{sources} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens")

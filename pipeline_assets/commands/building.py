@@ -1,39 +1,74 @@
-"""The options of commands that build what a user names, and the run that they lead to."""
+"""What commands that build what a user names share: options, places, and what is said of what was built."""
 
 import contextlib
 import glob
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from pipeline_assets.commands.terminal import as_typed, going_on, log_to_stderr
-from pipeline_assets.commands.wrong_use import naming_options
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.commands.terminal import Strict, log_to_stderr
+from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError, key
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.recipes.run import Run
+    from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.check_record import CheckResult
     from pipeline_assets.corpus.spine.target import Target
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
 OutDir = Annotated[Path, typer.Option("--out-dir", help="Data root of what is made.")]
-Threads = Annotated[
-    int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
+OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is made.")]
+MemoryMib = Annotated[
+    int,
+    typer.Option(min=1, envvar="CORPUSMILL_MEMORY_MIB", help="What data may take, of all processes; the rest spills."),
 ]
-LogEvery = Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Log more.")]
-Seed = Annotated[str, typer.Option("--seed", help="Of a sample's draw; nothing else is random.")]
-MaxRejects = Annotated[
-    str | None, typer.Option("--max-reject-fraction", help="More bad rows than this stop it. Default: 0.001.")
-]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")]
-THREADS = min(16, os.cpu_count() or 1)
-LOG_EVERY_S = 300
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Options of every command that builds what is named on it."""
+
+    cpu_threads: Annotated[
+        int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
+    ] = min(16, os.cpu_count() or 1)
+    log_every: Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")] = 300
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
+
+    def run(self, root: Path, memory_mib: int | None = None, faiss_gpu: int | None = None) -> "Run":
+        """The settings of a build below a root, of options and, for what is none, of the environment; logs as they say.
+
+        Raises:
+            UsageError: a variable that can't be used.
+        """
+        from pipeline_assets.corpus.recipes.run import Run
+
+        run = Run.of(
+            root,
+            os.environ,
+            workers=self.cpu_threads,
+            log_every_s=self.log_every,
+            memory_mib=memory_mib,
+            faiss_gpu=faiss_gpu,
+            replace=self.replace,
+        )
+        log_to_stderr()
+        if self.verbose:
+            logging.getLogger("corpusmill").setLevel(logging.DEBUG)
+        return run
+
+
+@dataclass(frozen=True)
+class StrictFlags(Flags):
+    """The same, where warnings of checks may matter."""
+
+    strict: Strict = False
 
 
 def name_of(source: str) -> str:
@@ -62,87 +97,64 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     return list(folders.values())
 
 
-def place_for(out_dir: Path) -> Path:
-    """The folder of what is made, absolute.
+@dataclass(frozen=True)
+class Place:
+    """Where one thing is made.
 
-    Raises:
-        UsageError: it is a file, or would lie within an artifact, which is sealed.
+    Attributes:
+        folder: absolute.
+        data_root: whose UI shows it; None where it lies in none.
     """
-    from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
-    place = out_dir.absolute()
-    if place.is_file():
-        raise UsageError("a file lies where a folder belongs", place, "give another folder, or move the file away")
-    around = next((folder for folder in place.resolve().parents if (folder / FILE_NAME).is_file()), None)
-    if around is not None:
-        raise UsageError(f"it lies within {around}, which is sealed", out_dir, "give --out-dir another folder")
-    return place
+    folder: Path
+    data_root: Path | None
 
+    @classmethod
+    def at(cls, out_dir: Path) -> Self:
+        """
+        Raises:
+            UsageError: it is a file, or would lie within an artifact, which is sealed.
+        """
+        from pipeline_assets.corpus.spine.lineage import root_of
+        from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
-def warn_of_other_roots(folders: Sequence[Path], place: Path) -> None:
-    """Says which inputs lie outside the data root of what is made of them: there, lineage ends."""
-    from pipeline_assets.corpus.spine.lineage import root_of
+        folder = out_dir.absolute()
+        if folder.is_file():
+            raise UsageError("a file lies where a folder belongs", folder, "give another folder, or move the file away")
+        around = next((above for above in folder.resolve().parents if (above / FILE_NAME).is_file()), None)
+        if around is not None:
+            fix = f"give {key('name', 'it')} another folder"
+            raise UsageError(f"it lies within {around}, which is sealed", out_dir, fix)
+        return cls(folder, root_of(folder))
 
-    root = (root_of(place) or place.parent).resolve()
-    for folder in folders:
-        if not folder.resolve().is_relative_to(root):
-            what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of it"
-            typer.echo(f"{what} will miss it; give --out-dir a folder below stage_a/ of its data root", err=True)
+    @property
+    def root(self) -> Path:
+        """What it is built below."""
+        return self.data_root or self.folder.parent
 
+    @property
+    def below(self) -> Path:
+        """Its folder below that."""
+        return self.folder.relative_to(self.root)
 
-def normalize_sources(
-    out_dir: Path,
-    name: str,
-    sources: Callable[[], Sequence[dict[str, Any]]],
-    max_rejects: str | None,
-    threads: int,
-    log_every: int,
-    verbose: bool,
-    replace: bool,
-    strict: bool,
-) -> None:
-    """Writes the recipe of the sources and builds them, up to their Documents."""
-    from pipeline_assets.commands.stage_a_inputs import write_recipe
+    def build(self, target: "Target", run: "Run") -> "Artifact":
+        """What is made, or is there as asked.
 
-    run = prepare(out_dir, threads, log_every, verbose, replace)
-    with going_on(as_typed()), naming_options():
-        limit = {} if max_rejects is None else {"max_reject_fraction": max_rejects}
-        recipe, path = write_recipe(
-            out_dir, name, [section | limit for section in sources()], "normalized", replace=replace
-        )
-        typer.echo(f"recipe {path}", err=True)
-        build_normalized(recipe, path, run, strict)
+        Raises:
+            InputError: as `drive.build`.
+        """
+        from pipeline_assets.launch import build_one
 
+        return build_one(target, run, self.data_root).artifact
 
-def prepare(
-    root: Path,
-    threads: int,
-    log_every: int,
-    verbose: bool,
-    replace: bool,
-    memory_mib: int | None = None,
-    faiss_gpu: int | None = None,
-) -> "Run":
-    """The settings of a build below a root, of options and, for what is none, of the environment; logs as they say.
-
-    Raises:
-        UsageError: a variable that can't be used.
-    """
-    from pipeline_assets.corpus.recipes.run import Run
-
-    run = Run.of(
-        root,
-        os.environ,
-        workers=threads,
-        log_every_s=log_every,
-        memory_mib=memory_mib,
-        faiss_gpu=faiss_gpu,
-        replace=replace,
-    )
-    log_to_stderr()
-    if verbose:
-        logging.getLogger("corpusmill").setLevel(logging.DEBUG)
-    return run
+    def warn_of_other_roots(self, folders: Sequence[Path]) -> None:
+        """Says which inputs lie outside the data root of what is made of them: there, lineage ends."""
+        root = self.root.resolve()
+        for folder in folders:
+            if not folder.resolve().is_relative_to(root):
+                what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of"
+                fix = "give --out-dir a folder below stage_a/ of its data root"
+                typer.echo(f"{what} it will miss it; {fix}", err=True)
 
 
 def build_normalized(recipe: Any, path: Path, run: "Run", strict: bool) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.commands.terminal import going_on
+from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 
@@ -20,7 +20,7 @@ from pipeline_assets.corpus.spine.lock import BuilderBusy
     ],
 )
 def test_the_same_command_is_told_where_it_may_go_on(error: Exception, is_told: bool) -> None:
-    with pytest.raises(type(error)) as raised, going_on("corpusmill run notes"):
+    with pytest.raises(type(error)) as raised, resume_hint("corpusmill run notes"):
         raise error
 
     assert getattr(raised.value, "__notes__", []) == ["to go on: corpusmill run notes"] * is_told

@@ -1,0 +1,72 @@
+"""Options that are made from sections: what `--help` says of them, and the content that they give."""
+
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipeline_assets.commands.building import StrictFlags
+from pipeline_assets.commands.sections import Content, Section, command
+
+DEDUP = Section("corpus.dedup.recipe.DedupRecipe")
+WIKIPEDIA = Section("corpus.normalize.sources.WikipediaSource")
+SETS = Section("corpus.decontamination.recipe.EvaluationSource", is_repeated=True)
+SCAN = Section("systems.nemotron.Scan")
+
+
+def typed(section: Section, *words: str) -> tuple[str, Any]:
+    """What a command prints, and the content that it is given."""
+    app, given = typer.Typer(rich_markup_mode=None), []
+    app.callback()(lambda: None)
+
+    @command(app, "make", "make")
+    def make(said: Annotated[Content, section], flags: StrictFlags) -> None:
+        given.append(said)
+
+    result = CliRunner().invoke(app, ["make", *words])
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split()), given[0] if given else None
+
+
+def test_help_says_what_the_section_says_of_its_keys() -> None:
+    said, _ = typed(DEDUP, "--help")
+
+    assert "--near-selection <str> Which stays: first, longest or quality. [default: first]" in said
+    assert "--permutations <int range> Numbers in a signature: bands times rows. [default: 112; 1<=x<=4096]" in said
+    assert said.count("--shingle-words") == said.count("--seed") == 1, "both proposers have them"
+    assert said.count("--cpu-threads") == said.count("--strict") == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "words", "content"),
+    [
+        (SCAN, "", {"max_rows": None}),
+        (SCAN, "--max-records 3", {"max_rows": 3}),
+        (
+            WIKIPEDIA,
+            "--license cc-by-sa-4.0",
+            {
+                "source": "wikipedia",
+                "domain": "encyclopedia",
+                "language": None,
+                "dump_date": None,
+                "license_tag": "cc-by-sa-4.0",
+            },
+        ),
+        (
+            SETS,
+            "--evaluation quiz=a --evaluation facts=b --id-column facts=key",
+            {"name": ["quiz=a", "facts=b"], "columns": {"text": [], "item": [], "id": ["facts=key"]}, "text_unit": []},
+        ),
+    ],
+)
+def test_what_is_typed_is_the_content_of_the_section(section: Section, words: str, content: Content) -> None:
+    assert typed(section, *words.split())[1] == content
+
+
+def test_an_option_of_several_sections_gives_its_value_to_each() -> None:
+    near = typed(DEDUP, "--shingle-words", "7")[1]["near"]
+
+    assert near["minhash"] == {"shingle_words": 7, "permutations": 112, "seed": 1}
+    assert near["faiss"] == {"shingle_words": 7, "bits": 256, "seed": 1}
