@@ -5,32 +5,25 @@ them, and special tokens by their characters. Where a model gives a special id a
 control symbols of a SentencePiece model never come out of text.
 """
 
+import functools
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare, install_hint, key
 from pipeline_assets.corpus.spine.recipe import RecipePart
-from pipeline_assets.corpus.tokens.tokenizer import Sha256, TokenRuns, read_pinned
-
-if TYPE_CHECKING:
-    import tokenizers
-from typing import TYPE_CHECKING
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
+from pipeline_assets.corpus.tokens.tokenizer import Sha256, Tokenizer, TokenRuns, read_pinned
 
 if TYPE_CHECKING:
     import sentencepiece
-import functools
-from dataclasses import dataclass
-from typing import Annotated
-
-import pydantic
-
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, TokenizerRecipe, load_encoder
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+    import tokenizers
 
 _HF_FIX = "give the path of a tokenizer.json"
 _MAX_IDS = 2**31
