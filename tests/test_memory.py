@@ -69,17 +69,19 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2])
-def test_normalising_holds_no_more_memory_for_eight_times_the_documents(tmp_path: Path, copies: int) -> None:
+def test_normalising_holds_no_more_memory_for_sixteen_times_the_documents(tmp_path: Path, copies: int) -> None:
     peaks: dict[int, list[int]] = {}
 
-    for documents in (100_000, 800_000):
+    for documents, runs in ((100_000, 4), (1_600_000, 1)):
         source = tmp_path / f"{documents}.jsonl"
         with open(source, "w") as file:
             file.writelines(f'{{"text":"document {number // copies}"}}\n' for number in range(documents))
-        peaks[documents] = [_peak_of_normalising(source, documents, tmp_path / f"{documents}_{run}") for run in (1, 2)]
+        peaks[documents] = [
+            _peak_of_normalising(source, documents, tmp_path / f"{documents}_{run}") for run in range(runs)
+        ]
 
-    # The smaller of two: whether the moment in which a worker follows another is seen is chance.
-    assert min(peaks[800_000]) <= 1.10 * min(peaks[100_000]), peaks
+    # Memory is looked at now and then: of builds of seconds, one in a few shows the peak that a long one always shows.
+    assert max(peaks[1_600_000]) <= 1.10 * max(peaks[100_000]), peaks
 
 
 def _peak_of_normalising(source: Path, documents: int, data: Path) -> int:
