@@ -40,7 +40,7 @@ def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
     [pages, *_] = recipe.sources
 
     with pytest.raises(ValueError, match="this source is read from a hub, and the run has none"):
-        KINDS["stage_a/raw"].build(recipe.raw(pages), Run(tmp_path, INLINE))
+        KINDS["stage_a/raw"].build(recipe.target("stage_a/raw", pages.source), Run(tmp_path, INLINE))
 
 
 def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
