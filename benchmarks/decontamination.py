@@ -28,8 +28,8 @@ from measure import Measured, machine_line, measure
 
 from pipeline_assets.corpus.document_shards import with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.staging import Building
 from pipeline_assets.corpus.spine.target import Content, Target
 
 FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "Python set"), ("datatrove",)

@@ -3,10 +3,10 @@
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
-from pipeline_assets.corpus.planning.figures import outcomes
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.trust.figures import outcomes
 
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.planning.figures import real_figures
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.trust.figures import real_figures
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

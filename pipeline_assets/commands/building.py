@@ -17,7 +17,7 @@ from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
 if TYPE_CHECKING:
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.check_record import CheckResult
+    from pipeline_assets.corpus.spine.checks import CheckResult
     from pipeline_assets.corpus.spine.target import Target
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]

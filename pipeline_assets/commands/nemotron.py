@@ -112,7 +112,7 @@ def _build(
     """
     from pipeline_assets.corpus.nemotron.rows_recipe import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
-    from pipeline_assets.corpus.recipes.written import write_recipe_of
+    from pipeline_assets.corpus.recipes.files import write_recipe_of
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
     from pipeline_assets.systems.nemotron import NemotronRecipe, known_domain

@@ -43,9 +43,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Tell what lies under the data root, and what needs work."""
-    from pipeline_assets.corpus.rebuild.scratch import leftovers
     from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
     from pipeline_assets.corpus.spine.lineage import Lineage
+    from pipeline_assets.corpus.trust.rebuild import leftovers
 
     found = _known_recipes(recipe, existing_root(data))
     held = {one.path: holdings(data, one.targets) for one in found}

@@ -35,12 +35,12 @@ from pipeline_assets.corpus.profile import (
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.staging import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
 
 REPORT_STAGE = StageVersion("report", 6)

@@ -19,13 +19,13 @@ from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"

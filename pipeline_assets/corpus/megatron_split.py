@@ -16,10 +16,10 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
+from pipeline_assets.corpus.spine.staging import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.tokens.encode import (
     DOCUMENTS_SCHEMA,

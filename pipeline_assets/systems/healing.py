@@ -22,7 +22,6 @@ from pipeline_assets.corpus.megatron_split import (
     describe_dataset,
 )
 from pipeline_assets.corpus.normalize.converted import NormalizeSettings
-from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
 from pipeline_assets.corpus.recipes.run import Run
@@ -42,6 +41,7 @@ from pipeline_assets.corpus.text_selection import (
     select_shards,
     selected_shards,
 )
+from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 
 class HealingRecipe(Recipe):

@@ -33,7 +33,6 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     split_folder_of,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
-from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -44,13 +43,14 @@ from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check,
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, Recipe, RecipePart
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 

@@ -56,7 +56,6 @@ from pipeline_assets.corpus.packing.recipe import (
     tokenizer_path,
 )
 from pipeline_assets.corpus.packing.summary import shares_reached
-from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE, pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
@@ -68,14 +67,15 @@ from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import Building
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Option, Recipe, RecipePart
+from pipeline_assets.corpus.spine.staging import Building
 from pipeline_assets.corpus.spine.target import Content, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 Step = Literal["normalized", "filtered"]
 Made = TypeVar("Made", Target, Target | None)

@@ -21,8 +21,8 @@ from pipeline_assets.corpus.formats.memmap import (
     PackedSet,
 )
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import Building, OutputFile, open_building
 
 SET = Path("stage_a", "packed", "letters")
 TOKENS = {"a": 11, "b": 22}

@@ -67,13 +67,13 @@ from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repea
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER
+from pipeline_assets.corpus.spine.staging import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER
 
 EDGE_SCHEMA = pa.schema(
     [

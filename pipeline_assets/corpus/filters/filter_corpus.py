@@ -18,13 +18,13 @@ from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 FILTERED = "shards"
 DROPPED = f"{WORK}/dropped"

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.held_folder import HeldFolder, held
+from pipeline_assets.corpus.spine.files import HeldFolder, held
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
 INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"

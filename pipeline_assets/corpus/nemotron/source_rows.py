@@ -38,8 +38,8 @@ from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 Row: TypeAlias = Mapping[str, JsonValue]
 

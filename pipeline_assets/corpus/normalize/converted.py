@@ -33,14 +33,14 @@ from pipeline_assets.corpus.readers.columns import (
 from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
+from pipeline_assets.corpus.spine.ledger import Reject, Words, check_rejects
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
-from pipeline_assets.corpus.spine.rejects import Reject, Words, check_rejects
-from pipeline_assets.corpus.spine.stage import Shard, Work
+from pipeline_assets.corpus.spine.staging import Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.worker import Shard, Work
 
 NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))

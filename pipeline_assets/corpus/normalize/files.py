@@ -28,12 +28,11 @@ from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, 
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.shards import grouped_by_size
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 Read = Callable[[Piece], Iterator[Row]]
 TITLE_ONLY = "title_only"

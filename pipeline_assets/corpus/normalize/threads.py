@@ -18,10 +18,10 @@ from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_bu
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, ThreadRules, read_threads
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.worker import Window
 
 NO_QUESTION = "no_question"  # an answer to a question that was deleted
 

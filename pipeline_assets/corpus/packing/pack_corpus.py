@@ -25,13 +25,13 @@ from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to
 from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, refuse_unencodable
 from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SourceCounts, write_boundaries, write_rows
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
 from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import EncodeShard, OracleDisagrees
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver

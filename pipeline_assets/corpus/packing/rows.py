@@ -22,12 +22,12 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, DTYPE, INPUT_IDS, Segment
 from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedShard, first_documents
 from pipeline_assets.corpus.packing.plan_files import Drawn, DrawnSource, PlanFiles, RowRange, mapped
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.shared_file import write_range
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 _encoder = msgspec.json.Encoder()
 

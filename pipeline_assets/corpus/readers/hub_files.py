@@ -22,8 +22,7 @@ from pipeline_assets.corpus.readers import hub_retry
 from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient, Traffic
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
-from pipeline_assets.corpus.spine.hashes import file_sha256
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.files import OwnFile, file_sha256
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")

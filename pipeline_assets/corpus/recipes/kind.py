@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline_assets.corpus.planning.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.audit import Verdict, files_match_manifest, ledger_adds_up
-from pipeline_assets.corpus.spine.building import Building
-from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, files_match_manifest, keep_results, ledger_adds_up
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
+from pipeline_assets.corpus.spine.staging import Building
 from pipeline_assets.corpus.spine.target import Content, Outside, Target
+from pipeline_assets.corpus.spine.usage import Stopwatch
+from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 
 
 class Build(Protocol):

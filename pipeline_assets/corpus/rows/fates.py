@@ -18,8 +18,8 @@ from pipeline_assets.corpus.rows.store import Fate, Line, Part, RowStore, read_r
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.systems.registry import KINDS
 
 

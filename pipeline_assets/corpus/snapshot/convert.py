@@ -49,10 +49,10 @@ from pipeline_assets.corpus.snapshot.plan import (
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 _BATCH_ROWS = 1024
 

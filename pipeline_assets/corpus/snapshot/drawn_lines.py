@@ -23,8 +23,8 @@ from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.sampling.row_groups import Unit
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Obstacle, UsageError, key
-from pipeline_assets.corpus.spine.hashes import rank
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.files import rank
+from pipeline_assets.corpus.spine.usage import Progress
 
 # Of a file that is drawn at least this is read: a request for a few rows costs as much as one for a thousand.
 LEAST: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
@@ -21,10 +20,10 @@ from pipeline_assets.corpus.sampling.row_groups import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.drawn_lines import block_ranges, draw_prefixes, known_prefix, read_prefix
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError, key
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.shards import grouped_by_size
 from pipeline_assets.corpus.spine.target import Content
-from pipeline_assets.corpus.spine.usage import Laps
+from pipeline_assets.corpus.spine.usage import Laps, Progress
+from pipeline_assets.corpus.spine.worker import grouped_by_size
+from pipeline_assets.corpus.trust.figures import Listing
 
 logger = logging.getLogger("corpusmill")
 

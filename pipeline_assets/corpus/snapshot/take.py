@@ -18,11 +18,11 @@ from pipeline_assets.corpus.snapshot.plan import (
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
+from pipeline_assets.corpus.spine.ledger import check_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import check_rejects
+from pipeline_assets.corpus.spine.staging import Building, Receipt
 from pipeline_assets.corpus.spine.target import Content
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 2)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import reads
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
-from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
-from pipeline_assets.corpus.spine.held_folder import unreplaced
+from pipeline_assets.corpus.spine.files import file_sha256, unreadable, unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _SEALED_WITH = "sealed with"

@@ -16,13 +16,23 @@ from multiprocessing.connection import wait
 from typing import Generic, Protocol, TypeVar
 
 from pipeline_assets.corpus.spine import durable, reads
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.fork_server import Starter, StartMethod, default_start_method, starter
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import WHOLE, Shard, WarmUp, Window, Work, no_warm_up
-from pipeline_assets.corpus.spine.start_method import Starter, StartMethod, default_start_method, starter
-from pipeline_assets.corpus.spine.worker import Job, Worker, how_it_died, run_shard
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt
+from pipeline_assets.corpus.spine.usage import Progress
+from pipeline_assets.corpus.spine.worker import (
+    WHOLE,
+    Job,
+    Shard,
+    WarmUp,
+    Window,
+    Work,
+    Worker,
+    how_it_died,
+    no_warm_up,
+    run_shard,
+)
 
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)

@@ -27,7 +27,7 @@ import msgspec
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.files import OwnFile
 
 _LAST_BREATH_S = 2.0
 _POLL_S = 0.01

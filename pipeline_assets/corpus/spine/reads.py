@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
+from pipeline_assets.corpus.spine.files import file_sha256, unreadable
 
 _THREADS = 4  # sha256 lets the others run
 

@@ -22,9 +22,9 @@ from typing import Any, Literal
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.own_files import OwnFile
 
 PLAN = ".plan.json"
 RECEIPTS = ".receipts"

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
-from pipeline_assets.corpus.spine.check_record import CheckResult, kept_results
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, kept_results
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Obstacle, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.sealing import recover
-from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
+from pipeline_assets.corpus.spine.staging import Building, OutputFile, open_building, seal_in_place
+from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
 
 _SHOWN_CHARACTERS = 60
 State = Literal["missing", "current", "failed", "stale", "damaged"]

@@ -18,12 +18,12 @@ from pipeline_assets.corpus.formats.arrow import column_of, repeated, strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, count_lines, read_line_blocks, write_rows
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.sampling.split import Split, split_rule
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 

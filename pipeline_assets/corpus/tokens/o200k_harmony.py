@@ -22,8 +22,8 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.usage import resident_bytes
 from pipeline_assets.corpus.tokens.tokenizer import TokenRuns, read_pinned
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import tiktoken
 from typing import Any
 
-from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.manifest import sha256_of
 
 _STDERR = 2
 

@@ -11,12 +11,12 @@ from sealed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine import durable, held_folder
+from pipeline_assets.corpus.spine import durable, files
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
 
 TESTS = Path(__file__).parents[1]
 PROJECT = TESTS.parents[1]
-READERS = (memmap, held_folder)
+READERS = (memmap, files)
 UNPICKLED_IN_A_WORKER = """
 import multiprocessing, sys
 from pathlib import Path

@@ -8,16 +8,16 @@ import pytest
 from forged import reseal
 from healing_set import HealingSet
 
-from pipeline_assets.corpus.rebuild.chain import read_chain
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.trust.read_back import read_chain
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS
 
 

@@ -9,13 +9,12 @@ import pytest
 from forged import overwrite
 from healing_set import HealingSet
 
-from pipeline_assets.corpus.rebuild.put_back import put_back
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, verify
 from pipeline_assets.corpus.spine.errors import Obstacle
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.sealing import recover
+from pipeline_assets.corpus.trust.rebuild import put_back, rebuild
 
 NAME = "tokens.bin"
 

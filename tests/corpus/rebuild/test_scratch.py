@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.rebuild.scratch import leftovers, scratch_folder
 from pipeline_assets.corpus.spine.lineage import sealed_manifests
 from pipeline_assets.corpus.spine.lock import BuilderBusy
+from pipeline_assets.corpus.trust.rebuild import leftovers, scratch_folder
 
 TICKET = {"digest": "sha256:1", "versions": {"python": "3.11"}}
 

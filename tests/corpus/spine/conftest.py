@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import Building, open_building
+from pipeline_assets.corpus.spine.staging import Building, open_building
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -8,10 +8,10 @@ import pytest
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import seal_in_place
-from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Chain, Finding, chain_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import seal_in_place
 
 HUB_FILE = {"name": f"maker/pages@{'0' * 40}:a.parquet", "digest": "sha256:aa", "bytes": 3}
 

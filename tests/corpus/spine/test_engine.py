@@ -17,9 +17,9 @@ from word_artifact import (
 )
 from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
-from pipeline_assets.corpus.spine.building import Building, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.staging import Building, open_building
 
 # The same, however it is run
 

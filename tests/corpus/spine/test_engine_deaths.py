@@ -7,9 +7,9 @@ import pytest
 from word_artifact import ENGLISH, Words, die_always, die_of_two_rows, die_of_words, die_once, exit_on_five
 from word_stage import ONE, SERVED, SPAWNED, TWO, children, parts_of, run
 
-from pipeline_assets.corpus.spine.building import Building, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.staging import Building, open_building
 
 
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED, SERVED], ids=["one", "two", "spawn", "forkserver"])

@@ -14,10 +14,9 @@ import word_artifact
 from word_artifact import ENGLISH, Words, write_words
 from word_stage import MANY, TWO, children, in_workers
 
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.worker import Job, serve
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, serve
 
 
 @in_workers
@@ -90,7 +89,7 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
     script = (
         "from functools import partial; from pathlib import Path; import signal, sys\n"
         "from word_artifact import ENGLISH, open_and_wait\n"
-        "from pipeline_assets.corpus.spine.building import open_building\n"
+        "from pipeline_assets.corpus.spine.staging import open_building\n"
         "from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has ignored\n"
         "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"

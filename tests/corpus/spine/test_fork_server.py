@@ -21,11 +21,11 @@ from word_artifact import (
 )
 from word_stage import children
 
-from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WarmUp, Work
-from pipeline_assets.corpus.spine.start_method import StartMethod
+from pipeline_assets.corpus.spine.fork_server import StartMethod
+from pipeline_assets.corpus.spine.staging import Building, Receipt, open_building
+from pipeline_assets.corpus.spine.worker import WarmUp, Work
 
 MANY = [Words(f"{number:02}", (f"word{number}",)) for number in range(12)]
 

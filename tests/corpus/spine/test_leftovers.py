@@ -11,10 +11,10 @@ from crash_points import killed_at
 from word_artifact import build_words, refuse_five, target_of, words_in
 from word_building import PLAN, build, is_whole, names_beside
 
-from pipeline_assets.corpus.spine.building import open_building
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
 from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
+from pipeline_assets.corpus.spine.staging import open_building
 
 LOOKALIKES = ("words.building.2", "words.building.²", "words.old.3")
 IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]

@@ -10,10 +10,10 @@ import pytest
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import seal_in_place
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of, sealed_manifests
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import seal_in_place
 
 
 @pytest.fixture

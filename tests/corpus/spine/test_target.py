@@ -9,12 +9,12 @@ from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
-from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import building_folders
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.target import Content, Target, changed_keys
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 
 def test_what_is_not_there_is_missing(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import holdings
 from pipeline_assets.corpus.spine.manifest import Manifest

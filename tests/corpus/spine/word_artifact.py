@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window, Work
-from pipeline_assets.corpus.spine.start_method import StartMethod
+from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window, Work
 
 
 @dataclass(frozen=True)

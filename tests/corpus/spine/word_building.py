@@ -7,10 +7,10 @@ from typing import Any
 from word_artifact import ENGLISH, write_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import Building, OutputFile, Receipt, open_building
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 PLAN = {"recipe": {"language": "english"}}
 

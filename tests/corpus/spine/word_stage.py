@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from word_artifact import ENGLISH, Words
 
-from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.fork_server import NAME
-from pipeline_assets.corpus.spine.stage import Work
+from pipeline_assets.corpus.spine.staging import Building, Receipt
+from pipeline_assets.corpus.spine.worker import Work
 
 INLINE = EngineSettings()
 ONE, TWO = EngineSettings(1, "fork"), EngineSettings(2, "fork")

@@ -9,9 +9,9 @@ import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, source_of
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import KINDS
 

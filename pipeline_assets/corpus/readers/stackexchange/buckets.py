@@ -18,10 +18,10 @@ import zstandard
 
 from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
 from pipeline_assets.corpus.readers.stackexchange.lines import copy_lines
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import Obstacle
-from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 BLOCK_IDS = 4096
 PADDING_BYTES = 16

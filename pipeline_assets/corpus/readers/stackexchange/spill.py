@@ -24,9 +24,9 @@ from pipeline_assets.corpus.readers.stackexchange.row_scan import (
     STOP,
 )
 from pipeline_assets.corpus.readers.stackexchange.rows import PostsXml, ScannedRows, as_dumped
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 SPILLED = f"{WORK}/spilled"
 RANGE_BYTES = 1 << 30
