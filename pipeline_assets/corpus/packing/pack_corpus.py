@@ -9,6 +9,7 @@ import datetime
 import difflib
 import functools
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -24,11 +25,17 @@ from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
 from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, refuse_unencodable
-from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SourceCounts, write_boundaries, write_rows
-from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.packing.rows import (
+    SCHEMA,
+    DrawnDocuments,
+    SharedFileHash,
+    SourceCounts,
+    write_boundaries,
+    write_rows,
+)
+from pipeline_assets.corpus.spine.durable import DurableFile, reserve
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
-from pipeline_assets.corpus.spine.errors import UsageError, bare, key
-from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
+from pipeline_assets.corpus.spine.errors import Obstacle, UsageError, bare, key
 from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.target import Content
 from pipeline_assets.corpus.spine.worker import Window
@@ -198,7 +205,7 @@ def _pack(
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
-    refuse_beyond_disk(
+    _refuse_beyond_disk(
         building.path(INPUT_IDS),
         recipe.num_seqs * row_bytes,
         building.target,
@@ -268,3 +275,21 @@ def _label(building: Building, meta: Meta) -> OutputFile:
     with DurableFile(building.path(META)) as file:
         file.write(meta.to_bytes())
     return OutputFile.plain(META, 1, file)
+
+
+def _refuse_beyond_disk(path: Path, size: int, place: Path, what: str, less: str) -> None:
+    """
+    Args:
+        place: the folder to name: that of the file is only where it is built.
+        what: takes so many bytes.
+        less: how to ask for less of it.
+    Raises:
+        Obstacle: the disk has no room for a file of so many bytes that isn't there yet.
+        UsageError: nor would it have, were it empty.
+    """
+    disk = shutil.disk_usage(path.parent)
+    if not path.exists() and size > disk.free:
+        words, fix = f"{what} take {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
+        if size > disk.total:
+            raise UsageError(words, place, f"{less}, or {fix}")
+        raise Obstacle(words, place, f"free some, {less}, or {fix}")

@@ -32,12 +32,18 @@ def file_sha256(path: Path) -> str:
 
 def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
     """Hex sha256 of the next `size` bytes of a stream, or of all that is left of it."""
-    digest, left = hashlib.sha256(), size
-    block = memoryview(bytearray(_BLOCK_BYTES))
-    while count := file.readinto(block if left is None else block[:left]):  # type: ignore[attr-defined]
-        digest.update(block[:count])
-        left = None if left is None else left - count
+    digest = hashlib.sha256()
+    for block in blocks(file, size):
+        digest.update(block)
     return digest.hexdigest()
+
+
+def blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]:
+    """The next `size` bytes of a stream, or all that is left of it; each block is overwritten by the next."""
+    block, left = memoryview(bytearray(_BLOCK_BYTES)), size
+    while count := file.readinto(block if left is None else block[:left]):  # type: ignore[attr-defined]
+        yield block[:count]
+        left = None if left is None else left - count
 
 
 def unreadable(error: OSError) -> str:

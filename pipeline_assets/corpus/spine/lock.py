@@ -246,5 +246,4 @@ def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
     """In one write, padded over what was there: a reader sees the old line or the new one."""
     durable.step("write", path)
     os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
-    durable.step("fsync", path)
-    os.fsync(descriptor)
+    durable.fsync(descriptor, path)

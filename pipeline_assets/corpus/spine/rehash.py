@@ -11,6 +11,7 @@ process found right is not read again; one in whose middle it stopped is read fr
 
 import fcntl
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -28,7 +29,7 @@ import msgspec
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import OwnFile, unreadable
+from pipeline_assets.corpus.spine.files import OwnFile, blocks, unreadable
 from pipeline_assets.corpus.spine.usage import Progress
 
 _SCHEMA = "corpusmill/journal/2"
@@ -164,7 +165,6 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 Algorithm = Literal["sha256", "git-sha1"]
-_BLOCK_BYTES = 1 << 20
 _TICK_BYTES = 16 << 20
 
 
@@ -283,7 +283,7 @@ def _result(answers: _Answers, task: HashTask, journal: Journal, stop: threading
     done = told = 0
     try:
         key = _key(task)
-        for block in _blocks(task.paths):
+        for block in itertools.chain.from_iterable(map(_blocks, task.paths)):
             if stop.is_set():
                 raise _Stopped
             digest.update(block)
@@ -304,10 +304,6 @@ def _result(answers: _Answers, task: HashTask, journal: Journal, stop: threading
     )
 
 
-def _blocks(paths: Sequence[Path]) -> Iterator[memoryview]:
-    """The bytes of files, one after the other; each block is overwritten by the next."""
-    block = memoryview(bytearray(_BLOCK_BYTES))
-    for path in paths:
-        with open(path, "rb", buffering=0) as file:
-            while count := file.readinto(block):
-                yield block[:count]
+def _blocks(path: Path) -> Iterator[memoryview]:
+    with open(path, "rb", buffering=0) as file:
+        yield from blocks(file)
