@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from pipeline_assets.commands.terminal import Strict, log_to_stderr
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.recipes.run import Run
@@ -180,7 +180,7 @@ def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str
     Args:
         noun: what parts are, several of them.
     Raises:
-        Obstacle: at once, since every part would meet it.
+        RetryableError: at once, since every part would meet it.
         InputError, UsageError: which of several parts failed, after the others were built; of the only one, why.
     """
     failures: dict[str, InputError] = {}
@@ -188,7 +188,7 @@ def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str
         try:
             build_one(part)
         except InputError as error:
-            if isinstance(error, Obstacle) or len(parts) == 1:
+            if isinstance(error, RetryableError) or len(parts) == 1:
                 raise
             typer.echo(f"FAILED {part}: {error}", err=True)
             failures[part] = error

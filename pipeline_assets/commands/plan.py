@@ -41,7 +41,7 @@ def plan(
     for its budget.
     """
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.spine.inventory import holdings
+    from pipeline_assets.corpus.spine.inventory import artifact_statuses
     from pipeline_assets.corpus.trust.plan import plan_recipe
     from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_path
 
@@ -52,7 +52,7 @@ def plan(
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
     with resume_hint(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming(path):
         wanted.check_local_files(run.root)
-        planned = plan_recipe(holdings(run.root, wanted.targets()), KINDS, run)
+        planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), KINDS, run)
     if as_json:
         report = {"recipe": recipe, "path": str(path), "data": str(data), "workers": workers}
         typer.echo(json.dumps(report | _plan_json(planned, data), indent=1))

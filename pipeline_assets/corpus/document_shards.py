@@ -24,7 +24,7 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 SHARDS = "shards"
@@ -104,7 +104,7 @@ class ShardWriter:
         return Receipt(files, self.counts)
 
 
-def gather_lines(building: Building, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
+def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
     """The lines of some `.jsonl.zst` files of the building folder, one file after the other."""
     with JsonlZstWriter(building.path(name), zstd_level) as writer:
         for part in parts:
@@ -113,7 +113,7 @@ def gather_lines(building: Building, parts: Iterable[OutputFile], name: str, zst
     return writer.output(name)
 
 
-def gather_frames(building: Building, parts: Iterable[OutputFile], name: str) -> OutputFile:
+def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
     """As `gather_lines`, but each part stays a zstd frame of its own: nothing is compressed again, and a line can be
     read without those of the parts before.
     """
@@ -143,7 +143,7 @@ class ConvertedShard:
 
 
 def publish(
-    building: Building, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
+    building: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
 ) -> list[Receipt]:
     """Receipts of the final shards, every doc_id once. Only shards where one is repeated are written again.
 
@@ -165,7 +165,7 @@ def publish(
 
 
 def gather_rejects(
-    building: Building, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
+    building: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     """All rejects in one file: shard by shard, rows in source order, then repeated ids."""
     with JsonlZstWriter(building.path(REJECTS_FILE), zstd_level) as writer:
@@ -175,7 +175,7 @@ def gather_rejects(
     return writer.output(REJECTS_FILE)
 
 
-def read_rejects(building: Building, receipts: Sequence[Receipt]) -> Iterator[Reject]:
+def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """The rejects that receipts name, in their order."""
     for receipt in receipts:
         for file in receipt.files:

@@ -19,8 +19,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
-from pipeline_assets.corpus.spine.staging import Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import (
     DOCUMENTS_SCHEMA,
     EncodeShard,
@@ -60,13 +60,13 @@ class _Encoded:
 
 
 def build_split(
-    building: Building,
+    building: StagingDir,
     corpus: Artifact,
     shards: Sequence[FileContent],
     recipe: MegatronRecipe,
     split: Split,
     settings: SplitSettings,
-) -> Content:
+) -> BuildResult:
     """tokens.bin, tokens.idx, documents.parquet and rejects.jsonl.zst of one split.
 
     The longest prefix of documents in manifest order that fits the split's budget; shards behind the cut are not read
@@ -87,7 +87,7 @@ def build_split(
     files, lengths = _merge(building, encoded, settings.zstd_level)
     counts = total_counts(encoded.receipts)
     tokens = int(lengths.sum(dtype=np.int64))
-    return Content(
+    return BuildResult(
         files=files,
         counts={
             "ledger": _ledger(counts, len(lengths)),
@@ -114,7 +114,7 @@ def build_split(
 
 
 def _encode(
-    building: Building,
+    building: StagingDir,
     corpus: Artifact,
     shards: Sequence[FileContent],
     recipe: MegatronRecipe,
@@ -157,7 +157,7 @@ def _encode(
     return _Encoded(receipts, fitting, unread, ended_by[0] if ended_by else None)
 
 
-def _merge(building: Building, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:
+def _merge(building: StagingDir, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:
     """The files of the split, and tokens per document, shape (documents,)."""
     lengths: list[NDArray[np.int32]] = []
     with (
@@ -193,10 +193,10 @@ def _ledger(counts: Mapping[str, int], documents: int) -> dict[str, Any]:
     return {"in": counts["rows"], "out": documents, "dropped": dropped, "rejected": rejected}
 
 
-def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> Content:
+def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
     """Both splits as one dataset: budget asked and tokens reached."""
     counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
-    return Content(
+    return BuildResult(
         files=[],
         counts={
             "documents": {split: counts[split]["documents"] for split in counts},

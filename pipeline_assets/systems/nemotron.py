@@ -49,7 +49,7 @@ from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, Recipe, RecipePart
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
@@ -261,7 +261,7 @@ class NemotronRecipe(Recipe):
         return kind.target(self.name, content, upstream, partition=partition_key(section.dataset, split), **more)
 
 
-def _list_files(target: Target, run: Run) -> Content:
+def _list_files(target: Target, run: Run) -> BuildResult:
     """Which files a split is made of."""
     if target.outside is not None:
         assert isinstance(target.outside, SplitFolder)
@@ -300,7 +300,7 @@ RAW = Kind(
 )
 
 
-def _take_inventory(job: Job) -> Content:
+def _take_inventory(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     recipe, decisions = pin.manifest.identity.recipe, pin.manifest.identity.decisions
     info = SplitInfo(
@@ -369,7 +369,7 @@ INVENTORY = Kind(
 )
 
 
-def _gather_coverage(job: Job) -> Content:
+def _gather_coverage(job: Job) -> BuildResult:
     return gather_coverage(job.building, job.upstream)
 
 
@@ -382,7 +382,7 @@ METADATA_COVERAGE = Kind(
 )
 
 
-def _normalise(job: Job) -> Content:
+def _normalise(job: Job) -> BuildResult:
     # The tokenizer is loaded only where it is needed.
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 
@@ -435,7 +435,7 @@ NORMALIZED_SHARDS = Kind(
 )
 
 
-def _lay_out(job: Job) -> Content:
+def _lay_out(job: Job) -> BuildResult:
     splits, [first, *_] = job.upstream, job.target.upstream
     if not job.recipe["readme"]:
         return lay_out(job.building, splits, None)

@@ -72,8 +72,8 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError, key
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Option, Recipe, RecipePart
-from pipeline_assets.corpus.spine.staging import Building
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.trust.figures import Limit, Listing
 
@@ -332,7 +332,7 @@ def _known_tag(tag: str, whose: str = "") -> str:
     return known
 
 
-def _list_inputs(target: Target, run: Run) -> Content:
+def _list_inputs(target: Target, run: Run) -> BuildResult:
     """What a source or an evaluation set is made of."""
     if target.outside is None:
         source, shard_text_bytes = source_of(target.recipe)
@@ -371,7 +371,7 @@ RAW = Kind(
 )
 
 
-def _normalise(job: Job) -> Content:
+def _normalise(job: Job) -> BuildResult:
     source, shard_text_bytes = source_of(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     own = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
@@ -388,7 +388,7 @@ def _normalise(job: Job) -> Content:
 
 
 def _convert_files(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     folder: SourceFolder,
     source: FileSource,
@@ -406,7 +406,7 @@ def _convert_files(
 
 
 def _convert_site(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     folder: SourceFolder,
     source: StackExchangeSource,
@@ -440,7 +440,7 @@ NORMALIZED = Kind(
 )
 
 
-def _filter(job: Job) -> Content:
+def _filter(job: Job) -> BuildResult:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
 
@@ -460,7 +460,7 @@ FILTERED = Kind(
 )
 
 
-def _deduplicate(job: Job) -> Content:
+def _deduplicate(job: Job) -> BuildResult:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
@@ -494,7 +494,7 @@ DEDUPLICATED = Kind(
 )
 
 
-def _sign(job: Job) -> Content:
+def _sign(job: Job) -> BuildResult:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.dedup.dedup_corpus import sign_corpus
 
@@ -548,7 +548,7 @@ EVALUATION = Kind(
 )
 
 
-def _decontaminate(job: Job) -> Content:
+def _decontaminate(job: Job) -> BuildResult:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
@@ -588,7 +588,7 @@ def packed_target(section: PackSection, name: str, folder: Path, corpora: Sequen
     )
 
 
-def _pack(job: Job) -> Content:
+def _pack(job: Job) -> BuildResult:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
     from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
@@ -652,7 +652,7 @@ PACKED = Kind(
 )
 
 
-def _report(job: Job) -> Content:
+def _report(job: Job) -> BuildResult:
     assert job.target.tokenizer is not None
     sources = [_steps(one, job.run.root) for one in job.target.upstream if one.kind in (NORMALIZED.name, FILTERED.name)]
     of_all = {one.kind: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}

@@ -45,8 +45,8 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, setti
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 
@@ -322,13 +322,13 @@ _STAGE, _INDEX = "decontaminate", "index"
 
 
 def decontaminate_corpus(
-    building: Building,
+    building: StagingDir,
     sources: Mapping[str, Artifact],
     evaluation: Sequence[EvaluationSet],
     recipe: DecontaminationRecipe,
     engine: EngineSettings,
     zstd_level: int,
-) -> Content:
+) -> BuildResult:
     """Files: the documents of all sources, a shard of each shard, without those that are contaminated or what they hold
     of items; `contaminated.jsonl.zst`, a line for each of these, in order; rejects.
 
@@ -357,14 +357,14 @@ def decontaminate_corpus(
         gather_lines(building, [receipt.files[number] for receipt in receipts], name, zstd_level)
         for number, name in ((1, CONTAMINATED_FILE), (2, REJECTS_FILE))
     ]
-    return Content(
+    return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), *gathered],
         counts=_manifest_counts(counts, _by_source(shards, receipts), prepared),
         decisions={},
     )
 
 
-def _prepared(building: Building, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
+def _prepared(building: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
     """The index: its files; counts of n-grams; notes: counts by `evaluation` set."""
     receipt = building.receipt(_INDEX, "items")
     if receipt is None:

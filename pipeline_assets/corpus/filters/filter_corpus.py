@@ -22,8 +22,8 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 FILTERED = "shards"
@@ -195,8 +195,8 @@ class CorpusFilter:
 
 
 def filter_corpus(
-    building: Building, corpus: Artifact, rules: CorpusFilter, engine: EngineSettings, zstd_level: int
-) -> Content:
+    building: StagingDir, corpus: Artifact, rules: CorpusFilter, engine: EngineSettings, zstd_level: int
+) -> BuildResult:
     """The documents of a corpus that no filter drops, shard by shard under the same names.
 
     Raises:
@@ -220,7 +220,7 @@ def filter_corpus(
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
     rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
-    return Content(
+    return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
         counts=_manifest_counts(counts),
         decisions={},

@@ -31,8 +31,8 @@ from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
@@ -138,13 +138,13 @@ class SplitInfo:
 
 
 def take_inventory(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     info: SplitInfo,
     max_rows: int | None,
     engine: EngineSettings,
     zstd_level: int,
-) -> Content:
+) -> BuildResult:
     """`inventory.json`, `metadata_coverage.md` and the rejects, the same for any number of workers.
 
     Args:
@@ -170,7 +170,7 @@ def take_inventory(
         rejects,
     ]
     ledger = {"in": counts.get("in", 0), "out": counts.get("rows", 0), "dropped": {}, "rejected": inventory["rejected"]}
-    return Content(
+    return BuildResult(
         files=written,
         counts={"ledger": ledger, "files": len(files), "bytes": inventory["bytes"]},
         decisions={"scan": inventory["scan"], "format": inventory["format"]},
@@ -293,7 +293,7 @@ def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def write_text(building: Building, name: str, text: str) -> OutputFile:
+def write_text(building: StagingDir, name: str, text: str) -> OutputFile:
     """A file of lines in the building folder, durable."""
     data = text.encode("utf-8")
     with durable.DurableFile(building.path(name)) as file:
@@ -304,7 +304,7 @@ def write_text(building: Building, name: str, text: str) -> OutputFile:
 COVERAGE_STAGE = StageVersion("nemotron_coverage", 2)
 
 
-def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Content:
+def gather_coverage(building: StagingDir, inventories: Sequence[Artifact]) -> BuildResult:
     """`inventory.json` and `metadata_coverage.md` of all splits, in the order given."""
     read = [read_inventory(artifact) for artifact in inventories]
     files = [
@@ -316,7 +316,7 @@ def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Cont
         "rows": sum(one["rows_counted"] for one in read),
         "rejected": sum(sum(one["rejected"].values()) for one in read),
     }
-    return Content(files, counts, {})
+    return BuildResult(files, counts, {})
 
 
 def read_inventory(inventory: Artifact) -> dict[str, Any]:

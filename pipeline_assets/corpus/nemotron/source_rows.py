@@ -49,7 +49,7 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def is_there(value: JsonValue) -> bool:
+def has_value(value: JsonValue) -> bool:
     """Whether a column or key has a value; `{}`, 0 and false are values."""
     return value is not None and value != "" and value != []
 
@@ -66,7 +66,7 @@ def canonical_text(value: JsonValue) -> str:
 
 def text_of(value: JsonValue) -> str | None:
     """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
-    if not is_there(value):
+    if not has_value(value):
         return None
     return value if isinstance(value, str) else canonical_text(value)
 

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.readers.source_folder import (
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.target import BuildResult
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
@@ -101,7 +101,7 @@ def splits_on_hub(hub: HubFiles, dataset: str, revision: str) -> dict[str, Split
 
 def pin_of_hub(
     hub: HubFiles, dataset: str, revision: str, split: str, patterns: Mapping[str, Sequence[str]]
-) -> Content:
+) -> BuildResult:
     """The files of a split at a commit, by the listing; nothing but the card is fetched.
 
     Raises:
@@ -118,7 +118,7 @@ def pin_of_hub(
     return raw_pin.pin_of_hub(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
 
 
-def pin_of_folder(folder: SplitFolder, root: Path, settings: EngineSettings) -> Content:
+def pin_of_folder(folder: SplitFolder, root: Path, settings: EngineSettings) -> BuildResult:
     """The files of a split in a folder, hashed.
 
     Raises:

@@ -38,8 +38,8 @@ from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.ledger import Reject, Words, check_rejects
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
-from pipeline_assets.corpus.spine.staging import Building, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Shard, Work
 
 NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
@@ -252,7 +252,7 @@ class Converted:
 
 
 def convert_shards(
-    building: Building, work: Work[S], shards: Sequence[S], settings: NormalizeSettings
+    building: StagingDir, work: Work[S], shards: Sequence[S], settings: NormalizeSettings
 ) -> dict[str, Receipt]:
     """Receipts of a source's shards, by name, in their order."""
     receipts = run_stage(_STAGE, work, shards, building, settings.engine)
@@ -260,13 +260,13 @@ def convert_shards(
 
 
 def finish(
-    building: Building,
+    building: StagingDir,
     converted: Converted,
     max_reject_fraction: str,
     settings: NormalizeSettings,
     where: object = None,
     fix: str = f"look at the rejects, or correct the source in {THE_RECIPE}",
-) -> Content:
+) -> BuildResult:
     """The source's Documents and rejects, and what the manifest says of them.
 
     Args:
@@ -289,7 +289,7 @@ def finish(
     check_documents(counts, where or building.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
     rejects = gather_rejects(building, receipts, published, settings.zstd_level)
-    return Content(
+    return BuildResult(
         files=[*(receipt.files[0] for receipt in published), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 Read = Callable[[Piece], Iterator[Row]]
@@ -49,7 +49,7 @@ class PieceShard:
 
 
 def convert_local(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     recipe: LocalRecipe,
     shard_bytes: int,
@@ -82,7 +82,7 @@ def convert_local(
 
 
 def _refuse_missing_text(
-    building: Building, receipts: Sequence[Receipt], column: str, files: Sequence[SourceFile]
+    building: StagingDir, receipts: Sequence[Receipt], column: str, files: Sequence[SourceFile]
 ) -> None:
     """
     Raises:
@@ -99,7 +99,7 @@ def _refuse_missing_text(
 
 
 def convert_wikipedia(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     recipe: WikipediaRecipe,
     shard_bytes: int,

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, ThreadRules, read_threads
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window
 
 NO_QUESTION = "no_question"  # an answer to a question that was deleted
@@ -45,7 +45,7 @@ def normalize_bucket(
 
 
 def convert_site(
-    building: Building,
+    building: StagingDir,
     file: SourceFile,
     site: Site,
     rules: ThreadRules,

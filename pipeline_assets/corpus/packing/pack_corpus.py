@@ -35,9 +35,9 @@ from pipeline_assets.corpus.packing.rows import (
 )
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
-from pipeline_assets.corpus.spine.errors import Obstacle, UsageError, bare, key
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import EncodeShard, OracleDisagrees
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
@@ -155,15 +155,15 @@ AnyShard = EncodeShard | PlannedCorpus | RowRange
 
 
 def pack_corpus(
-    building: Building, shards: Sequence[CorpusShard], recipe: PackRecipe, settings: PackSettings
-) -> Content:
+    building: StagingDir, shards: Sequence[CorpusShard], recipe: PackRecipe, settings: PackSettings
+) -> BuildResult:
     """The files that `formats.memmap` describes, and rejects. If the fast tokenizer ever disagrees with its oracle,
     everything is encoded again by the oracle.
 
     Raises:
         UsageError: weights and sources don't match, there is not enough of a source, or a tokenizer lacks something.
         InputError: a damaged shard, or a tokenizer file that is none.
-        Obstacle: the disk has no room for the rows.
+        RetryableError: the disk has no room for the rows.
     """
     ordered = in_order(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, settings.tokenizer_file, settings.driver)
@@ -196,12 +196,12 @@ def pack_work(
 
 
 def _pack(
-    building: Building,
+    building: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: PackRecipe,
     settings: PackSettings,
     tokenizer: TokenizerFile,
-) -> Content:
+) -> BuildResult:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
@@ -234,7 +234,7 @@ def _pack(
     ]
     counts = manifest_counts(recipe, total_counts(encodings), documents.counts, plan)
     meta = describe(recipe, tokenizer, ranges, index, counts, settings.created_at)
-    return Content(
+    return BuildResult(
         files=outputs,
         counts=counts,
         decisions={
@@ -256,7 +256,7 @@ def _to_encode(shards: Sequence[CorpusShard]) -> list[EncodeShard]:
 
 
 def _encoded(
-    building: Building, shards: Sequence[CorpusShard], encodings: Sequence[Receipt]
+    building: StagingDir, shards: Sequence[CorpusShard], encodings: Sequence[Receipt]
 ) -> tuple[EncodedShard, ...]:
     return tuple(
         EncodedShard(
@@ -271,7 +271,7 @@ def _encoded(
     )
 
 
-def _label(building: Building, meta: Meta) -> OutputFile:
+def _label(building: StagingDir, meta: Meta) -> OutputFile:
     with DurableFile(building.path(META)) as file:
         file.write(meta.to_bytes())
     return OutputFile.plain(META, 1, file)
@@ -284,7 +284,7 @@ def _refuse_beyond_disk(path: Path, size: int, place: Path, what: str, less: str
         what: takes so many bytes.
         less: how to ask for less of it.
     Raises:
-        Obstacle: the disk has no room for a file of so many bytes that isn't there yet.
+        RetryableError: the disk has no room for a file of so many bytes that isn't there yet.
         UsageError: nor would it have, were it empty.
     """
     disk = shutil.disk_usage(path.parent)
@@ -292,4 +292,4 @@ def _refuse_beyond_disk(path: Path, size: int, place: Path, what: str, less: str
         words, fix = f"{what} take {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
         if size > disk.total:
             raise UsageError(words, place, f"{less}, or {fix}")
-        raise Obstacle(words, place, f"free some, {less}, or {fix}")
+        raise RetryableError(words, place, f"free some, {less}, or {fix}")

@@ -23,10 +23,10 @@ from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, 
 from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedShard, first_documents
 from pipeline_assets.corpus.packing.plan_files import Drawn, DrawnSource, PlanFiles, RowRange, mapped
 from pipeline_assets.corpus.spine.durable import DurableFile, write_range
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.files import blocks
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, OutputFile, Receipt
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Window
 
 _encoder = msgspec.json.Encoder()
@@ -117,7 +117,7 @@ def _copy(
         descriptor = run.fileno()
         for start, length, place in zip(*bytes_of, strict=True):
             if os.preadv(descriptor, [rows[place : place + length]], start) != length:
-                raise Obstacle("the token run ends early", token_file, "run the command again")
+                raise RetryableError("the token run ends early", token_file, "run the command again")
 
 
 def _index_lines(segments: list[Segment], of_rows: NDArray[np.int64]) -> bytes:
@@ -268,7 +268,7 @@ class DrawnDocuments:
 _CHUNK_ROWS = 1 << 16
 
 
-def write_boundaries(building: Building, plan: PlanFiles) -> list[OutputFile]:
+def write_boundaries(building: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """`boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
     row_starts = mapped(plan.row_starts, np.int64)
     with DurableFile(building.path(BOUNDARIES)) as boundaries:

@@ -51,7 +51,7 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
-from pipeline_assets.corpus.spine.staging import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 _BATCH_ROWS = 1024
@@ -94,7 +94,7 @@ def convert_shard(
 
 
 def convert_hub_rows(
-    building: Building,
+    building: StagingDir,
     raw: Artifact,
     hub: HubFiles,
     recipe: SnapshotRecipe,

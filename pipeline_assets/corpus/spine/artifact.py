@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import reads
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import file_sha256, unreadable, unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
@@ -64,7 +64,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         digest: what the caller expects; the folder may have been replaced since it looked.
     Raises:
         InputError: nothing sealed there, another digest, or a file missing, of another size or no plain file.
-        Obstacle: it was replaced while its sizes were looked at.
+        RetryableError: it was replaced while its sizes were looked at.
     """
     with unreplaced(folder):
         return _opened(folder, digest)
@@ -75,7 +75,7 @@ def _opened(folder: Path, digest: str | None) -> Artifact:
     if manifest is None:
         raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")
     if digest is not None and manifest.digest != digest:
-        raise Obstacle(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
+        raise RetryableError(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
     complaints = [] if seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)) else [(FILE_NAME, _UNSEALED)]
     complaints += [(FILE_NAME, what) for what in manifest.storage_complaints()]
     complaints += [(file.path, what) for file in manifest.storage if (what := _size_complaint(folder, file))]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import blocks
 
 Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
@@ -43,15 +43,17 @@ def explain(error: OSError, path: Path) -> InputError:
     """
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return Obstacle("no space is left on the disk", path, "free some and run the same command: it goes on")
+            return RetryableError(
+                "no space is left on the disk", path, "free some and run the same command: it goes on"
+            )
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
-            return Obstacle("reading is not allowed", path, "give read permission")
+            return RetryableError("reading is not allowed", path, "give read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return Obstacle("writing is not allowed", path, "give write permission, or another folder")
+            return RetryableError("writing is not allowed", path, "give write permission, or another folder")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
-    return Obstacle(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
+    return RetryableError(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
 
 
 @contextlib.contextmanager
@@ -120,7 +122,7 @@ class DurableFile:
                 self._hash.update(block)
                 left -= len(block)
             if left:
-                raise Obstacle(f"the file ends {left:,} bytes early", source, "run the command again")
+                raise RetryableError(f"the file ends {left:,} bytes early", source, "run the command again")
             _copy(file.fileno(), self.fileno(), size)
         self.bytes_written += size
 

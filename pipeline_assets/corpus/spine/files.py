@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 
 _BLOCK_BYTES = 1 << 20
 
@@ -107,7 +107,7 @@ class OwnFile(Generic[T]):
         except IsADirectoryError:
             raise self._refused("it is a folder", path) from None
         except PermissionError:
-            raise Obstacle("reading is not allowed", path, "give read permission") from None
+            raise RetryableError("reading is not allowed", path, "give read permission") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP and not self.may_be_link and path.is_symlink()
             words = "it is a link" if is_link else f"it can't be read ({error.strerror or error})"
@@ -211,7 +211,7 @@ def held(folder: Path, fix: str = _AGAIN) -> Iterator[HeldFolder]:
         fix: what to do where something did.
     Raises:
         OSError: there is no such folder.
-        Obstacle: another one took its place meanwhile.
+        RetryableError: another one took its place meanwhile.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -234,7 +234,7 @@ def unreplaced(folder: Path) -> Iterator[None]:
     is no folder, the block says so.
 
     Raises:
-        Obstacle: another one took its place meanwhile.
+        RetryableError: another one took its place meanwhile.
     """
     with contextlib.ExitStack() as holding:
         with contextlib.suppress(OSError):
@@ -242,6 +242,6 @@ def unreplaced(folder: Path) -> Iterator[None]:
         yield
 
 
-def was_replaced(folder: Path, fix: str = _AGAIN) -> Obstacle:
+def was_replaced(folder: Path, fix: str = _AGAIN) -> RetryableError:
     """Another folder took the place of the one that was opened, or none is there any more."""
-    return Obstacle("it was replaced while it was read", folder, fix)
+    return RetryableError("it was replaced while it was read", folder, fix)

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.usage import WATCH
 from pipeline_assets.corpus.spine.worker import Failure, Started, WarmUp, Work, how_it_died, serve, start_process
 
@@ -159,7 +159,7 @@ class ForkedWorkers:
         except (EOFError, ConnectionError):
             what = f"the process that workers are forked from died ({_stop()})"
             fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
-            raise Obstacle(what, f"process {os.getpid()}", fix) from None
+            raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
     def _fork(self) -> Started:
         global _server

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
@@ -126,7 +126,7 @@ def _refuse_foreign(target: Path) -> None:
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         what = "something is here that is no sealed artifact"
-        raise Obstacle(what, target, "move it away, then run the same command")
+        raise RetryableError(what, target, "move it away, then run the same command")
 
 
 def protect(folder: Path, paths: Iterable[Path]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
 from pipeline_assets.corpus.spine.manifest import (
@@ -124,7 +124,7 @@ class BuildFolder:
         if not path.parent.is_dir():
             if not self.folder.is_dir():
                 what = "the building folder is gone"
-                raise Obstacle(what, self.folder, "another builder took over; nothing was sealed")
+                raise RetryableError(what, self.folder, "another builder took over; nothing was sealed")
             durable.make_folder(path.parent)
         return path
 
@@ -145,7 +145,7 @@ class BuildFolder:
 
 
 @dataclass(frozen=True)
-class Building(BuildFolder):
+class StagingDir(BuildFolder):
     """An open building folder and the lock on it; `was_begun` by a build that died or failed."""
 
     target: Path
@@ -165,7 +165,7 @@ class Building(BuildFolder):
         for file in stored:
             if not _is_there(self.folder / file.path, file.bytes):
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
-                raise Obstacle(what, self.folder / file.path, "run the command again")
+                raise RetryableError(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
@@ -185,7 +185,7 @@ class Building(BuildFolder):
 
 
 @contextmanager
-def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:
+def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
     """The building folder for `target`, alone: recovered after a crash, with the shards of an equal plan adopted.
 
     Args:
@@ -198,7 +198,7 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[Building]:
         was_begun = bool(building_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
-            yield Building(folder, target, lock, was_begun)
+            yield StagingDir(folder, target, lock, was_begun)
         except Exception:
             lock.check()  # what fails in a folder that another builder took over fails for that
             raise

@@ -208,7 +208,7 @@ def folder_bytes(folder: Path) -> int:
     return sum(files.values())
 
 
-class Laps:
+class StepTimer:
     """Seconds of the parts of a build, one after the other, and what was counted meanwhile.
 
     Args:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
 from pipeline_assets.corpus.spine.usage import versions_of
 from pipeline_assets.corpus.trust.read_back import Step
@@ -311,11 +311,11 @@ def judge(
         versions_here: those that it was rebuilt with.
         holds_sealed: whether the sealed files too are held against that manifest: every byte of them is read.
     Raises:
-        Obstacle: the sealed artifact was replaced meanwhile.
+        RetryableError: the sealed artifact was replaced meanwhile.
     """
     sealed = step.manifest
     if step.place is not None and read_manifest(step.place) != sealed:
-        raise Obstacle("it was replaced meanwhile", step.place, "run the same command again")
+        raise RetryableError("it was replaced meanwhile", step.place, "run the same command again")
     damage = _damage(step) if holds_sealed else {}
     is_same = rebuilt.digest == sealed.digest
     return Outcome(

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.recipes.kind import Kind, forecast
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.inventory import Holding
+from pipeline_assets.corpus.spine.inventory import ArtifactStatus
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import folder_bytes
@@ -178,7 +178,7 @@ class ArtifactPlan:
         budget: None where the recipe has none for it, or it is there.
     """
 
-    holding: Holding
+    holding: ArtifactStatus
     figures: Mapping[str, Planned] = field(default_factory=dict)
     sample: Sample | None = None
     budget: Budget | None = None
@@ -238,10 +238,10 @@ class RecipePlan:
         return sum(known) if known and len(known) == len(self.to_build) else None
 
 
-def plan_recipe(held: Sequence[Holding], kinds: Mapping[str, Kind], run: Run) -> RecipePlan:
+def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: Run) -> RecipePlan:
     """
     Args:
-        held: the state of the recipe's artifacts, as `holdings` tells it; what is there costs nothing.
+        held: the state of the recipe's artifacts, as `artifact_statuses` tells it; what is there costs nothing.
     Raises:
         InputError: from the hub, which is asked only of what is to be built.
         UsageError: no file or column as the recipe names it; nothing is sealed where something is said to be.
@@ -284,7 +284,7 @@ class _Walk:
         self._kinds, self._run = kinds, run
         self._known: dict[str, _Known] = {}
 
-    def planned(self, holding: Holding) -> ArtifactPlan:
+    def planned(self, holding: ArtifactStatus) -> ArtifactPlan:
         """The plan of one artifact; those that it is made from were planned before."""
         target = holding.target
         upstream = [self._upstream(one) for one in target.upstream]

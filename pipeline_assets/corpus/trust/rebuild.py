@@ -26,7 +26,7 @@ from pipeline_assets.corpus.recipes.drive import build_again
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, read_manifest, verify_stored
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -144,13 +144,13 @@ def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
         sealed: the manifest of what is expected in the place.
     Raises:
         BuilderBusy: another process builds the artifact.
-        Obstacle: it was replaced meanwhile.
+        RetryableError: it was replaced meanwhile.
         InputError: its place is on another file system.
     """
     with locked(place, highest_number(place)) as lock:
         recover_locked(place)
         if read_manifest(place) != sealed:
-            raise Obstacle("it was replaced meanwhile", place, "run the same command again")
+            raise RetryableError("it was replaced meanwhile", place, "run the same command again")
         if copy.stat().st_dev != place.stat().st_dev:
             raise InputError(f"it lies on another file system than {copy}", place, "move the copy there by hand")
         aside = _free(kept)

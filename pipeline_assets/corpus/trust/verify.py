@@ -63,7 +63,7 @@ def hold(found: Verification, journal: Journal) -> None:
     """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched.
 
     Raises:
-        Obstacle: an artifact was replaced meanwhile, so that nothing can be said of it.
+        RetryableError: an artifact was replaced meanwhile, so that nothing can be said of it.
     """
     _read(found, journal)
     _read_contents(found, journal)
@@ -77,7 +77,7 @@ def hold(found: Verification, journal: Journal) -> None:
 def _present(artifact: Artifact) -> list[StoredFile | Damage]:
     """
     Raises:
-        Obstacle: the folder, or a part of it, was gone while it was looked through.
+        RetryableError: the folder, or a part of it, was gone while it was looked through.
     """
     try:
         return list(present_files(artifact.folder, artifact.manifest, _labels_of))
@@ -88,7 +88,7 @@ def _present(artifact: Artifact) -> list[StoredFile | Damage]:
 def _refuse_replaced(found: Verification) -> None:
     """
     Raises:
-        Obstacle: what was found is not so of an artifact of the chain, but of one that took its place meanwhile.
+        RetryableError: what was found is not so of an artifact of the chain, but of one that took its place meanwhile.
     """
     for artifact in found.chain.artifacts:
         try:

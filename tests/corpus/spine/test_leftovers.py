@@ -12,7 +12,7 @@ from word_artifact import build_words, refuse_five, target_of, words_in
 from word_building import PLAN, build, is_whole, names_beside
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
+from pipeline_assets.corpus.spine.inventory import artifact_statuses, orphan_builds, orphans
 from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
 from pipeline_assets.corpus.spine.staging import open_building
 
@@ -70,11 +70,11 @@ def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp
     shutil.rmtree(area / "elsewhere")
     asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-    [held] = holdings(tmp_path, [asked])
+    [held] = artifact_statuses(tmp_path, [asked])
 
     assert (held.condition, held.unfinished) == ("current", None)
-    assert [other.folder.name for other in unasked(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
-    assert unasked_builds(Lineage(tmp_path), [asked]) == []
+    assert [other.folder.name for other in orphans(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
+    assert orphan_builds(Lineage(tmp_path), [asked]) == []
     assert [folder.name for folder in sealed_manifests(tmp_path)[0]] == ["words", *LOOKALIKES]
 
 
@@ -99,6 +99,6 @@ def test_an_interrupted_build_of_an_artifact_named_like_a_leftover_is_told_as_it
     left = tmp_path / "corpora" / ".words.building.1"
     left.rename(left.with_name(".words.old.3.building.1"))
 
-    [build] = unasked_builds(Lineage(tmp_path), [])
+    [build] = orphan_builds(Lineage(tmp_path), [])
 
     assert build.folder == tmp_path / "corpora" / "words.old.3"

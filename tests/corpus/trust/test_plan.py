@@ -13,7 +13,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.trust.figures import FIGURES, outcomes, real_figures
 from pipeline_assets.corpus.trust.plan import RecipePlan, plan_recipe
@@ -44,14 +44,14 @@ def plan(demo_hub: LoopbackHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
 
     def made(root: Path, wanted: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
         run = Run(root, EngineSettings(workers=2), HubFiles(tmp_path / "cache", endpoint, tries=1))
-        return plan_recipe(holdings(root, wanted.targets()), KINDS, run)
+        return plan_recipe(artifact_statuses(root, wanted.targets()), KINDS, run)
 
     return made
 
 
 def plan_offline(recipe: Recipe, root: Path) -> RecipePlan:
     run = Run(root, INLINE, HubFiles(root / "hub_cache", endpoint=NOWHERE))
-    return plan_recipe(holdings(root, recipe.targets()), KINDS, run)
+    return plan_recipe(artifact_statuses(root, recipe.targets()), KINDS, run)
 
 
 class TestBeforeAnythingWasBuilt:

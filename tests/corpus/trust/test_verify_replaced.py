@@ -11,7 +11,7 @@ from sealed_sets import seal_set
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INPUT_IDS
 from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust import verify
 from pipeline_assets.corpus.trust.result import Scope
@@ -82,7 +82,7 @@ def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path)
     found = verify.look_at_chain(folder, Scope())
     shutil.rmtree(folder)
 
-    with pytest.raises(Obstacle, match="it was replaced while it was read; run the same command again"):
+    with pytest.raises(RetryableError, match="it was replaced while it was read; run the same command again"):
         verify.hold(found, Journal(None))
 
 
@@ -97,7 +97,7 @@ def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_pa
                 lambda: files_match_manifest(sealed), (artifact,), {line: lambda: seal_set(tmp_path, "b")}
             )
             answers.add(verdict.because)
-        except Obstacle as error:
+        except RetryableError as error:
             answers.add(error.what)
 
     assert answers == {"it was replaced while it was read"}
