@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.checks import CheckResult
+    from pipeline_assets.corpus.spine.ledger import Ledger
     from pipeline_assets.corpus.spine.target import Target
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
@@ -253,16 +254,16 @@ def _build_source(recipe: Any, source: str, run: "Run", kinds: Collection[str]) 
 
     for outcome in run_targets(recipe, run, source, kinds):
         artifact = open_artifact(run.root / outcome.target.folder)
-        ledger = artifact.manifest.identity.counts.get("ledger")
-        if ledger is not None:
+        if "ledger" in artifact.manifest.identity.counts:
+            ledger = artifact.manifest.identity.ledger
             typer.echo(f"{artifact.folder}\n  {artifact.manifest.digest}")
-            typer.echo(f"  {ledger['in']:,} rows in = {ledger['out']:,} documents{_others(ledger)}")
+            typer.echo(f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents{_others(ledger)}")
         if outcome.target.kind == NORMALIZED.name:
             typer.echo(f"  {group_manifest(artifact.folder)}")
 
 
-def _others(ledger: dict[str, Any]) -> str:
-    parts = [f"{ledger['merged']:,} merged"] if ledger.get("merged") else []
-    for fate in ("dropped", "rejected"):
-        parts += [f"{count:,} {fate} ({reason})" for reason, count in ledger[fate].items()]
+def _others(ledger: "Ledger") -> str:
+    parts = (
+        f"{count:,} {fate} ({reason})" if reason else f"{count:,} {fate}" for fate, reason, count in ledger.fates()
+    )
     return "".join(f" + {part}" for part in parts)

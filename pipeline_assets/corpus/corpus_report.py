@@ -174,22 +174,22 @@ def _ledgers(steps: SourceSteps) -> Iterator[SourceLedger]:
 
 
 def _ledger(source: str, step: str, artifact: Artifact, examples: Mapping[str, Sequence[Example]]) -> SourceLedger:
-    ledger = artifact.manifest.identity.counts["ledger"]
+    ledger = artifact.manifest.identity.ledger
     return SourceLedger(
         source=source,
         step=step,
-        rows_in=ledger["in"],
-        documents_out=ledger["out"],
-        dropped=ledger["dropped"],
-        rejected=ledger["rejected"],
-        merged=ledger.get("merged", 0),
+        rows_in=ledger.rows_in,
+        documents_out=ledger.out,
+        dropped=ledger.dropped,
+        rejected=ledger.rejected,
+        merged=ledger.merged,
         examples=examples,
     )
 
 
 def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = {}
-    wanted = len(normalized.manifest.identity.counts["ledger"]["rejected"])
+    wanted = len(normalized.manifest.identity.ledger.rejected)
     is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
     for block in read_line_blocks(normalized.path(REJECTS_FILE)):
         for reject in _reject_decoder.decode_lines(block):

@@ -18,11 +18,13 @@ from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fi
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import (
     DOCUMENTS_SCHEMA,
+    OTHER_SPLIT,
     EncodeShard,
     OracleDisagrees,
     encode_shard,
@@ -188,9 +190,8 @@ def _merge(building: StagingDir, encoded: _Encoded, zstd_level: int) -> tuple[li
 
 def _ledger(counts: Mapping[str, int], documents: int) -> dict[str, Any]:
     """Documents of the shards read = documents written + other split + over budget + rejected."""
-    dropped = {"other_split": counts.get("dropped/other_split", 0), "over_budget": counts["documents"] - documents}
-    rejected = {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith("rejected/")}
-    return {"in": counts["rows"], "out": documents, "dropped": dropped, "rejected": rejected}
+    dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - documents}
+    return Ledger(counts["rows"], documents, dropped, Ledger.of(counts).rejected).to_json()
 
 
 def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:

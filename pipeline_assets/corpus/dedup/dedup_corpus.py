@@ -69,7 +69,7 @@ from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -257,7 +257,7 @@ def _counts(
     dropped = {name: total[name] for name in ("exact_duplicate", "near_duplicate") if total[name]}
     rejected = {KILLED_WORKER: total["rejected"]} if total["rejected"] else {}
     return {
-        "ledger": {"in": total["in"], "out": total["out"], "dropped": dropped, "rejected": rejected},
+        "ledger": Ledger(total["in"], total["out"], dropped, rejected).to_json(),
         "documents": total["out"],
         "text_bytes": total["text_bytes"],
         "by_source": by_source,

@@ -28,7 +28,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
@@ -169,7 +169,7 @@ def take_inventory(
         write_text(building, COVERAGE_MD, coverage_markdown([inventory])),
         rejects,
     ]
-    ledger = {"in": counts.get("in", 0), "out": counts.get("rows", 0), "dropped": {}, "rejected": inventory["rejected"]}
+    ledger = Ledger(counts.get("in", 0), counts.get("rows", 0), {}, inventory["rejected"]).to_json()
     return BuildResult(
         files=written,
         counts={"ledger": ledger, "files": len(files), "bytes": inventory["bytes"]},
@@ -192,9 +192,7 @@ def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt
             rejects.append(row)
         else:
             census.add(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
-    counts = {"in": census.rows + len(rejects), "rows": census.rows}
-    for reject in rejects:
-        counts[f"rejected/{reject.reason}"] = counts.get(f"rejected/{reject.reason}", 0) + 1
+    counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS}/{shard.name}{SUFFIX}"
     kept = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
     return Receipt([kept], counts, {"tally": census.tally()})
@@ -220,9 +218,7 @@ def _inventory(
         "bytes": sum(file.bytes for file in files),
         "rows": _all_rows(footers, files, read if max_rows is None else None),
         "rows_counted": rows,
-        "rejected": {
-            name.removeprefix("rejected/"): many for name, many in counts.items() if name.startswith("rejected/")
-        },
+        "rejected": Ledger.of(counts).rejected,
         "columns": {
             name: {"types": _sorted(types), "share": _share(_present(types), rows)} for name, types in columns.items()
         },

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, ledger, read_rejects
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
@@ -47,7 +47,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Words, check_rejects, reasons_of
+from pipeline_assets.corpus.spine.ledger import Ledger, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -137,7 +137,7 @@ def _normalise(
     }
     return BuildResult(
         files=outputs,
-        counts={"ledger": ledger(counts), **told},
+        counts={"ledger": Ledger.of(counts).to_json(), **told},
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
@@ -146,7 +146,7 @@ def _normalise(
 def _check(
     building: StagingDir, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules, words: Words
 ) -> None:
-    rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
+    rejected = Ledger.of(counts).all_rejected
     rows = counts.get("rows", 0)
     check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target, words)
     if rules.max_rows is not None and not rows:

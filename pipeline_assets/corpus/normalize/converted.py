@@ -36,7 +36,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
-from pipeline_assets.corpus.spine.ledger import Reject, Words, check_rejects
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -140,7 +140,7 @@ def write_outcomes(
             writer.reject(outcome)
             continue
         if not isinstance(outcome, Document):
-            writer.count(f"dropped/{outcome.reason}")
+            writer.count(dropped_key(outcome.reason))
             continue
         document = _as_written(outcome, writer, derive_id, licences)
         if isinstance(document, Reject):
@@ -276,12 +276,8 @@ def finish(
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
-    prefix = "rejected/"
-    rejected = sum(
-        count
-        for name, count in counts.items()
-        if name.startswith(prefix) and name.removeprefix(prefix) not in converted.expected_rejects
-    )
+    by_reason = Ledger.of(counts).rejected
+    rejected = sum(count for reason, count in by_reason.items() if reason not in converted.expected_rejects)
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
     check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, converted.words)
     published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)

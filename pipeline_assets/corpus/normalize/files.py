@@ -30,7 +30,7 @@ from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pag
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
-from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
@@ -129,8 +129,8 @@ def convert_wikipedia(
 
 def page_ledger(counts: Mapping[str, int]) -> PageLedger:
     """Pages against what became of them."""
-    rejects = sum(count for name, count in counts.items() if name.startswith("rejected/"))
-    return PageLedger(counts.get("pages", 0), counts.get("documents", 0), rejects)
+    ledger = Ledger.of(counts)
+    return PageLedger(counts.get("pages", 0), ledger.out, ledger.all_rejected)
 
 
 def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Row]:
@@ -197,6 +197,6 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     counts = normalized.manifest.identity.counts
     if "pages" not in counts:
         return Verdict(True, "it is no Wikipedia extraction", applies=False)
-    rejects = sum(counts["ledger"]["rejected"].values())
+    rejects = normalized.manifest.identity.ledger.all_rejected
     ledger = PageLedger(counts["pages"], counts["documents"], rejects)
     return Verdict(ledger.adds_up, str(ledger), {"pages": ledger.pages, "articles": ledger.articles})

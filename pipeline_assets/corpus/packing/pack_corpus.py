@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_frames, gather_lines, ledger
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_frames, gather_lines
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
@@ -36,6 +36,7 @@ from pipeline_assets.corpus.packing.rows import (
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
@@ -86,10 +87,12 @@ def manifest_counts(
     Args:
         encoded: counts of all encoded shards together.
     """
-    read, tokens, room = ledger(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
+    read, tokens, room = Ledger.of(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts.unused_documents for counts in by_source.values())
     return {
-        "ledger": {**read, "out": read["out"] - unused, "dropped": {"not_drawn": unused} if unused else {}},
+        "ledger": Ledger(
+            read.rows_in, read.out - unused, {"not_drawn": unused} if unused else {}, read.rejected
+        ).to_json(),
         "documents": plan.counts["draws"],
         "tokens": tokens,
         "rows": recipe.num_seqs,

@@ -66,7 +66,7 @@ def summary_of(packed: Artifact) -> PackedSummary:
         cut_share=_share(cut_documents, counts["documents"]),
         by_source=by_source,
         license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
-        rejected=counts["ledger"]["rejected"],
+        rejected=identity.ledger.rejected,
     )
 
 

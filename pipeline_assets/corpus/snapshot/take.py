@@ -20,7 +20,7 @@ from pipeline_assets.corpus.snapshot.plan import (
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
-from pipeline_assets.corpus.spine.ledger import check_rejects
+from pipeline_assets.corpus.spine.ledger import Ledger, check_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -66,6 +66,6 @@ def _convert(
     rejected = 0
     for receipt in run_stage(_CONVERT, work, shards, building, settings.engine):
         receipts.append(receipt)
-        rejected += sum(count for name, count in receipt.counts.items() if name.startswith("rejected/"))
+        rejected += Ledger.of(receipt.counts).all_rejected
         check_rejects(rejected, rows, recipe.max_reject_fraction, read_rejects(building, receipts), building.target)
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}

@@ -51,15 +51,12 @@ def files_match_manifest(artifact: Artifact, labels_of: LabelsOf) -> Verdict:
 
 def ledger_adds_up(artifact: Artifact) -> Verdict:
     """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
-    ledger = artifact.manifest.identity.counts["ledger"]
-    dropped, rejected = sum(ledger["dropped"].values()), sum(ledger["rejected"].values())
+    ledger = artifact.manifest.identity.ledger
     kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
-    merged = ledger.get("merged", 0)
-    joined = f" + {merged:,} merged" if merged else ""
-    words = f"{ledger['in']:,} in = {ledger['out']:,} out{joined} + {dropped:,} dropped + {rejected:,} rejected"
-    numbers = {"in": ledger["in"], "out": ledger["out"], "dropped": dropped, "rejected": rejected}
-    holds = ledger["in"] == ledger["out"] + merged + dropped + rejected and rejected == kept_aside
-    return Verdict(holds, words if holds else f"not so: {words}; {kept_aside:,} rows in the file of rejects", numbers)
+    numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": ledger.all_dropped, "rejected": ledger.all_rejected}
+    holds = ledger.adds_up and ledger.all_rejected == kept_aside
+    words = str(ledger) if holds else f"not so: {ledger}; {kept_aside:,} rows in the file of rejects"
+    return Verdict(holds, words, numbers)
 
 
 def _and_more(count: int) -> str:

@@ -1,13 +1,82 @@
-"""Rows that can't be used: kept aside with file, row and reason, and too many of them stop the build."""
+"""Where rows go: a ledger of all that came in, and rejects, kept aside with file, row and reason; too many stop the
+build.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import Annotated, Any, Self, TypeAlias
+
+import msgspec
 
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, bare, key
 
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_DROPPED, _REJECTED = "dropped/", "rejected/"
 _SHOWN = 5
+
+
+class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
+    """Rows in = rows out + merged + dropped by reason + rejected by reason.
+
+    Attributes:
+        merged: rows that became a part of another row's document, as answers do.
+    """
+
+    rows_in: Count = 0
+    out: Count = 0
+    dropped: dict[str, Count] = {}
+    rejected: dict[str, Count] = {}
+    merged: Count = 0
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self:
+        """From counts of receipts: `rows`, `documents`, `merged`, `dropped/<reason>`, `rejected/<reason>`."""
+        dropped, rejected = (
+            {name.removeprefix(fate): count for name, count in counts.items() if name.startswith(fate)}
+            for fate in (_DROPPED, _REJECTED)
+        )
+        return cls(counts.get("rows", 0), counts.get("documents", 0), dropped, rejected, counts.get("merged", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a manifest's counts have it; what merged nothing says nothing of it."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return told if self.merged else {name: told[name] for name in told if name != "merged"}
+
+    @property
+    def all_dropped(self) -> int:
+        return sum(self.dropped.values())
+
+    @property
+    def all_rejected(self) -> int:
+        return sum(self.rejected.values())
+
+    @property
+    def adds_up(self) -> bool:
+        return self.rows_in == self.out + self.merged + self.all_dropped + self.all_rejected
+
+    def fates(self) -> Iterator[tuple[str, str, int]]:
+        """(fate, reason, rows) of all that didn't come out; what was merged has no reason."""
+        if self.merged:
+            yield "merged", "", self.merged
+        for fate, by_reason in (("dropped", self.dropped), ("rejected", self.rejected)):
+            yield from ((fate, reason, count) for reason, count in by_reason.items())
+
+    def __str__(self) -> str:
+        joined = f" + {self.merged:,} merged" if self.merged else ""
+        gone = f"{self.all_dropped:,} dropped + {self.all_rejected:,} rejected"
+        return f"{self.rows_in:,} in = {self.out:,} out{joined} + {gone}"
+
+
+def dropped_key(reason: str) -> str:
+    """The name that receipts count dropped rows under."""
+    return _DROPPED + reason
+
+
+def rejected_key(reason: str) -> str:
+    """The name that receipts count rejected rows under."""
+    return _REJECTED + reason
 
 
 @dataclass(frozen=True)
@@ -35,6 +104,11 @@ class Reject:
     def told(self, place: str) -> str:
         """The reject as people are told of it, its place in words."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
+
+
+def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
+    """As receipts count them."""
+    return Counter(rejected_key(reject.reason) for reject in rejects)
 
 
 Words = Callable[[Reject], str]

@@ -177,7 +177,7 @@ class SplitProver:
         """Of documents, by row, those that the split should have: not the other's, not rejected, not behind the cut."""
         identity = self.artifact.manifest.identity
         split_of = split_rule(identity.recipe["valid_fraction"])
-        is_cut = shard == self.shards[-1] and identity.counts["ledger"]["dropped"]["over_budget"] > 0
+        is_cut = shard == self.shards[-1] and identity.ledger.dropped.get("over_budget", 0) > 0
         last = max(sequences.rows, default=-1)
         rejected: set[int] | None = None
         for row, doc_id in missing.items():
