@@ -113,6 +113,13 @@ class OwnFile(Generic[T]):
             words = "it is a link" if is_link else f"it can't be read ({error.strerror or error})"
             raise self._refused(words, path) from None
 
+    def holds(self, path: Path, data: bytes) -> bool:
+        """Whether such a file is there, and holds these very bytes."""
+        try:
+            return self.bytes_of(path) == data
+        except (FileNotFoundError, NotADirectoryError, InputError):
+            return False
+
     def parse(self, data: bytes, where: Path) -> T:
         """What the bytes of such a file say.
 

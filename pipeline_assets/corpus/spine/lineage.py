@@ -241,29 +241,6 @@ def _folders_in(folder: Path) -> list[str]:
         return []
 
 
-def sealed_manifests(
-    root: Path, stages: Collection[str] | None = None
-) -> tuple[dict[Path, Manifest], list[InputError]]:
-    """Every sealed manifest of a data root, read to the end, by folder, and what is wrong with the others.
-
-    Args:
-        stages: only those that were made by one of these; None takes all.
-    """
-    lineage = Lineage(root)
-    manifests, unreadable = dict[Path, Manifest](), list(lineage.unreadable.values())
-    for folder, one in lineage.sealed.items():
-        if stages is not None and one.identity.stage.name not in stages:
-            continue
-        try:
-            manifest = read_manifest(folder)
-        except InputError as error:
-            unreadable.append(error)
-            continue
-        if manifest is not None:
-            manifests[folder] = manifest
-    return manifests, unreadable
-
-
 def keep_copy(root: Path, artifact: Artifact, name: str) -> None:
     """Copies an artifact's manifest among those that are kept for git."""
     copy, data = root / COPIES / name, MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
@@ -314,18 +291,6 @@ class Chain:
     outside: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     broken: list[Finding] = field(default_factory=list)
     missing: list[Finding] = field(default_factory=list)
-
-    def upstream_of(self, artifact: Artifact, stage: str) -> Artifact | None:
-        """The artifact of a stage that this one was made from, through any inputs; None if the chain has none."""
-        by_digest = {found.manifest.digest: found for found in self.artifacts}
-        waiting = [artifact]
-        while waiting:
-            current = waiting.pop(0)
-            if current.manifest.identity.stage.name == stage:
-                return current
-            digests = [entry["digest"] for entry in current.manifest.identity.inputs]
-            waiting += [by_digest[digest] for digest in digests if digest in by_digest]
-        return None
 
 
 def chain_of(folder: Path, root: Path | None) -> Chain:

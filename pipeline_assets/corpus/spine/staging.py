@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, size_complaint
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
@@ -101,10 +102,9 @@ class Receipt:
 
 def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Counts of many receipts added up, keys sorted."""
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for receipt in receipts:
-        for name, count in receipt.counts.items():
-            totals[name] = totals.get(name, 0) + count
+        totals.update(receipt.counts)
     return dict(sorted(totals.items()))
 
 
@@ -163,7 +163,7 @@ class StagingDir(BuildFolder):
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
         for file in stored:
-            if not _is_there(self.folder / file.path, file.bytes):
+            if size_complaint(self.folder, file) is not None:
                 what = f"the file is gone, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
         _sweep(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
@@ -224,7 +224,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
     folder = leftover(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
     for other in reversed(building_folders(target)):
-        if not folder.exists() and _has_plan(other, plan_bytes):
+        if not folder.exists() and PLAN_FILE.holds(other / PLAN, plan_bytes):
             durable.rename(other, folder)
         else:
             durable.remove(other)
@@ -234,13 +234,6 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
         durable.make_folder(folder)
         durable.write_durably(folder / PLAN, plan_bytes)
     return folder
-
-
-def _has_plan(folder: Path, plan: bytes) -> bool:
-    try:
-        return PLAN_FILE.bytes_of(folder / PLAN) == plan
-    except (FileNotFoundError, InputError):
-        return False
 
 
 def _receipted(folder: Path) -> set[str]:
@@ -287,14 +280,6 @@ def _is_as_written(folder: Path, file: OutputFile) -> bool:
             return found.st_size == file.bytes and stream_sha256(opened) == file.sha256
         opened.seek(file.start)
         return stream_sha256(opened, file.bytes) == file.sha256
-
-
-def _is_there(path: Path, size: int) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
 def _sweep(folder: Path, named: set[str], keep: Sequence[str]) -> None:

@@ -94,17 +94,6 @@ def _rate(name: str, count: int, seconds: float) -> str:
     return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"
 
 
-_STATM = Path("/proc/self/statm")
-
-
-def resident_bytes() -> int | None:
-    """Bytes of this process that are in memory, shared ones included; None where the system doesn't say."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * resource.getpagesize()
-    except OSError:
-        return None
-
-
 WATCH = "peak-memory"  # name of the thread that watches
 _EVERY_S = 0.05
 _GROWTH = 1.1
@@ -143,7 +132,7 @@ class PeakMemory:
     def _keep_looking(self) -> None:
         next_look, seen = 0.0, 0
         while not self._is_over.wait(_EVERY_S):
-            resident, now = _total(_resident_bytes), time.monotonic()
+            resident, now = _total(resident_bytes), time.monotonic()
             if now >= next_look or resident > _GROWTH * seen:
                 self._look()
                 seen, looked_s = max(resident, seen), time.monotonic() - now
@@ -168,8 +157,8 @@ def _with_all_below(process: str) -> Iterator[str]:
                 yield from _with_all_below(child)
 
 
-def _resident_bytes(process: str) -> int:
-    """0 for a process that has just ended."""
+def resident_bytes(process: str = "self") -> int:
+    """Bytes of a process that are in memory, shared ones included; 0 where the system doesn't tell, or it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((_PROCESSES / process / "statm").read_text().split()[1]) * resource.getpagesize()
     return 0

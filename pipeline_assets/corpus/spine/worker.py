@@ -269,7 +269,8 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             return
         try:
             receipt = run_shard(work, job.shard, job.window, job.folder, job.stage)
-            answer: Answer | Failure = Answer(receipt, growth_bytes is not None and _has_grown(at_start, growth_bytes))
+            has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
+            answer: Answer | Failure = Answer(receipt, has_grown)
         except OSError as error:
             answer = Failure.of(explain(error, Path(os.fsdecode(error.filename or job.folder.folder))))
         except Exception as error:
@@ -290,11 +291,6 @@ def run_shard(work: Work[S], shard: S, window: Window, folder: BuildFolder, stag
     if stage is not None:
         folder.commit(stage, shard.name, receipt)
     return receipt
-
-
-def _has_grown(at_start: int | None, growth_bytes: int) -> bool:
-    now = resident_bytes()
-    return at_start is not None and now is not None and now > at_start + growth_bytes
 
 
 def _die_with_parent() -> None:

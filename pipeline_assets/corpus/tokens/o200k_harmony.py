@@ -227,10 +227,10 @@ class Encoder:
             self._grown_bytes = 0
         return self._fast
 
-    def _count_growth(self, before: int | None, made: int, text_bytes: int) -> None:
+    def _count_growth(self, before: int, made: int, text_bytes: int) -> None:
         """Counts what one batch added to the cache: the growth of the process meanwhile, without the ids made."""
         after = resident_bytes()
-        if before is None or after is None:
+        if not before or not after:
             self._grown_bytes += _UNSEEN_GROWTH * text_bytes
         else:
             self._grown_bytes += max(after - before - made, 0)

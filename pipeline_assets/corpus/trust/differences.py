@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
+from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
 from pipeline_assets.corpus.spine.usage import versions_of
@@ -337,10 +337,7 @@ def changed_versions(provenance: Mapping[str, Any], here: Mapping[str, str | Non
 
 
 def _damage(step: Step) -> dict[str, str]:
-    if step.place is None:
-        return {}
-    findings = verify_stored(step.place, step.manifest)
-    return {item.path: item.what for item in findings if isinstance(item, Damage)}
+    return {} if step.place is None else {item.path: item.what for item in damage_of(step.place, step.manifest)}
 
 
 def _findings(step: Step, rebuilt: Manifest, copy: Path, damage: Mapping[str, str]) -> Iterator[FileFinding]:

@@ -25,12 +25,12 @@ from pipeline_assets.corpus.normalize.converted import group_manifest, write_gro
 from pipeline_assets.corpus.recipes.drive import build_again
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, read_manifest, verify_stored
+from pipeline_assets.corpus.spine.artifact import damage_of, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.sealing import highest_number, leftover, recover_locked
+from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.usage import folder_bytes, versions
 from pipeline_assets.corpus.trust.differences import Outcome, judge
 from pipeline_assets.corpus.trust.read_back import Step, read_chain
@@ -78,20 +78,13 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
-        if not _has_ticket(folder, data):
+        if not _TICKET_FILE.holds(folder / _TICKET, data):
             durable.remove(folder / _TICKET)
             durable.remove(folder)
             durable.make_folder(folder)
             durable.write_durably(folder / _TICKET, data)
         yield Scratch(folder, kept)
         durable.remove(lock.path)
-
-
-def _has_ticket(folder: Path, ticket: bytes) -> bool:
-    try:
-        return _TICKET_FILE.bytes_of(folder / _TICKET) == ticket
-    except (FileNotFoundError, NotADirectoryError, InputError):
-        return False
 
 
 @dataclass(frozen=True)
@@ -155,12 +148,7 @@ def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
             raise InputError(f"it lies on another file system than {copy}", place, "move the copy there by hand")
         aside = _free(kept)
         _link_files(place, aside)
-        old = copy
-        if not durable.exchange(copy, place):
-            old = leftover(place, "old", lock.fence)
-            durable.rename(place, old)
-            durable.rename(copy, place)
-        durable.remove(old)
+        put_in_place(copy, place, lock.fence)
         if group_manifest(place).exists():
             write_group_manifest(open_artifact(place))
         return aside
@@ -286,8 +274,8 @@ def _drop_damaged(folder: Path) -> None:
     """What an interrupted rebuild sealed, and is no more as it was: a copy may take a sealed artifact's place."""
     try:
         manifest = read_manifest(folder)
+        is_damaged = manifest is not None and any(damage_of(folder, manifest))
     except InputError:
-        durable.remove(folder)
-        return
-    if manifest is not None and any(isinstance(item, Damage) for item in verify_stored(folder, manifest)):
+        is_damaged = True
+    if is_damaged:
         durable.remove(folder)

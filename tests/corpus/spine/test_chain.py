@@ -139,14 +139,3 @@ def test_a_member_that_is_gone_or_edited_is_a_finding(root: Path, spoil: str, wh
 def test_the_artifact_itself_must_be_one(root: Path) -> None:
     with pytest.raises(InputError, match="nothing is sealed here"):
         chain_of(root / "megatron", root)
-
-
-def test_upstream_of_a_stage_is_found_through_any_inputs(root: Path) -> None:
-    chain = chain_of(root / "megatron/set", root)
-    train = chain.artifacts[1]
-
-    found = chain.upstream_of(train, "words")
-
-    assert found is not None and found.folder == root / "corpora/words"
-    assert chain.upstream_of(train, "split") is train
-    assert chain.upstream_of(train, "pages") is None

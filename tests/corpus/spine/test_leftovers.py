@@ -13,7 +13,7 @@ from word_building import PLAN, build, is_whole, names_beside
 
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import artifact_statuses, orphan_builds, orphans
-from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.staging import open_building
 
 LOOKALIKES = ("words.building.2", "words.building.²", "words.old.3")
@@ -75,7 +75,7 @@ def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp
     assert (held.condition, held.unfinished) == ("current", None)
     assert [other.folder.name for other in orphans(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
     assert orphan_builds(Lineage(tmp_path), [asked]) == []
-    assert [folder.name for folder in sealed_manifests(tmp_path)[0]] == ["words", *LOOKALIKES]
+    assert [folder.name for folder in Lineage(tmp_path).sealed] == ["words", *LOOKALIKES]
 
 
 def test_what_lies_under_a_leftovers_name_and_is_no_folder_of_ours_is_left_alone(target: Path, tmp_path: Path) -> None:

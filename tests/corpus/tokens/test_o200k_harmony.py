@@ -282,7 +282,7 @@ def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  
 def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
     monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
-    monkeypatch.setattr(usage, "_STATM", Path("/nowhere"))
+    monkeypatch.setattr(usage, "_PROCESSES", Path("/nowhere"))
     monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 0)
     encoder = load_encoder(VOCABULARY_SHA256)
     texts = ["".join(random.Random(seed).choices("ab c", k=50)) for seed in range(3)]

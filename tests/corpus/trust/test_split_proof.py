@@ -29,9 +29,8 @@ def train(chain_root: Path) -> Path:
 def prover_of(split: Path, root: Path) -> SplitProver:
     """Of the files as they lie there; sizes and hashes are somebody else's business."""
     chain = chain_of(split, root)
-    selection, corpus = (chain.upstream_of(chain.artifacts[0], stage) for stage in ("text_selection", "snapshot"))
-    assert selection is not None and corpus is not None
-    return SplitProver.of(chain.artifacts[0], selection, corpus)
+    by_stage = {one.manifest.identity.stage.name: one for one in chain.artifacts}
+    return SplitProver.of(chain.artifacts[0], by_stage["text_selection"], by_stage["snapshot"])
 
 
 def prove(
