@@ -28,9 +28,9 @@ from measure import Measured, machine_line, measure
 
 from pipeline_assets.corpus.document_shards import with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "Python set"), ("datatrove",)
 _EVERY, _ITEMS, _SHARD_DOCUMENTS = 10, 2_000, 2_500
@@ -124,7 +124,7 @@ def _item(texts: Sequence[str], size: tuple[int, int], in_order: int, draw: rand
             return words[:in_order] + rest
 
 
-def _write(building: Building, lines: Sequence[bytes]) -> Content:
+def _write(building: StagingDir, lines: Sequence[bytes]) -> BuildResult:
     files = []
     for number, first in enumerate(range(0, len(lines), _SHARD_DOCUMENTS)):
         name = f"shards/{number:05d}.jsonl.zst"
@@ -132,7 +132,7 @@ def _write(building: Building, lines: Sequence[bytes]) -> Content:
         with JsonlZstWriter(building.path(name), 3) as writer:
             writer.write_lines(b"".join(line + b"\n" for line in own), len(own))
         files.append(writer.output(name))
-    return Content(files, {"documents": len(lines)}, {})
+    return BuildResult(files, {"documents": len(lines)}, {})
 
 
 def judged(folder: Path, flow: str, leaks: Mapping[str, str]) -> tuple[dict[str, float], float]:

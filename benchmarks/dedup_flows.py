@@ -63,8 +63,8 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.dedup_corpus import gather_decisions, publish_edges
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings, share_of
     from pipeline_assets.corpus.dedup.steps import find_exact, find_near, open_run, sketch_corpus, write_decisions
-    from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.staging import open_building
 
     recipe = DedupRecipe.model_validate(RECIPE)
     assert recipe.near is not None

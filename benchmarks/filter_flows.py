@@ -23,8 +23,8 @@ def corpusmill(folder: Path, has_filters: bool) -> None:
     from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
     from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
-    from pipeline_assets.corpus.spine.building import BuildFolder
-    from pipeline_assets.corpus.spine.stage import WHOLE
+    from pipeline_assets.corpus.spine.staging import BuildFolder
+    from pipeline_assets.corpus.spine.worker import WHOLE
 
     recipe = ENGLISH_WEB if has_filters else FilterRecipe()
     load_filters(recipe)

@@ -82,12 +82,12 @@ def bare_rows(path: Path) -> Path:
 def snapshot(folder: Path, workers: int) -> None:
     """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
     from pipeline_assets.corpus.normalize.converted import NormalizeSettings
-    from pipeline_assets.corpus.planning.track_record import TrackRecord
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
     from pipeline_assets.corpus.snapshot.take import take_snapshot
-    from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.staging import open_building
+    from pipeline_assets.corpus.trust.figures import TrackRecord
 
     recipe = SnapshotRecipe.model_validate_json((folder / "recipe.json").read_bytes(), strict=False)
     target = folder / "taken" / "snapshot"
@@ -143,9 +143,9 @@ def corpusmill(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
     from pipeline_assets.corpus.megatron_split import SplitSettings, build_split
     from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.building import open_building
     from pipeline_assets.corpus.spine.engine import EngineSettings
     from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion
+    from pipeline_assets.corpus.spine.staging import open_building
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     recipe = MegatronRecipe.model_validate(

@@ -14,9 +14,9 @@ from pathlib import Path
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.building import open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 SEQ_LEN = 2048

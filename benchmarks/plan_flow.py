@@ -20,8 +20,8 @@ from pipeline_assets.corpus.formats.arrow import column_of, repeated
 from pipeline_assets.corpus.packing.encoded_shard import SCHEMA, EncodedShard
 from pipeline_assets.corpus.packing.plan_files import PlannedCorpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.building import BuildFolder
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.worker import WHOLE
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000

@@ -40,8 +40,8 @@ def documents(posts: Path, folder: Path) -> Iterator[Document]:
     from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
     from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
     from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, read_threads
-    from pipeline_assets.corpus.spine.building import BuildFolder
-    from pipeline_assets.corpus.spine.stage import WHOLE
+    from pipeline_assets.corpus.spine.staging import BuildFolder
+    from pipeline_assets.corpus.spine.worker import WHOLE
 
     building, site = BuildFolder(folder), Site("site.example.org", posts.name, "stackexchange", "qa")
     receipts = [spill_rows(shard, WHOLE, building) for shard in plan_spill(posts, "site")]

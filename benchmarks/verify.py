@@ -25,9 +25,9 @@ _FILES = 16
 
 def seal_files(folder: Path, mb: int) -> None:
     """An artifact of equal files of random bytes."""
-    from pipeline_assets.corpus.spine.building import OutputFile, open_building
     from pipeline_assets.corpus.spine.durable import DurableFile
     from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+    from pipeline_assets.corpus.spine.staging import OutputFile, open_building
 
     block = random.Random(0).randbytes(1_000_000)
     files = []
@@ -52,9 +52,9 @@ def by_programs(command: list[str], folder: Path) -> None:
 
 
 def by_verify(folder: Path, threads: int) -> None:
-    from pipeline_assets.corpus.spine.journal import Journal
-    from pipeline_assets.corpus.verification.result import Scope
-    from pipeline_assets.corpus.verification.verify import hold, look_at_chain
+    from pipeline_assets.corpus.spine.rehash import Journal
+    from pipeline_assets.corpus.trust.result import Scope
+    from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
     found = look_at_chain(folder, Scope(threads=threads))
     with Journal(folder.with_suffix(".jsonl")) as journal:

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Check, Kind
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target

@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from pipeline_assets.commands import admin, build, dedup, diff, nemotron, plan, rebuild, stage_a, status, trace, verify
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -71,7 +71,7 @@ def main() -> None:
         from pipeline_assets.corpus.spine.durable import explain
 
         explained = explain(error, Path(os.fsdecode(error.filename or ".")))
-        for note in getattr(error, "__notes__", []) if isinstance(explained, Obstacle) else []:
+        for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
             explained.add_note(note)
         _fail(explained)
 

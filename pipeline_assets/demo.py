@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import typer
 import yaml
 
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo_corpus import write_fineweb_edu
 from pipeline_assets.demo_sources import HELP_DATASET
 from pipeline_assets.demo_stage_a import build_stage_a, step_lines, write_stage_a_inputs, write_stage_a_recipe

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import yaml
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.demo_sources import HELP_DATASET, SITE, SOURCES_FOLDER, write_help_dataset, write_sources
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -54,9 +55,10 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
     packed = open_artifact(root / recipe.target("stage_a/packed").folder).manifest.identity.counts
     for step in ("normalized", "filtered", "deduplicated", "decontaminated"):
         targets = [target for target in recipe.targets() if target.kind == f"stage_a/{step}"]
-        ledgers = [open_artifact(root / target.folder).manifest.identity.counts["ledger"] for target in targets]
+        ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in targets]
         what = "rows" if step == "normalized" else "documents"
-        yield f"{step:15} {_sum(ledgers, 'in'):,} {what} in = {_sum(ledgers, 'out'):,} out{_others(ledgers)}"
+        rows_in, out = sum(one.rows_in for one in ledgers), sum(one.out for one in ledgers)
+        yield f"{step:15} {rows_in:,} {what} in = {out:,} out{_others(ledgers)}"
     rows = f"{packed['rows']:,} rows, {packed['padding_tokens']:,} of padding"
     yield f"{'packed':15} {packed['documents']:,} documents drawn: {packed['tokens']:,} tokens in {rows}"
     for source, counts in packed["by_source"].items():
@@ -64,16 +66,10 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
         yield f"{'':15} {source}: {counts['packed_tokens']:,} tokens, {float(counts['share']):.1%}, {epochs}"
 
 
-def _sum(ledgers: Sequence[Mapping[str, int]], name: str) -> int:
-    return sum(ledger.get(name, 0) for ledger in ledgers)
-
-
-def _others(ledgers: Sequence[Mapping[str, Any]]) -> str:
+def _others(ledgers: Sequence[Ledger]) -> str:
     counts: Counter[str] = Counter()
     for ledger in ledgers:
-        counts["merged"] += ledger.get("merged", 0)
-        counts.update(ledger["dropped"])
-        counts.update(ledger["rejected"])
+        counts.update({reason or fate: count for fate, reason, count in ledger.fates()})
     return "".join(f" + {count:,} {reason}" for reason, count in counts.items() if count)
 
 

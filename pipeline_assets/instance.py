@@ -18,7 +18,7 @@ import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.sealing import building_folders, leftover
 
@@ -37,11 +37,11 @@ def instance_home(root: Path) -> Path:
     """The folder that DAGSTER_HOME names for a data root, whole, with the project's configuration in absolute paths.
 
     Raises:
-        Obstacle: it can't be made, read or written.
+        RetryableError: it can't be made, read or written.
     """
     home = root.absolute() / "dagster"
     if home.is_file():
-        raise Obstacle("a file lies where a folder belongs", home, "move it away")
+        raise RetryableError("a file lies where a folder belongs", home, "move it away")
     try:
         if _is_half_made(home) or not _is_configured(home):
             _make(home)
@@ -49,7 +49,7 @@ def instance_home(root: Path) -> Path:
             with _connected(home / name, "rw") as database:
                 database.execute("BEGIN IMMEDIATE")
     except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-        raise Obstacle(_reason(error), home, "mend that, or move the folder away: another is made") from None
+        raise RetryableError(_reason(error), home, "mend that, or move the folder away: another is made") from None
     return home
 
 
@@ -62,7 +62,7 @@ def reason_of(error: BaseException) -> str:
     """What is wrong with an instance, in a line."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(
-        cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError | Obstacle
+        cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError | RetryableError
     ):
         cause = cause.__cause__ or cause.__context__
     return _reason(cause or error)

@@ -11,8 +11,8 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.drive import Built
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.check_record import CheckResult
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
@@ -116,9 +116,9 @@ def run_targets(
         kinds: only artifacts of these; None for all.
         goes_on: after a failure with what isn't made from what failed.
     Raises:
-        InputError: as a build raised it, or a check holds back what it made. Where it `goes_on`: an Obstacle, which
-            every target would meet, a UsageError, which is to be corrected first, or the only failure if no target is
-            left after it.
+        InputError: as a build raised it, or a check holds back what it made. Where it `goes_on`: a RetryableError,
+            which every target would meet, a UsageError, which is to be corrected first, or the only failure if no
+            target is left after it.
     """
     root = run.root.absolute()  # so that what is said of a file holds in any folder
     run, view = replace(run, root=root), View(root)
@@ -144,7 +144,7 @@ def run_targets(
             failed.add(target.role)
             left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
             is_last = all(one.is_settled(root) for one in left)
-            if not goes_on or isinstance(failure, Obstacle | UsageError) or (is_last and len(failed) == 1):
+            if not goes_on or isinstance(failure, RetryableError | UsageError) or (is_last and len(failed) == 1):
                 raise
             yield Outcome(target, None, was_current, failure=failure)
         else:

@@ -8,7 +8,7 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.demo_sources import HELP_DATASET
@@ -78,13 +78,13 @@ def _take(root: Path) -> None:
 
     Raises:
         UsageError: it is not.
-        Obstacle: nothing may be written there.
+        RetryableError: nothing may be written there.
     """
     if root.exists() and not root.is_dir():
         raise UsageError("this is a file", root, "give a folder with --out-dir")
     above = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if above.is_dir() and not os.access(above, os.W_OK):
-        raise Obstacle("writing is not allowed", above, "give write permission, or another folder")
+        raise RetryableError("writing is not allowed", above, "give write permission, or another folder")
     card = root / _CARD
     if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
         return

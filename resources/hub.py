@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.spine.settings import HUB_TRIES
+from pipeline_assets.corpus.recipes.run import HUB_TRIES
 from resources.store import environment
 
 

@@ -3,10 +3,11 @@
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain, table
-from pipeline_assets.corpus.planning.figures import outcomes
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.trust.figures import outcomes
 
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
@@ -38,7 +39,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
     values |= _costs(manifest)
     if "ledger" in counts:
-        values["ledger"] = dg.MetadataValue.md(ledger_table(counts["ledger"]))
+        values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
     if rows := preview(artifact):
         values["preview"] = dg.MetadataValue.md(markdown_table(rows))
     return values
@@ -62,13 +63,11 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
     return values
 
 
-def ledger_table(ledger: dict[str, object]) -> str:
+def ledger_table(ledger: Ledger) -> str:
     """A ledger as a Markdown table: what went in, what became of it."""
-    rows = [{"rows": "in", "count": f"{ledger['in']:,}"}, {"rows": "out", "count": f"{ledger['out']:,}"}]
-    for fate in ("dropped", "rejected"):
-        reasons = ledger[fate]
-        assert isinstance(reasons, dict)
-        rows += [{"rows": f"{fate}: {reason}", "count": f"{count:,}"} for reason, count in reasons.items()]
+    rows = [{"rows": "in", "count": f"{ledger.rows_in:,}"}, {"rows": "out", "count": f"{ledger.out:,}"}]
+    for fate, reason, count in ledger.fates():
+        rows.append({"rows": f"{fate}: {reason}" if reason else fate, "count": f"{count:,}"})
     return markdown_table(rows)
 
 

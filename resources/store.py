@@ -9,8 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.settings import SETTINGS
+from pipeline_assets.corpus.recipes.run import SETTINGS, Run
 
 
 def environment() -> Mapping[str, str]:

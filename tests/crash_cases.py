@@ -26,13 +26,13 @@ sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_a
 from word_artifact import build_words, target_of, write_words
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -112,7 +112,7 @@ class _Recovered(Exception):
 
 
 def _recover(sources: Sources, root: Path, engine: EngineSettings) -> None:
-    def stop(building: Building) -> Content:
+    def stop(building: StagingDir) -> BuildResult:
         raise _Recovered
 
     try:

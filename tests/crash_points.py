@@ -16,8 +16,8 @@ from pathlib import Path
 from unittest import mock
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.stage import Shard, Window, Work
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import Shard, Window, Work
 
 Action = Callable[[], object]
 _RECORD_BYTES = 8

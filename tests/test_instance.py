@@ -20,7 +20,7 @@ from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.drive import Built
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
 from pipeline_assets.launch import View
 from pipeline_assets.systems.registry import read_recipe
@@ -238,7 +238,7 @@ def locked_by_another(home: Path) -> Iterator[None]:
 def test_a_locked_instance_is_told_in_one_line(tmp_path: Path) -> None:
     home = instance_home(tmp_path)
 
-    with locked_by_another(home), pytest.raises(Obstacle) as refused:
+    with locked_by_another(home), pytest.raises(RetryableError) as refused:
         instance_home(tmp_path)
 
     fix = "mend that, or move the folder away: another is made"

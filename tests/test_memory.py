@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.planning.figures import real_figures
-from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.spine.artifact import open_artifact, read_manifest
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.trust.figures import real_figures
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -55,7 +55,7 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
                 check=True,
             )
         peaks[scale] = json.loads((root / "peaks.json").read_text())
-        told[scale] = [real_figures(manifest) for manifest in sealed_manifests(root)[0].values()]
+        told[scale] = [real_figures(open_artifact(folder).manifest) for folder in Lineage(root).sealed]
 
     (parent_mb, worker_mb), (parent_mb_of_4, worker_mb_of_4) = peaks[1], peaks[4]
     if workers:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.commands.terminal import resume_hint
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 
 
 @pytest.mark.parametrize(
     ("error", "is_told"),
     [
-        (Obstacle("rate limited", "hub", "run the same command later"), True),
+        (RetryableError("rate limited", "hub", "run the same command later"), True),
         (BuilderBusy("process 1 is building this", "folder", "wait for it"), True),
         (OSError(28, "No space left on device"), True),
         (InputError("its last line is cut off", Path("notes.jsonl"), "write the file again"), False),

@@ -20,7 +20,7 @@ import zstandard
 from one_line import only_line
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
-from pipeline_assets.corpus.spine.lineage import sealed_manifests
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.instance import instance_home
 
@@ -60,9 +60,9 @@ def lines(path: Path) -> list[Any]:
 
 
 def digests(root: Path) -> dict[str, str]:
-    manifests, unreadable = sealed_manifests(root)
-    assert unreadable == []
-    return {folder.relative_to(root).as_posix(): manifest.digest for folder, manifest in manifests.items()}
+    lineage = Lineage(root)
+    assert not lineage.unreadable
+    return {folder.relative_to(root).as_posix(): one.digest for folder, one in lineage.sealed.items()}
 
 
 def bytes_of(root: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import ledger_adds_up
+from pipeline_assets.corpus.spine.checks import ledger_adds_up
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.systems.registry import files_match_manifest
 from pipeline_assets.systems.stage_a import StageARecipe

@@ -29,9 +29,8 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE
-from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.manifest import Manifest, sha256_of
 from pipeline_assets.corpus.text_selection import SELECTION_STAGE
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.journal import Journal
+from pipeline_assets.corpus.spine.rehash import Journal
 
 PROJECT = Path(__file__).parents[1]
 SET = Path("megatron", "healing_text_v1")

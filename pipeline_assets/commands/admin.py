@@ -31,7 +31,7 @@ def pin(
 ) -> None:
     """Print a dataset's commit; with --recipe, pin it."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
-    from pipeline_assets.corpus.recipes.pin import is_commit, pin_recipe, revision_in
+    from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
     from pipeline_assets.systems.registry import recipe_path
 
     log_to_stderr()

@@ -147,7 +147,7 @@ def demo(
     workers: Workers = 2,
 ) -> None:
     """Build two small corpora, offline."""
-    from pipeline_assets.corpus.spine.settings import check_settings
+    from pipeline_assets.corpus.recipes.run import check_settings
     from pipeline_assets.demo import SYSTEMS, run_demo
 
     check_settings(os.environ)
@@ -164,7 +164,7 @@ def smoke(
     workers: Workers = 0,
 ) -> None:
     """Run stage A on five small sources, offline."""
-    from pipeline_assets.corpus.spine.settings import check_settings
+    from pipeline_assets.corpus.recipes.run import check_settings
     from pipeline_assets.demo_stage_a import step_lines
     from pipeline_assets.smoke import run_smoke
 

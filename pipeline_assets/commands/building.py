@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from pipeline_assets.commands.terminal import Strict, log_to_stderr
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.check_record import CheckResult
+    from pipeline_assets.corpus.spine.checks import CheckResult
+    from pipeline_assets.corpus.spine.ledger import Ledger
     from pipeline_assets.corpus.spine.target import Target
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
@@ -180,7 +181,7 @@ def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str
     Args:
         noun: what parts are, several of them.
     Raises:
-        Obstacle: at once, since every part would meet it.
+        RetryableError: at once, since every part would meet it.
         InputError, UsageError: which of several parts failed, after the others were built; of the only one, why.
     """
     failures: dict[str, InputError] = {}
@@ -188,7 +189,7 @@ def build_each(parts: Sequence[str], build_one: Callable[[str], None], noun: str
         try:
             build_one(part)
         except InputError as error:
-            if isinstance(error, Obstacle) or len(parts) == 1:
+            if isinstance(error, RetryableError) or len(parts) == 1:
                 raise
             typer.echo(f"FAILED {part}: {error}", err=True)
             failures[part] = error
@@ -253,16 +254,16 @@ def _build_source(recipe: Any, source: str, run: "Run", kinds: Collection[str]) 
 
     for outcome in run_targets(recipe, run, source, kinds):
         artifact = open_artifact(run.root / outcome.target.folder)
-        ledger = artifact.manifest.identity.counts.get("ledger")
-        if ledger is not None:
+        if "ledger" in artifact.manifest.identity.counts:
+            ledger = artifact.manifest.identity.ledger
             typer.echo(f"{artifact.folder}\n  {artifact.manifest.digest}")
-            typer.echo(f"  {ledger['in']:,} rows in = {ledger['out']:,} documents{_others(ledger)}")
+            typer.echo(f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents{_others(ledger)}")
         if outcome.target.kind == NORMALIZED.name:
             typer.echo(f"  {group_manifest(artifact.folder)}")
 
 
-def _others(ledger: dict[str, Any]) -> str:
-    parts = [f"{ledger['merged']:,} merged"] if ledger.get("merged") else []
-    for fate in ("dropped", "rejected"):
-        parts += [f"{count:,} {fate} ({reason})" for reason, count in ledger[fate].items()]
+def _others(ledger: "Ledger") -> str:
+    parts = (
+        f"{count:,} {fate} ({reason})" if reason else f"{count:,} {fate}" for fate, reason, count in ledger.fates()
+    )
     return "".join(f" + {part}" for part in parts)

@@ -9,7 +9,7 @@ import typer
 from pipeline_assets.commands.building import Flags, OutFolder, Place, SealedInputs, sealed_folders
 from pipeline_assets.commands.sections import Content, Section, command
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.spine.artifact import Artifact
@@ -51,7 +51,7 @@ def decontaminate(
     try:
         corpus = place.build(target, run)
     except InputError as error:
-        if is_new and not isinstance(error, Obstacle):
+        if is_new and not isinstance(error, RetryableError):
             durable.remove(evaluation_folder(place.folder))
         raise
     for line in _lines(corpus):

@@ -30,7 +30,7 @@ def diff(
     """Tell what makes two artifacts differ, down to their documents."""
     from pipeline_assets.corpus.rows.comparison import compare
     from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
-    from pipeline_assets.corpus.spine.held_folder import unreplaced
+    from pipeline_assets.corpus.spine.files import unreplaced
 
     with unreplaced(a), unreplaced(b):
         left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))

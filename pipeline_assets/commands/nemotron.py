@@ -112,7 +112,7 @@ def _build(
     """
     from pipeline_assets.corpus.nemotron.rows_recipe import Domain
     from pipeline_assets.corpus.nemotron.splits import partition_key
-    from pipeline_assets.corpus.recipes.written import write_recipe_of
+    from pipeline_assets.corpus.recipes.files import write_recipe_of
     from pipeline_assets.corpus.spine.artifact import open_artifact
     from pipeline_assets.launch import run_targets
     from pipeline_assets.systems.nemotron import NemotronRecipe, known_domain
@@ -258,16 +258,16 @@ def _of_inventory(made: "Artifact") -> Iterator[str]:
 
 def _of_rows(made: "Artifact") -> Iterator[str]:
     identity = made.manifest.identity
-    counts, ledger = identity.counts, identity.counts["ledger"]
+    counts, ledger = identity.counts, identity.ledger
     yield (
-        f"  {_many(ledger['out'], 'row')} of {ledger['in']:,}, {counts['tokens']:,} tokens, "
+        f"  {_many(ledger.out, 'row')} of {ledger.rows_in:,}, {counts['tokens']:,} tokens, "
         f"{counts['completion_tokens']:,} of them completion"
     )
     if counts["analysis_given"] != counts["analysis_rendered"]:
         yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
     if counts["empty_messages"]:
         yield f"  empty: {_many(counts['empty_messages'], 'message')} before the last of a conversation"
-    yield from _rejects(made, "rows that give no text", ledger["rejected"])
+    yield from _rejects(made, "rows that give no text", ledger.rejected)
 
 
 def _rejects(made: "Artifact", what: str, rejected: Mapping[str, int]) -> Iterator[str]:

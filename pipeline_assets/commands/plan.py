@@ -20,7 +20,7 @@ from pipeline_assets.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.planning.plan import ArtifactPlan, RecipePlan
+    from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 
 app = typer.Typer()
 
@@ -40,9 +40,9 @@ def plan(
     Fetches the listing and footers alone. Exit status 1: it does not fit the disk or memory, or the corpus is too small
     for its budget.
     """
-    from pipeline_assets.corpus.planning.plan import plan_recipe
     from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.spine.inventory import holdings
+    from pipeline_assets.corpus.spine.inventory import artifact_statuses
+    from pipeline_assets.corpus.trust.plan import plan_recipe
     from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_path
 
     log_to_stderr()
@@ -52,7 +52,7 @@ def plan(
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
     with resume_hint(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming(path):
         wanted.check_local_files(run.root)
-        planned = plan_recipe(holdings(run.root, wanted.targets()), KINDS, run)
+        planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), KINDS, run)
     if as_json:
         report = {"recipe": recipe, "path": str(path), "data": str(data), "workers": workers}
         typer.echo(json.dumps(report | _plan_json(planned, data), indent=1))
@@ -78,7 +78,7 @@ def _plan_json(planned: "RecipePlan", root: Path) -> dict[str, Any]:
 
 
 def _artifact_json(one: "ArtifactPlan", root: Path) -> dict[str, Any]:
-    from pipeline_assets.corpus.planning.figures import outcomes
+    from pipeline_assets.corpus.trust.figures import outcomes
 
     holding = one.holding
     built = outcomes(holding.manifest) if holding.manifest is not None and holding.is_there else []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pipeline_assets.commands.quantities import as_bytes, as_seconds
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.planning.figures import Outcome
-    from pipeline_assets.corpus.planning.plan import ArtifactPlan, RecipePlan
+    from pipeline_assets.corpus.trust.figures import Outcome
+    from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 3
 _WORDS = {
@@ -85,7 +85,7 @@ def _kind_lines(kind: str, artifacts: Sequence["ArtifactPlan"]) -> Iterator[str]
 
 
 def _of_built(plan: "ArtifactPlan") -> Sequence["Outcome"]:
-    from pipeline_assets.corpus.planning.figures import outcomes
+    from pipeline_assets.corpus.trust.figures import outcomes
 
     manifest = plan.holding.manifest
     return outcomes(manifest) if plan.holding.is_there and manifest is not None else []

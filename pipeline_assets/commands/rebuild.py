@@ -21,9 +21,8 @@ from pipeline_assets.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.rebuild.outcome import FileFinding, Outcome, Version
-    from pipeline_assets.corpus.rebuild.row_differences import RowDifference, RowDifferences
-    from pipeline_assets.corpus.rebuild.run import Rebuild
+    from pipeline_assets.corpus.trust.differences import FileFinding, Outcome, RowDifference, RowDifferences, Version
+    from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 app = typer.Typer()
 _SHOWN_LINES = 10
@@ -55,8 +54,8 @@ def rebuild(
     ]
     log_to_stderr()
     with resume_hint(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
-        from pipeline_assets.corpus.rebuild.run import rebuild as build_again
         from pipeline_assets.corpus.recipes.run import Run
+        from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
 
         done = build_again(folder, Run.of(root, os.environ, workers=workers), upstream, keep, put_back)
     if as_json:

@@ -17,7 +17,7 @@ from pipeline_assets.commands.terminal import AsJson, Root, existing_root
 from pipeline_assets.corpus.spine.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.spine.inventory import Holding, Unasked, UnaskedBuild, Unfinished
+    from pipeline_assets.corpus.spine.inventory import ArtifactStatus, Orphan, OrphanBuild, Unfinished
     from pipeline_assets.corpus.spine.target import Target
 
 app = typer.Typer()
@@ -43,16 +43,16 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Tell what lies under the data root, and what needs work."""
-    from pipeline_assets.corpus.rebuild.scratch import leftovers
-    from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
+    from pipeline_assets.corpus.spine.inventory import artifact_statuses, orphan_builds, orphans
     from pipeline_assets.corpus.spine.lineage import Lineage
+    from pipeline_assets.corpus.trust.rebuild import leftovers
 
     found = _known_recipes(recipe, existing_root(data))
-    held = {one.path: holdings(data, one.targets) for one in found}
+    held = {one.path: artifact_statuses(data, one.targets) for one in found}
     lineage = Lineage(data)
     asked = [target for one in found for target in one.targets]
-    others = unasked(lineage, asked) if recipe is None else []
-    builds = unasked_builds(lineage, asked) if recipe is None else []
+    others = orphans(lineage, asked) if recipe is None else []
+    builds = orphan_builds(lineage, asked) if recipe is None else []
     rebuilds = leftovers(data) if recipe is None else []
     known = [one for one in found if recipe is not None or _is_of_interest(one, held[one.path], data)]
     untouched = [one.name for one in found if one not in known]
@@ -116,7 +116,7 @@ def _known(name: str, path: Path) -> _Known:
         return _Known(name, path, [], f"{path}: {error.strerror or error}; make it readable")
 
 
-def _is_of_interest(one: _Known, held: Sequence["Holding"], root: Path) -> bool:
+def _is_of_interest(one: _Known, held: Sequence["ArtifactStatus"], root: Path) -> bool:
     """Whether a recipe is told of unasked: one of the data root always is; one of the project, which nobody may ever
     have meant to build here, if something of it is here, or if it can't be read.
     """
@@ -126,8 +126,8 @@ def _is_of_interest(one: _Known, held: Sequence["Holding"], root: Path) -> bool:
 
 def _status_lines(
     known: Sequence[_Known],
-    held: Mapping[Path, Sequence["Holding"]],
-    others: Sequence["Unasked"],
+    held: Mapping[Path, Sequence["ArtifactStatus"]],
+    others: Sequence["Orphan"],
     root: Path,
     now: datetime.datetime,
 ) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _status_lines(
             yield f"{_GAP * 2}{other.damage or f'{other.name} {other.digest}'}"
 
 
-def _build_lines(builds: Sequence["UnaskedBuild"], root: Path, now: datetime.datetime) -> Iterator[str]:
+def _build_lines(builds: Sequence["OrphanBuild"], root: Path, now: datetime.datetime) -> Iterator[str]:
     if builds:
         yield "no recipe asks for these, which were begun"
     for build in builds:
@@ -202,7 +202,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(aligned).rstrip()
 
 
-def _reason(holding: "Holding", known: _Known, root: Path, now: datetime.datetime) -> str | None:
+def _reason(holding: "ArtifactStatus", known: _Known, root: Path, now: datetime.datetime) -> str | None:
     """Why the artifact is in its state, in words; None where there is nothing to say."""
     unfinished, reason = holding.unfinished, holding.reason
     if holding.condition == "damaged":
@@ -240,21 +240,21 @@ def _builder_words(unfinished: "Unfinished", now: datetime.datetime) -> str:
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _going_on(holding: "Holding", known: _Known, root: Path) -> str:
+def _going_on(holding: "ArtifactStatus", known: _Known, root: Path) -> str:
     """The command that goes on; a sealed artifact of another recipe is only replaced when asked to."""
     is_replacing = holding.sealed in ("stale", "damaged") and not (holding.unfinished and holding.unfinished.is_sealing)
     words = ["corpusmill", "run", known.name, *(["--replace"] if is_replacing else []), "--data", str(root)]
     return shlex.join(words)
 
 
-def _mending(holding: "Holding", known: _Known, root: Path) -> str:
+def _mending(holding: "ArtifactStatus", known: _Known, root: Path) -> str:
     """The command that puts back what the manifest says; without a manifest, the one that builds it again."""
     if holding.manifest is None:
         return shlex.join(["corpusmill", "run", known.name, "--replace", "--data", str(root)])
     return shlex.join(["corpusmill", "rebuild", str(root / holding.target.folder), "--put-back", "--data", str(root)])
 
 
-def _holding_json(holding: "Holding", known: _Known, root: Path, now: datetime.datetime) -> dict[str, Any]:
+def _holding_json(holding: "ArtifactStatus", known: _Known, root: Path, now: datetime.datetime) -> dict[str, Any]:
     unfinished = None if holding.unfinished is None else _unfinished_json(holding.unfinished)
     return {
         "artifact": holding.target.kind,
@@ -292,7 +292,7 @@ def _unfinished_json(unfinished: "Unfinished") -> dict[str, Any]:
     }
 
 
-def _unasked_json(other: "Unasked", now: datetime.datetime) -> dict[str, Any]:
+def _unasked_json(other: "Orphan", now: datetime.datetime) -> dict[str, Any]:
     return {
         "folder": str(other.folder),
         "name": other.name,

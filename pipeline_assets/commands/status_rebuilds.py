@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_assets.commands.quantities import age
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.rebuild.scratch import Leftover
+    from pipeline_assets.corpus.trust.rebuild import Leftover
 
 
 def rebuild_lines(rebuilds: Sequence["Leftover"], now: datetime.datetime) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, OptionOf, UsageError, no_option
+from pipeline_assets.corpus.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
 
 PROJECT = Path(__file__).parents[2]
 
@@ -79,7 +79,7 @@ def resume_hint(command: str) -> Iterator[None]:
         typer.echo(f"stopped\nto go on: {command}", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
-        if isinstance(error, Obstacle) or not isinstance(error, InputError):
+        if isinstance(error, RetryableError) or not isinstance(error, InputError):
             error.add_note(f"to go on: {command}")
         raise
 

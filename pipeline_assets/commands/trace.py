@@ -59,7 +59,7 @@ def trace(
     root = data_root(context, folder, data)
     from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row, trace_token
     from pipeline_assets.corpus.spine.artifact import sealed_manifest
-    from pipeline_assets.corpus.spine.held_folder import unreplaced
+    from pipeline_assets.corpus.spine.files import unreplaced
     from pipeline_assets.corpus.spine.lineage import Lineage
 
     with unreplaced(folder):
@@ -231,7 +231,7 @@ def peek(
     from pipeline_assets.corpus.rows.peek import peek as peek_at
     from pipeline_assets.corpus.rows.trace import open_rows
     from pipeline_assets.corpus.spine.artifact import sealed_manifest
-    from pipeline_assets.corpus.spine.held_folder import unreplaced
+    from pipeline_assets.corpus.spine.files import unreplaced
 
     if row is not None and token is not None:
         raise UsageError("two places to look at", folder, "give --row or --token")

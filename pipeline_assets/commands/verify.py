@@ -25,9 +25,8 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
     from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.journal import Journal
-    from pipeline_assets.corpus.spine.rehash import HashTask
-    from pipeline_assets.corpus.verification.result import Proven, Verification
+    from pipeline_assets.corpus.spine.rehash import HashTask, Journal
+    from pipeline_assets.corpus.trust.result import Proven, Verification
 
 app = typer.Typer()
 logger = logging.getLogger("corpusmill")
@@ -53,10 +52,9 @@ def verify(
 ) -> None:
     """Hold every file of an artifact against its manifest."""
     from pipeline_assets.corpus.spine.durable import write_durably
-    from pipeline_assets.corpus.spine.sample import Sample
-    from pipeline_assets.corpus.verification.report import as_json as report_of
-    from pipeline_assets.corpus.verification.result import Scope
-    from pipeline_assets.corpus.verification.verify import hold, look_at_chain
+    from pipeline_assets.corpus.trust.result import Sample, Scope
+    from pipeline_assets.corpus.trust.result import as_json as report_of
+    from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
@@ -103,7 +101,7 @@ def _command(folder: Path, typed: dict[str, Any]) -> str:
 
 def _open_journal(found: "Verification", fresh: bool) -> "Journal":
     """Progress on this question, kept in the user's cache: neither what is verified nor its data root is written to."""
-    from pipeline_assets.corpus.spine.journal import Journal
+    from pipeline_assets.corpus.spine.rehash import Journal
 
     scope = found.scope
     question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
@@ -130,7 +128,7 @@ def _cache() -> Path:
 def _program() -> dict[str, Any]:
     from importlib.metadata import version
 
-    from pipeline_assets.corpus.spine.provenance import Stopwatch
+    from pipeline_assets.corpus.spine.usage import Stopwatch
 
     provenance = Stopwatch().provenance({})
     kept = ("host", "platform", "python", "libraries", "git_sha")

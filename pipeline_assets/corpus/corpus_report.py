@@ -35,13 +35,13 @@ from pipeline_assets.corpus.profile import (
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 
 REPORT_STAGE = StageVersion("report", 6)
 REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
@@ -66,7 +66,7 @@ class SourceSteps:
 
 
 def report_on(
-    building: Building,
+    building: StagingDir,
     sources: Sequence[SourceSteps],
     tokenizer_sha256: str,
     licences: LicenceTable,
@@ -74,7 +74,7 @@ def report_on(
     deduplicated: Artifact | None = None,
     decontaminated: Artifact | None = None,
     packed: Artifact | None = None,
-) -> Content:
+) -> BuildResult:
     """The three files, in the building folder.
 
     Args:
@@ -123,7 +123,7 @@ def report_on(
     counts = total_counts(of_sources)
     tokens = sum(one.tokens for one in totals)
     size = sum(one.utf8_bytes for one in totals)
-    return Content(written, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
+    return BuildResult(written, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
 
 
 def _profile(receipts: Sequence[Receipt]) -> Profile:
@@ -136,7 +136,7 @@ def _duplicates(deduplicated: Artifact) -> Duplicates:
 
 
 def _refuse_shared_ids(
-    building: Building, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
+    building: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
 ) -> None:
     """
     Raises:
@@ -174,22 +174,22 @@ def _ledgers(steps: SourceSteps) -> Iterator[SourceLedger]:
 
 
 def _ledger(source: str, step: str, artifact: Artifact, examples: Mapping[str, Sequence[Example]]) -> SourceLedger:
-    ledger = artifact.manifest.identity.counts["ledger"]
+    ledger = artifact.manifest.identity.ledger
     return SourceLedger(
         source=source,
         step=step,
-        rows_in=ledger["in"],
-        documents_out=ledger["out"],
-        dropped=ledger["dropped"],
-        rejected=ledger["rejected"],
-        merged=ledger.get("merged", 0),
+        rows_in=ledger.rows_in,
+        documents_out=ledger.out,
+        dropped=ledger.dropped,
+        rejected=ledger.rejected,
+        merged=ledger.merged,
         examples=examples,
     )
 
 
 def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = {}
-    wanted = len(normalized.manifest.identity.counts["ledger"]["rejected"])
+    wanted = len(normalized.manifest.identity.ledger.rejected)
     is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
     for block in read_line_blocks(normalized.path(REJECTS_FILE)):
         for reject in _reject_decoder.decode_lines(block):
@@ -259,7 +259,7 @@ def _counts(groups: Sequence[Counts] | Any) -> dict[str, int]:
     }
 
 
-def _write(building: Building, name: str, text: str) -> OutputFile:
+def _write(building: StagingDir, name: str, text: str) -> OutputFile:
     with DurableFile(building.path(name)) as file:
         file.write((text.rstrip("\n") + "\n").encode("utf-8"))
     return OutputFile.plain(name, 1, file)

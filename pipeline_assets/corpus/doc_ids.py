@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile
 
 RUN_IDS = 1 << 17
 _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
@@ -189,7 +189,7 @@ class _Run:
             file.seek(self.start * _ID_DTYPE.itemsize)
             self.ids = np.fromfile(file, _ID_DTYPE, min(most, self.stop - self.start))
         if not len(self.ids):
-            raise Obstacle(f"the file ends before its {self.stop:,} ids", self.path, "run the command again")
+            raise RetryableError(f"the file ends before its {self.stop:,} ids", self.path, "run the command again")
         self.start += len(self.ids)
 
     def place(self, index: int) -> _Place:

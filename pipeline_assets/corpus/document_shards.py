@@ -19,13 +19,13 @@ from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"
@@ -75,7 +75,7 @@ class ShardWriter:
     def reject(self, reject: Reject) -> None:
         """Keeps a row aside."""
         self._rejects.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
-        self.count(f"rejected/{reject.reason}")
+        self.count(rejected_key(reject.reason))
 
     def without_nul(self, text: str) -> str:
         """The text without its NUL characters, which are counted; empty where there is nothing else."""
@@ -104,7 +104,7 @@ class ShardWriter:
         return Receipt(files, self.counts)
 
 
-def gather_lines(building: Building, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
+def gather_lines(building: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
     """The lines of some `.jsonl.zst` files of the building folder, one file after the other."""
     with JsonlZstWriter(building.path(name), zstd_level) as writer:
         for part in parts:
@@ -113,7 +113,7 @@ def gather_lines(building: Building, parts: Iterable[OutputFile], name: str, zst
     return writer.output(name)
 
 
-def gather_frames(building: Building, parts: Iterable[OutputFile], name: str) -> OutputFile:
+def gather_frames(building: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
     """As `gather_lines`, but each part stays a zstd frame of its own: nothing is compressed again, and a line can be
     read without those of the parts before.
     """
@@ -143,7 +143,7 @@ class ConvertedShard:
 
 
 def publish(
-    building: Building, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
+    building: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
 ) -> list[Receipt]:
     """Receipts of the final shards, every doc_id once. Only shards where one is repeated are written again.
 
@@ -165,7 +165,7 @@ def publish(
 
 
 def gather_rejects(
-    building: Building, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
+    building: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     """All rejects in one file: shard by shard, rows in source order, then repeated ids."""
     with JsonlZstWriter(building.path(REJECTS_FILE), zstd_level) as writer:
@@ -175,7 +175,7 @@ def gather_rejects(
     return writer.output(REJECTS_FILE)
 
 
-def read_rejects(building: Building, receipts: Sequence[Receipt]) -> Iterator[Reject]:
+def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """The rejects that receipts name, in their order."""
     for receipt in receipts:
         for file in receipt.files:
@@ -234,7 +234,7 @@ def publish_shard(
             writer.write_lines(b"".join(kept), len(kept))
     counts["documents"] -= rejected.total()
     for reason, rows in rejected.items():
-        counts[f"rejected/{reason}"] = counts.get(f"rejected/{reason}", 0) + rows
+        counts[rejected_key(reason)] = counts.get(rejected_key(reason), 0) + rows
     return Receipt([writer.output(name), rejects.output(rejects_name)], counts)
 
 
@@ -273,30 +273,12 @@ def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
 def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
     """Counts with the ledger apart."""
     return {
-        "ledger": ledger(counts),
+        "ledger": Ledger.of(counts).to_json(),
         "documents": counts["documents"],
         "text_bytes": counts["bytes"],
         "nul_documents": counts.get("nul_documents", 0),
         "nul_characters_removed": counts.get("nul_characters_removed", 0),
     }
-
-
-def ledger(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Rows in = documents out + dropped + rejected, each by reason. Where rows become a part of another row's document,
-    as answers do, they are `merged`, and count on the right too.
-    """
-    merged = {"merged": counts["merged"]} if counts.get("merged") else {}
-    return {
-        "in": counts["rows"],
-        "out": counts["documents"],
-        **merged,
-        "dropped": _by_reason(counts, "dropped/"),
-        "rejected": _by_reason(counts, "rejected/"),
-    }
-
-
-def _by_reason(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
-    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
 
 
 class _Whole(msgspec.Struct, frozen=True):

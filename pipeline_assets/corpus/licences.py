@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.manifest import sha256_of
 
 UNKNOWN = "unknown"
 _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling.split import SPLITS, Split
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
 
 _SIGMAS = 4.5  # a false alarm in about 150,000 honest splits
@@ -75,11 +75,10 @@ def token_budget_met(split: Artifact) -> Verdict:
 
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
     """The share of documents that the hash sent to valid lies in the binomial interval around the recipe's fraction."""
-    ledger = _split(dataset, "valid").manifest.identity.counts["ledger"]
+    ledger = _split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
-    rejected = sum(ledger["rejected"].values())
-    documents = ledger["in"] - rejected
-    valid = documents - ledger["dropped"]["other_split"]
+    documents = ledger.rows_in - ledger.all_rejected
+    valid = documents - ledger.dropped.get("other_split", 0)
     margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
     low, high = documents * fraction - margin, documents * fraction + margin
     words = f"{valid:,} of {documents:,} documents, expected {max(low, 0):,.0f} to {high:,.0f}"

@@ -16,13 +16,15 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
 from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.tokens.encode import (
     DOCUMENTS_SCHEMA,
+    OTHER_SPLIT,
     EncodeShard,
     OracleDisagrees,
     encode_shard,
@@ -60,13 +62,13 @@ class _Encoded:
 
 
 def build_split(
-    building: Building,
+    building: StagingDir,
     corpus: Artifact,
     shards: Sequence[FileContent],
     recipe: MegatronRecipe,
     split: Split,
     settings: SplitSettings,
-) -> Content:
+) -> BuildResult:
     """tokens.bin, tokens.idx, documents.parquet and rejects.jsonl.zst of one split.
 
     The longest prefix of documents in manifest order that fits the split's budget; shards behind the cut are not read
@@ -87,7 +89,7 @@ def build_split(
     files, lengths = _merge(building, encoded, settings.zstd_level)
     counts = total_counts(encoded.receipts)
     tokens = int(lengths.sum(dtype=np.int64))
-    return Content(
+    return BuildResult(
         files=files,
         counts={
             "ledger": _ledger(counts, len(lengths)),
@@ -114,7 +116,7 @@ def build_split(
 
 
 def _encode(
-    building: Building,
+    building: StagingDir,
     corpus: Artifact,
     shards: Sequence[FileContent],
     recipe: MegatronRecipe,
@@ -157,7 +159,7 @@ def _encode(
     return _Encoded(receipts, fitting, unread, ended_by[0] if ended_by else None)
 
 
-def _merge(building: Building, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:
+def _merge(building: StagingDir, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:
     """The files of the split, and tokens per document, shape (documents,)."""
     lengths: list[NDArray[np.int32]] = []
     with (
@@ -188,15 +190,14 @@ def _merge(building: Building, encoded: _Encoded, zstd_level: int) -> tuple[list
 
 def _ledger(counts: Mapping[str, int], documents: int) -> dict[str, Any]:
     """Documents of the shards read = documents written + other split + over budget + rejected."""
-    dropped = {"other_split": counts.get("dropped/other_split", 0), "over_budget": counts["documents"] - documents}
-    rejected = {name.split("/", 1)[1]: count for name, count in counts.items() if name.startswith("rejected/")}
-    return {"in": counts["rows"], "out": documents, "dropped": dropped, "rejected": rejected}
+    dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - documents}
+    return Ledger(counts["rows"], documents, dropped, Ledger.of(counts).rejected).to_json()
 
 
-def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> Content:
+def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
     """Both splits as one dataset: budget asked and tokens reached."""
     counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
-    return Content(
+    return BuildResult(
         files=[],
         counts={
             "documents": {split: counts[split]["documents"] for split in counts},

@@ -4,7 +4,7 @@ from typing import Any
 
 from pipeline_assets.corpus.corpus_report import REPORT_JSON
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
+from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 
 Rows = list[dict[str, str]]
 _SHOWN_ROWS = 5

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import count_lines, read_line_blocks
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
 LENGTH_BINS = 32

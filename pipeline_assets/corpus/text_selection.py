@@ -12,7 +12,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FileContent, Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import RecipePart, Share
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.target import BuildResult
 
 SELECTION_STAGE = StageVersion("text_selection", 2)
 
@@ -33,7 +33,7 @@ class TextRecipe(SelectionRecipe):
     valid_fraction: Share
 
 
-def select_shards(corpus: Artifact, recipe: TextRecipe) -> Content:
+def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
     """The selection and its invariants; the build that asks for it holds each shard against its hash.
 
     Raises:
@@ -45,7 +45,7 @@ def select_shards(corpus: Artifact, recipe: TextRecipe) -> Content:
     for file in chosen:
         corpus.path(file.path)
     counts, decided = corpus.manifest.identity.counts, corpus.manifest.identity.decisions
-    return Content(
+    return BuildResult(
         files=[],
         counts={"documents": sum(file.rows for file in chosen), "shards": len(chosen)},
         decisions={

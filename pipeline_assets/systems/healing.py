@@ -22,7 +22,6 @@ from pipeline_assets.corpus.megatron_split import (
     describe_dataset,
 )
 from pipeline_assets.corpus.normalize.converted import NormalizeSettings
-from pipeline_assets.corpus.planning.figures import Limit, Listing
 from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
 from pipeline_assets.corpus.recipes.run import Run
@@ -34,7 +33,7 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.snapshot.take import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.text_selection import (
     SELECTION_STAGE,
     SelectionRecipe,
@@ -42,6 +41,7 @@ from pipeline_assets.corpus.text_selection import (
     select_shards,
     selected_shards,
 )
+from pipeline_assets.corpus.trust.figures import Limit, Listing
 
 
 class HealingRecipe(Recipe):
@@ -112,7 +112,7 @@ class HealingRecipe(Recipe):
         return {"recipe": self.name, **self.megatron.described()}
 
 
-def _take_snapshot(job: Job) -> Content:
+def _take_snapshot(job: Job) -> BuildResult:
     run = job.run
     settings = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
     return take_snapshot(job.building, run.hub_for("a snapshot"), SnapshotRecipe.of_rows(job.recipe), settings)
@@ -137,7 +137,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
 )
 
 
-def _select(job: Job) -> Content:
+def _select(job: Job) -> BuildResult:
     [snapshot] = job.upstream
     return select_shards(snapshot, TextRecipe.from_content(job.recipe))
 
@@ -151,7 +151,7 @@ HEALING_TEXT_MANIFEST = Kind(
 )
 
 
-def _encode(job: Job) -> Content:
+def _encode(job: Job) -> BuildResult:
     [selection], run = job.target.upstream, job.run
     [snapshot] = selection.upstream
     selected = job.upstream[0].manifest
@@ -189,7 +189,7 @@ MEGATRON_SPLIT = Kind(
 )
 
 
-def _join(target: Target, root: Path) -> Content:
+def _join(target: Target, root: Path) -> BuildResult:
     _, *splits = target.upstream
     opened = {_split(split.partition): open_artifact(root / split.folder) for split in splits}
     return describe_dataset(opened, MegatronRecipe.from_content(target.recipe))

@@ -34,17 +34,17 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     split_folder_of,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
-from pipeline_assets.corpus.planning.figures import Limit
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
 from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, Recipe, RecipePart
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Limit
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -246,7 +246,7 @@ RAW = Kind(
 )
 
 
-def _take_inventory(job: Job) -> Content:
+def _take_inventory(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     recipe, decisions = pin.manifest.identity.recipe, pin.manifest.identity.decisions
     info = SplitInfo(
@@ -275,7 +275,7 @@ INVENTORY = Kind(
 )
 
 
-def _gather_coverage(job: Job) -> Content:
+def _gather_coverage(job: Job) -> BuildResult:
     return gather_coverage(job.building, job.upstream)
 
 
@@ -288,7 +288,7 @@ METADATA_COVERAGE = Kind(
 )
 
 
-def _normalise(job: Job) -> Content:
+def _normalise(job: Job) -> BuildResult:
     # The tokenizer is loaded only where it is needed.
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 
@@ -339,7 +339,7 @@ NORMALIZED_SHARDS = Kind(
 )
 
 
-def _lay_out(job: Job) -> Content:
+def _lay_out(job: Job) -> BuildResult:
     splits, [first, *_] = job.upstream, job.target.upstream
     if not job.recipe["readme"]:
         return lay_out(job.building, splits, None)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine import audit
+from pipeline_assets.corpus.spine import checks
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.systems import healing, nemotron, stage_a
@@ -24,7 +24,7 @@ def labels_of(kind: str) -> tuple[str, ...]:
 
 def files_match_manifest(artifact: Artifact) -> Verdict:
     """Every file is there, byte for byte as it was sealed, and there are no others."""
-    return audit.files_match_manifest(artifact, labels_of)
+    return checks.files_match_manifest(artifact, labels_of)
 
 
 def read_recipe(path: Path) -> Recipe:

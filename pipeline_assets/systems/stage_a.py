@@ -58,7 +58,6 @@ from pipeline_assets.corpus.packing.recipe import (
     tokenizer_path,
 )
 from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
-from pipeline_assets.corpus.planning.figures import Limit
 from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
@@ -68,10 +67,11 @@ from pipeline_assets.corpus.rows.documents import DecontaminatedRows, Deduplicat
 from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.recipe import Option, Recipe, refuse_repeated
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
+from pipeline_assets.corpus.trust.figures import Limit
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -215,7 +215,7 @@ RAW = Kind(
 )
 
 
-def _normalise(job: Job) -> Content:
+def _normalise(job: Job) -> BuildResult:
     source, shard_text_bytes = source_of(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     own = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
@@ -243,7 +243,7 @@ NORMALIZED = Kind(
 )
 
 
-def _filter(job: Job) -> Content:
+def _filter(job: Job) -> BuildResult:
     from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
@@ -262,7 +262,7 @@ FILTERED = Kind(
 )
 
 
-def _deduplicate(job: Job) -> Content:
+def _deduplicate(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
@@ -295,7 +295,7 @@ DEDUPLICATED = Kind(
 )
 
 
-def _sign(job: Job) -> Content:
+def _sign(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.dedup_corpus import sign_corpus
 
     [deduplicated] = job.upstream
@@ -348,7 +348,7 @@ EVALUATION = Kind(
 )
 
 
-def _decontaminate(job: Job) -> Content:
+def _decontaminate(job: Job) -> BuildResult:
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     listed = [target for target in job.target.upstream if target.kind == EVALUATION.name]
@@ -387,7 +387,7 @@ def packed_target(section: PackSection, name: str, folder: Path, corpora: Sequen
     )
 
 
-def _pack(job: Job) -> Content:
+def _pack(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
     from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
 
@@ -432,7 +432,7 @@ PACKED = Kind(
 )
 
 
-def _report(job: Job) -> Content:
+def _report(job: Job) -> BuildResult:
     assert job.target.tokenizer is not None
     sources = [_steps(one, job.run.root) for one in job.target.upstream if one.kind in (NORMALIZED.name, FILTERED.name)]
     of_all = {one.kind: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}

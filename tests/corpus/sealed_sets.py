@@ -21,8 +21,8 @@ from pipeline_assets.corpus.formats.memmap import (
     PackedSet,
 )
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building
 
 SET = Path("stage_a", "packed", "letters")
 TOKENS = {"a": 11, "b": 22}
@@ -51,7 +51,7 @@ def letter_of(packed: PackedSet) -> str:
     return "".join(sorted(letters))
 
 
-def _files(building: Building, letter: str) -> tuple[list[OutputFile], OutputFile]:
+def _files(building: StagingDir, letter: str) -> tuple[list[OutputFile], OutputFile]:
     """The files of a set, and its label."""
     lengths = [FIRST[letter], _SEQ_LEN - FIRST[letter]]
     segments = [
@@ -91,7 +91,7 @@ def _files(building: Building, letter: str) -> tuple[list[OutputFile], OutputFil
     return list(files.values()), label
 
 
-def _written(building: Building, name: str, data: bytes) -> OutputFile:
+def _written(building: StagingDir, name: str, data: bytes) -> OutputFile:
     sha256 = durable.write_durably(building.path(name), data)
     return OutputFile(name, _ROWS, len(data), sha256, sha256)
 

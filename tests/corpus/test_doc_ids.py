@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.spine.building import BuildFolder
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.staging import BuildFolder
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +92,7 @@ def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeyp
 
     paths[0].write_bytes(b"")
 
-    with pytest.raises(Obstacle, match="the file ends before its 4 ids; run the command again"):
+    with pytest.raises(RetryableError, match="the file ends before its 4 ids; run the command again"):
         list(blocks)
 
 

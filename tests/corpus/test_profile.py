@@ -21,9 +21,9 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
-from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")

@@ -14,13 +14,13 @@ from nemotron_hub import rows_of
 
 from pipeline_assets.corpus.nemotron import inventory
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
-from pipeline_assets.corpus.planning.plan import plan_recipe
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
+from pipeline_assets.corpus.trust.plan import plan_recipe
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from resources.loopback_hub import LoopbackHub
@@ -146,7 +146,7 @@ def test_a_plan_tells_what_is_to_be_fetched(
 ) -> None:
     def to_fetch(hub: HubFiles) -> int:
         run = Run(tmp_path, EngineSettings(), hub)
-        return plan_recipe(holdings(tmp_path, recipe.targets()), KINDS, run).missing_bytes
+        return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), KINDS, run).missing_bytes
 
     sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
     assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)

@@ -38,16 +38,16 @@ from pipeline_assets.corpus.dedup.corpus_shard import (
     read_fields,
 )
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, ledger, with_text
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, with_text
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 
 class _Pairs(NamedTuple):
@@ -227,8 +227,7 @@ def decontaminate_shard(
             counts["documents"] += len(fates.kept)
             _write(kept, fates.kept)
             _write(contaminated, [_encoder.encode(line) for line in fates.contaminated])
-    for reject in rejects:
-        counts[f"rejected/{reject.reason}"] += 1
+    counts.update(count_rejects(rejects))
     rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
     return Receipt([kept.output(kept_name), contaminated.output(contaminated_name), rejected], dict(counts))
@@ -257,7 +256,7 @@ def _decontaminate(
         fates.contaminated.append(evidence)
         counts.update(f"contaminated/{name}" for name in evidence.items)
         if evidence.action == "dropped":
-            counts[f"dropped/{evidence.reason}"] += 1
+            counts[dropped_key(evidence.reason)] += 1
             continue
         counts.update(f"cut_for/{name}" for name in evidence.items)
         left = _without(row.document.text, evidence.spans)
@@ -322,13 +321,13 @@ _STAGE, _INDEX = "decontaminate", "index"
 
 
 def decontaminate_corpus(
-    building: Building,
+    building: StagingDir,
     sources: Mapping[str, Artifact],
     evaluation: Sequence[EvaluationSet],
     recipe: DecontaminationRecipe,
     engine: EngineSettings,
     zstd_level: int,
-) -> Content:
+) -> BuildResult:
     """Files: the documents of all sources, a shard of each shard, without those that are contaminated or what they hold
     of items; `contaminated.jsonl.zst`, a line for each of these, in order; rejects.
 
@@ -350,21 +349,21 @@ def decontaminate_corpus(
     receipts = list(run_stage(_STAGE, work, shards, building, engine, warm_up))
     counts = total_counts(receipts)
     if not counts.get("documents"):
-        contaminated = _sum("dropped/", counts)
+        contaminated = Ledger.of(counts).all_dropped
         what = f"none of its {counts.get('rows', 0):,} documents is kept ({contaminated:,} are contaminated)"
         raise InputError(what, building.target, "leave an evaluation set out, or ask for more overlap")
     gathered = [
         gather_lines(building, [receipt.files[number] for receipt in receipts], name, zstd_level)
         for number, name in ((1, CONTAMINATED_FILE), (2, REJECTS_FILE))
     ]
-    return Content(
+    return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), *gathered],
         counts=_manifest_counts(counts, _by_source(shards, receipts), prepared),
         decisions={},
     )
 
 
-def _prepared(building: Building, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
+def _prepared(building: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
     """The index: its files; counts of n-grams; notes: counts by `evaluation` set."""
     receipt = building.receipt(_INDEX, "items")
     if receipt is None:
@@ -378,10 +377,6 @@ def _prepared(building: Building, evaluation: Sequence[EvaluationSet], recipe: D
     return receipt
 
 
-def _sum(prefix: str, counts: Mapping[str, int]) -> int:
-    return sum(count for name, count in counts.items() if name.startswith(prefix))
-
-
 def _by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:
     by_source: dict[str, dict[str, int]] = {}
     for source in dict.fromkeys(shard.source for shard in shards):
@@ -390,8 +385,8 @@ def _by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> di
         by_source[source] = {
             "in": counts["rows"],
             "out": counts["documents"],
-            "dropped": _sum("dropped/", counts),
-            "rejected": _sum("rejected/", counts),
+            "dropped": Ledger.of(counts).all_dropped,
+            "rejected": Ledger.of(counts).all_rejected,
             "cut": counts["changed"],
             "text_bytes": counts["bytes"],
             "shards": sum(shard.source == source for shard in shards),
@@ -403,7 +398,7 @@ def _manifest_counts(
     counts: Mapping[str, int], by_source: Mapping[str, Mapping[str, int]], prepared: Receipt
 ) -> dict[str, Any]:
     return {
-        "ledger": ledger(counts),
+        "ledger": Ledger.of(counts).to_json(),
         "documents": counts["documents"],
         "text_bytes": counts["bytes"],
         "changed_documents": counts["changed"],

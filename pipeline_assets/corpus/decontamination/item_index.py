@@ -21,10 +21,10 @@ from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem
 from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngram_table, number_ngrams
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile
 
 _READ_ITEMS = 1024
 

@@ -32,10 +32,10 @@ from pipeline_assets.corpus.dedup.order import (
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.seen import SeenRun, with_seen
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import UsageError, bare, install_hint
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 EXACT = f"{WORK}/exact"
 

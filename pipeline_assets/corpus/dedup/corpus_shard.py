@@ -11,7 +11,7 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.worker import Window
 
 _BLOCK_BYTES = 1 << 20
 

@@ -18,10 +18,10 @@ from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
 _COUNTED: Mapping[Outcome, str] = {

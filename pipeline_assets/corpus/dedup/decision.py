@@ -12,9 +12,9 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 2)
 RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"

@@ -67,13 +67,13 @@ from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repea
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER
 
 EDGE_SCHEMA = pa.schema(
     [
@@ -92,12 +92,12 @@ EDGE_SCHEMA = pa.schema(
 
 
 def dedup_corpus(
-    building: Building,
+    building: StagingDir,
     sources: Mapping[str, Artifact],
     recipe: DedupRecipe,
     settings: DedupSettings,
     seen: Mapping[str, Artifact] = MappingProxyType({}),
-) -> Content:
+) -> BuildResult:
     """Files: the documents that stay, a shard of each shard; `decisions.jsonl.zst`, a line for each document, in order;
     `edges.parquet`, all pairs that are as alike as the threshold asks, unless the mode is `exact`; `groups.json`, the
     largest groups with samples; rejects.
@@ -128,7 +128,7 @@ def decided_content(
     exact: ExactCopies,
     near: NearDuplicates,
     comparisons: Mapping[str, int],
-) -> Content:
+) -> BuildResult:
     """The files, and what the manifest says of them, once it is settled who goes."""
     building, zstd_level = dedup.building, dedup.settings.zstd_level
     decisions = write_decisions(dedup, sketches, exact, near)
@@ -144,7 +144,7 @@ def decided_content(
         _rejects(building, dedup.shards, sketches, zstd_level),
     ]
     counts = _counts(dedup.shards, sketches, decisions, kept)
-    return Content(files=files, counts=counts | {"comparisons": comparisons}, decisions={})
+    return BuildResult(files=files, counts=counts | {"comparisons": comparisons}, decisions={})
 
 
 _COMPARISONS = (
@@ -198,7 +198,7 @@ def _stores_of(orders: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.Arra
     return strings([store.name for store in seen]).take(pa.Array.from_buffers(pa.int64(), len(orders), places_or_null))
 
 
-def gather_decisions(building: Building, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
+def gather_decisions(building: StagingDir, decisions: Sequence[Receipt], zstd_level: int) -> OutputFile:
     """All decisions in one file, in the order of the corpus."""
     return gather_lines(building, (decision.files[0] for decision in decisions), DECISIONS_FILE, zstd_level)
 
@@ -223,7 +223,7 @@ def _groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receip
 
 
 def _rejects(
-    building: Building, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], zstd_level: int
+    building: StagingDir, shards: Sequence[CorpusShard], sketches: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
@@ -257,7 +257,7 @@ def _counts(
     dropped = {name: total[name] for name in ("exact_duplicate", "near_duplicate") if total[name]}
     rejected = {KILLED_WORKER: total["rejected"]} if total["rejected"] else {}
     return {
-        "ledger": {"in": total["in"], "out": total["out"], "dropped": dropped, "rejected": rejected},
+        "ledger": Ledger(total["in"], total["out"], dropped, rejected).to_json(),
         "documents": total["out"],
         "text_bytes": total["text_bytes"],
         "by_source": by_source,
@@ -277,7 +277,9 @@ _BITS = pa.schema([pa.field("order", pa.uint64(), nullable=False), pa.field("ske
 _BANDS = pa.schema([pa.field(name, pa.uint64(), nullable=False) for name in ("key", "order")])
 
 
-def sign_corpus(building: Building, deduplicated: Artifact, recipe: DedupRecipe, settings: DedupSettings) -> Content:
+def sign_corpus(
+    building: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: DedupSettings
+) -> BuildResult:
     """Files: `documents.parquet`, id and source of each in order; `hashes.parquet`, by hash. Unless the mode is
     `exact`, `bands.parquet`, by key, or `sketches.parquet`, in order, and below `shingles` the sets of each shard.
 
@@ -298,7 +300,7 @@ def sign_corpus(building: Building, deduplicated: Artifact, recipe: DedupRecipe,
         {"source": source, "documents": sum(shard.rows for shard in shards if shard.source == source)}
         for source in dict.fromkeys(shard.source for shard in shards)
     ]
-    return Content(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
+    return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": in_order}, {})
 
 
 def _in_order(recipe: DedupRecipe) -> DedupRecipe:

@@ -24,8 +24,8 @@ from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.recipe import Selection
 from pipeline_assets.corpus.formats.arrow import numbers
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.staging import OutputFile
 
 MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import Manifest

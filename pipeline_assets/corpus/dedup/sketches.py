@@ -25,10 +25,10 @@ from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe,
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 _POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)

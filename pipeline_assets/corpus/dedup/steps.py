@@ -51,11 +51,11 @@ from pipeline_assets.corpus.dedup.verify import ComparedShard, PairRange, SetsFi
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.worker import Window
 
 AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
 
@@ -69,7 +69,7 @@ class DedupRun:
         run: runs a stage over its shards, by `dedup_work`.
     """
 
-    building: Building
+    building: StagingDir
     shards: Sequence[CorpusShard]
     recipe: DedupRecipe
     settings: DedupSettings
@@ -84,7 +84,7 @@ class DedupRun:
 
 @contextlib.contextmanager
 def open_run(
-    building: Building,
+    building: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: DedupRecipe,
     settings: DedupSettings,
@@ -353,7 +353,7 @@ def write_kept(
     return list(dedup.run("keep", work, dedup.building))
 
 
-def runs_of(building: Building, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+def runs_of(building: StagingDir, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
     """The runs below an area that receipts name."""
     return tuple(
         building.path(file.path) for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")

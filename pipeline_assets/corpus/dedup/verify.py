@@ -32,10 +32,10 @@ from pipeline_assets.corpus.dedup.order import (
 from pipeline_assets.corpus.dedup.sketches import shingle_sets
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.arrow import column_of, no_rows, numbers, strings
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 SETS = f"{WORK}/sets"
 SETS_SUFFIX, INDEX_SUFFIX = ".sets", ".index"

@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, ledger, with_text
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, with_text
 from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement
 from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 FILTERED = "shards"
 DROPPED = f"{WORK}/dropped"
@@ -102,8 +102,7 @@ def filter_shard(
             rejects += [Reject(shard.path, row.number, KILLED_WORKER) for row in rows if row.document is None]
             read = [row for row in rows if row.document is not None]
             _filter_rows(read, shard, recipe, refused_licences, kept, dropped, counts)
-    for reject in rejects:
-        counts[f"rejected/{reject.reason}"] += 1
+    counts.update(count_rejects(rejects))
     rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
     return Receipt([kept.output(kept_name), dropped.output(dropped_name), rejected], dict(counts))
@@ -164,7 +163,7 @@ def _filter_rows(
     for row, document, text, candidate in zip(rows, documents, texts, candidates, strict=True):
         if candidate.failure is not None:
             dropped_lines.append(_ledger_line(document.doc_id, candidate.failure, shard.path, row.number))
-            counts[f"dropped/{candidate.failure.reason}"] += 1
+            counts[dropped_key(candidate.failure.reason)] += 1
             continue
         is_changed = candidate.text != text
         kept_lines.append(with_text(row.line, candidate.text.decode()) if is_changed else row.line)
@@ -195,8 +194,8 @@ class CorpusFilter:
 
 
 def filter_corpus(
-    building: Building, corpus: Artifact, rules: CorpusFilter, engine: EngineSettings, zstd_level: int
-) -> Content:
+    building: StagingDir, corpus: Artifact, rules: CorpusFilter, engine: EngineSettings, zstd_level: int
+) -> BuildResult:
     """The documents of a corpus that no filter drops, shard by shard under the same names.
 
     Raises:
@@ -220,7 +219,7 @@ def filter_corpus(
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
     dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
     rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
-    return Content(
+    return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
         counts=_manifest_counts(counts),
         decisions={},
@@ -229,7 +228,7 @@ def filter_corpus(
 
 def _manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "ledger": ledger(counts),
+        "ledger": Ledger.of(counts).to_json(),
         "documents": counts["documents"],
         "text_bytes": counts["bytes"],
         "changed_documents": counts.get("changed", 0),
@@ -238,9 +237,6 @@ def _manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _nothing_left(counts: Mapping[str, int]) -> str:
-    prefix = "dropped/"
-    reasons = sorted(
-        ((count, name.removeprefix(prefix)) for name, count in counts.items() if name.startswith(prefix)), reverse=True
-    )
+    reasons = sorted(((count, reason) for reason, count in Ledger.of(counts).dropped.items()), reverse=True)
     words = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5])
     return f"none of its {counts.get('rows', 0):,} documents is kept ({words or 'it is empty'})"

@@ -27,8 +27,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompressed
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.held_folder import HeldFolder, held
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import HeldFolder, held
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 
 INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
@@ -175,7 +175,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
         digest: of the set that is expected.
     Raises:
         InputError: a file is missing or has another size, or meta.json says nothing of the kind.
-        Obstacle: another set than is expected, or one that took the folder's place while this one was opened.
+        RetryableError: another set than is expected, or one that took the folder's place while this one was opened.
     """
     folder = Path(folder)
     try:
@@ -195,7 +195,7 @@ def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
         described = file.read()
     found = sealed.digest if sealed is not None else f"sha256:{hashlib.sha256(described).hexdigest()}"
     if digest is not None and found != digest:
-        raise Obstacle("it was replaced since the set was opened", folder, _AGAIN)
+        raise RetryableError("it was replaced since the set was opened", folder, _AGAIN)
     try:
         meta = _meta_decoder.decode(described)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

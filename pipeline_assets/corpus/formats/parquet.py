@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import no_rows, numbers, truths
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.nemotron.rows_recipe import Domain, RowSettings
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, is_there, text_of
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, has_value, text_of
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, OpenCalls
 
 FORMALISATION = "formalisation"
@@ -52,9 +52,9 @@ def formalisation(row: Row, channel: str | None) -> list[Message]:
 
 def proof_task(row: Row) -> str | None:
     """`meta_task`: what the assistant of a row does, prove or formalise; None of a row that is Harmony text already."""
-    if is_there(row.get("text")):
+    if has_value(row.get("text")):
         return None
-    return PROOF if is_there(row.get("messages")) else FORMALISATION
+    return PROOF if has_value(row.get("messages")) else FORMALISATION
 
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -96,8 +96,8 @@ def read_conversation(row: Row, tools: DeclaredTools | None, settings: RowSettin
     """
     is_plain = settings.template is Template.PLAIN_1
     given = row.get("messages")
-    if not is_there(given):
-        if domain != "proof" or not any(is_there(row.get(column)) for column in PROOF_COLUMNS):
+    if not has_value(given):
+        if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
             raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
         answered = formalisation(row, None if is_plain else "final")
         return Conversation([*_prompt(None, tools, settings), *answered], {})
@@ -127,13 +127,13 @@ class _Reader:
             read_keys = _READ_KEYS.get(role) if isinstance(role, str) else None
             if read_keys is None:
                 raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
-            if unread := sum(is_there(message[key]) for key in message.keys() - read_keys):
+            if unread := sum(has_value(message[key]) for key in message.keys() - read_keys):
                 self._counts["message_fields_unread"] += unread
-            if role in _SPEAKERS and message.get("content") is None and not is_there(message.get("tool_calls")):
+            if role in _SPEAKERS and message.get("content") is None and not has_value(message.get("tool_calls")):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
-                if is_there(message.get("tool_calls")):
+                if has_value(message.get("tool_calls")):
                     self._calls.expect(_replies(given, number + 1))
         return Conversation(messages, self._counts)
 
@@ -153,9 +153,9 @@ class _Reader:
     def _assistant(self, message: Row, content: str) -> list[Message]:
         reasoning, tool_calls = message.get("reasoning_content"), message.get("tool_calls")
         messages = []
-        if is_there(reasoning):
+        if has_value(reasoning):
             messages.append(Message(Role.ASSISTANT, content_text(reasoning), channel="analysis"))
-        if not is_there(tool_calls):
+        if not has_value(tool_calls):
             return [*messages, Message(Role.ASSISTANT, content, channel=self._final)]
         if content:
             messages.append(Message(Role.ASSISTANT, content, channel="commentary"))
@@ -166,7 +166,7 @@ def _replies(given: Sequence[JsonValue], start: int) -> Iterator[Row]:
     """The messages of tools from there on, before the next calls."""
     for place in range(start, len(given)):
         message = given[place]
-        if not isinstance(message, dict) or is_there(message.get("tool_calls")):
+        if not isinstance(message, dict) or has_value(message.get("tool_calls")):
             return
         if message.get("role") == "tool":
             yield message
@@ -230,7 +230,7 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
             has it.
     """
     given = row.get("text")
-    if is_there(given):
+    if has_value(given):
         if not isinstance(given, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(given).__name__}")
         return _given_text(given, settings.drop_invalid_harmony)

@@ -26,14 +26,14 @@ from pipeline_assets.corpus.readers.parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.own_files import REBUILD, OwnFile
-from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import Window
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
 _ALWAYS = frozenset({"uuid", "correctness", "difficulty", "tools", "reasoning_label", "reasoning_content", "licence"})
@@ -138,13 +138,13 @@ class SplitInfo:
 
 
 def take_inventory(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     info: SplitInfo,
     max_rows: int | None,
     engine: EngineSettings,
     zstd_level: int,
-) -> Content:
+) -> BuildResult:
     """`inventory.json`, `metadata_coverage.md` and the rejects, the same for any number of workers.
 
     Args:
@@ -169,8 +169,8 @@ def take_inventory(
         write_text(building, COVERAGE_MD, coverage_markdown([inventory])),
         rejects,
     ]
-    ledger = {"in": counts.get("in", 0), "out": counts.get("rows", 0), "dropped": {}, "rejected": inventory["rejected"]}
-    return Content(
+    ledger = Ledger(counts.get("in", 0), counts.get("rows", 0), {}, inventory["rejected"]).to_json()
+    return BuildResult(
         files=written,
         counts={"ledger": ledger, "files": len(files), "bytes": inventory["bytes"]},
         decisions={"scan": inventory["scan"], "format": inventory["format"]},
@@ -192,9 +192,7 @@ def take_census(shard: RowShard, window: Window, folder: BuildFolder) -> Receipt
             rejects.append(row)
         else:
             census.add(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
-    counts = {"in": census.rows + len(rejects), "rows": census.rows}
-    for reject in rejects:
-        counts[f"rejected/{reject.reason}"] = counts.get(f"rejected/{reject.reason}", 0) + 1
+    counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS}/{shard.name}{SUFFIX}"
     kept = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
     return Receipt([kept], counts, {"tally": census.tally()})
@@ -220,9 +218,7 @@ def _inventory(
         "bytes": sum(file.bytes for file in files),
         "rows": _all_rows(footers, files, read if max_rows is None else None),
         "rows_counted": rows,
-        "rejected": {
-            name.removeprefix("rejected/"): many for name, many in counts.items() if name.startswith("rejected/")
-        },
+        "rejected": Ledger.of(counts).rejected,
         "columns": {
             name: {"types": _sorted(types), "share": _share(_present(types), rows)} for name, types in columns.items()
         },
@@ -293,7 +289,7 @@ def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def write_text(building: Building, name: str, text: str) -> OutputFile:
+def write_text(building: StagingDir, name: str, text: str) -> OutputFile:
     """A file of lines in the building folder, durable."""
     data = text.encode("utf-8")
     with durable.DurableFile(building.path(name)) as file:
@@ -304,7 +300,7 @@ def write_text(building: Building, name: str, text: str) -> OutputFile:
 COVERAGE_STAGE = StageVersion("nemotron_coverage", 2)
 
 
-def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Content:
+def gather_coverage(building: StagingDir, inventories: Sequence[Artifact]) -> BuildResult:
     """`inventory.json` and `metadata_coverage.md` of all splits, in the order given."""
     read = [read_inventory(artifact) for artifact in inventories]
     files = [
@@ -316,7 +312,7 @@ def gather_coverage(building: Building, inventories: Sequence[Artifact]) -> Cont
         "rows": sum(one["rows_counted"] for one in read),
         "rejected": sum(sum(one["rejected"].values()) for one in read),
     }
-    return Content(files, counts, {})
+    return BuildResult(files, counts, {})
 
 
 def read_inventory(inventory: Artifact) -> dict[str, Any]:

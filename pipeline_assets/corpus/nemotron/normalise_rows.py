@@ -38,11 +38,11 @@ from pipeline_assets.corpus.nemotron.source_rows import (
 )
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.collector import no_cycles
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject, rejected_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.usage import no_cycles
+from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, cached_encoder, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder
 
@@ -319,7 +319,7 @@ def _counts(found: NormalisedRows) -> Counter[str]:
     counts: Counter[str] = Counter(rows=found.counts["rows_in"], documents=found.counts["rows_out"])
     for name, count in found.counts.items():
         if name.startswith(_REJECTED):
-            counts[f"rejected/{name.removeprefix(_REJECTED)}"] += count
+            counts[rejected_key(name.removeprefix(_REJECTED))] += count
         elif name not in ("rows_in", "rows_out"):
             counts[name] += count
     for name, column in _SUMS.items():

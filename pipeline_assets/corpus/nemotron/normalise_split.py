@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, ledger, read_rejects
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
@@ -44,14 +44,14 @@ from pipeline_assets.corpus.readers.lines import reject_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Ledger, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import Words, check_rejects, reasons_of
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import OracleDisagrees, load_tokenizers
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
@@ -76,13 +76,13 @@ class _Finished:
 
 
 def normalise_split(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     origin: RowOrigin,
     rules: NormaliseRules,
     engine: EngineSettings,
     zstd_level: int,
-) -> Content:
+) -> BuildResult:
     """The files above. If gigatoken ever disagrees with tiktoken, all is encoded again by that.
 
     Args:
@@ -100,14 +100,14 @@ def normalise_split(
 
 
 def _normalise(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     origin: RowOrigin,
     rules: NormaliseRules,
     engine: EngineSettings,
     zstd_level: int,
     driver: Driver,
-) -> Content:
+) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
     tokenizer_sha256 = rules.tokenizer_sha256
     work = functools.partial(
@@ -135,18 +135,18 @@ def _normalise(
         "analysis": str(rules.rows.analysis),
         "loss_mode": rules.rows.loss.identity,
     }
-    return Content(
+    return BuildResult(
         files=outputs,
-        counts={"ledger": ledger(counts), **told},
+        counts={"ledger": Ledger.of(counts).to_json(), **told},
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
 
 
 def _check(
-    building: Building, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules, words: Words
+    building: StagingDir, receipts: Sequence[Receipt], counts: Mapping[str, int], rules: NormaliseRules, words: Words
 ) -> None:
-    rejected = sum(count for name, count in counts.items() if name.startswith("rejected/"))
+    rejected = Ledger.of(counts).all_rejected
     rows = counts.get("rows", 0)
     check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(building, receipts), building.target, words)
     if rules.max_rows is not None and not rows:
@@ -158,7 +158,7 @@ def _check(
         raise InputError(what, building.target, "look at those rows, or leave the split out")
 
 
-def _publish(building: Building, receipts: Sequence[Receipt], split: str, engine: EngineSettings) -> list[OutputFile]:
+def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, engine: EngineSettings) -> list[OutputFile]:
     """The rows under their final names. Only shards in which an id is repeated are written again."""
     repeats = doc_ids.write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
     finished = [
@@ -200,7 +200,7 @@ def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt
     return Receipt([output.output(shard.final)], {})
 
 
-def _catalogue(building: Building, receipts: Sequence[Receipt], name: str) -> OutputFile:
+def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
     """Every list of tools once, by id; one line of the file each."""
     merged = heapq.merge(*(_tools(building.path(receipt.files[3].path)) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
@@ -223,7 +223,7 @@ HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 1)
 _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
-def lay_out(building: Building, splits: Sequence[Artifact], card: str | None) -> Content:
+def lay_out(building: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
     """The folder above.
 
     Args:
@@ -234,10 +234,10 @@ def lay_out(building: Building, splits: Sequence[Artifact], card: str | None) ->
     labels = [] if card is None else [write_text(building, CARD, card)]  # it has sizes as stored, which are no content
     of_splits = [split.manifest.identity.counts for split in splits]
     counts = {name: sum(counts[name] for counts in of_splits) for name in _SUMS}
-    return Content(files, {"splits": len(splits), **counts}, {}, labels=labels)
+    return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
 
 
-def _linked_files(split: Artifact, building: Building) -> Iterator[OutputFile]:
+def _linked_files(split: Artifact, building: StagingDir) -> Iterator[OutputFile]:
     stored_at = {file.path: file for file in split.manifest.storage}
     for content in split.manifest.identity.files:
         if content.path != REJECTS_FILE:

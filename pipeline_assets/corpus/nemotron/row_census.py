@@ -1,7 +1,7 @@
 """What rows have: columns and their types, keys and types of messages by role, and the metadata that later steps need.
 
-What is there is asked of the functions that rows are made with, `is_there`, `row_correctness` and `given_tools`: no row
-has metadata that its inventory lacks, nor the other way round. Counts are nested by name, and those of shards add up.
+Presence is asked of the functions that rows are made with, `has_value`, `row_correctness` and `given_tools`: no row has
+metadata that its inventory lacks, nor the other way round. Counts are nested by name, and those of shards add up.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pipeline_assets.corpus.nemotron.row_metadata import row_correctness
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, is_there
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, has_value
 from pipeline_assets.corpus.nemotron.tools import given_tools
 
 Tally: TypeAlias = "dict[str, int | Tally]"
@@ -190,18 +190,18 @@ class RowCensus:
 
 def _present(row: Row) -> list[str]:
     """Names of `COVERAGE` that hold of a row."""
-    present = [name for column, name in _ANY_VALUE if is_there(row.get(column))]
-    if is_there(row.get("difficulty")) or is_there(row.get("difficulty_bin")):
+    present = [name for column, name in _ANY_VALUE if has_value(row.get(column))]
+    if has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")):
         present.append("difficulty_stated")
     correctness = row_correctness(row)
     present += ["correctness"] * (correctness.correctness is not None)
     present += ["difficulty"] * (correctness.difficulty_bin is not None)
     present += ["tools"] * _has_tools(row)
     text, messages = row.get("text"), row.get("messages")
-    present += ["text"] * (isinstance(text, str) and is_there(text))
+    present += ["text"] * (isinstance(text, str) and has_value(text))
     if isinstance(messages, list) and messages:
         objects = [message for message in messages if isinstance(message, dict)]
-        of_messages = [key for key in _OF_MESSAGES if any([is_there(message.get(key)) for message in objects])]
+        of_messages = [key for key in _OF_MESSAGES if any([has_value(message.get(key)) for message in objects])]
         present += ["messages", *of_messages]
     return present
 

@@ -20,7 +20,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
 from pipeline_assets.corpus.nemotron.conversation import proof_task
 from pipeline_assets.corpus.nemotron.rows_recipe import Domain, RowSettings
-from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, is_there, text_of
+from pipeline_assets.corpus.nemotron.source_rows import Row, canonical_text, has_value, text_of
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Not the evaluations, licences or links: a later revision that changes those has the same rows.
@@ -32,7 +32,7 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     """The uuid of a row; without one, hex sha256 of the canonical JSON of dataset, split and source columns.
 
     A uuid that ends in `#` and digits counts as none, though it is hashed too: it could be that of a numbered repeat.
-    What a row has not takes no part, however the row was read (see `is_there`).
+    What a row has not takes no part, however the row was read (see `has_value`).
     """
     uuid = text_of(row.get("uuid"))
     if uuid is not None and is_its_id(uuid):
@@ -52,7 +52,7 @@ def _identity(value: JsonValue) -> JsonValue:
     if isinstance(value, str):  # nearly all are
         return value
     if isinstance(value, dict):
-        return {key: _identity(one) for key, one in value.items() if is_there(one)}
+        return {key: _identity(one) for key, one in value.items() if has_value(one)}
     if isinstance(value, list):
         return [_identity(one) for one in value]
     return repr(value) if isinstance(value, float) else value
@@ -216,7 +216,7 @@ def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings
         *row_correctness(row),
         domain=domain,
         tags=_tags(row, conversation),
-        eval_json=None if not is_there(row.get("metadata")) else canonical_text(row.get("metadata")),
+        eval_json=None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
         expected_answer=text_of(row.get("expected_answer")),
         capability_target=text_of(row.get("capability_target")),
         reasoning=text_of(row.get("reasoning")),
@@ -253,7 +253,7 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
             tags.add(f"source:{source}")
     if row.get("changed_answer_to_majority") is True:
         tags.add("changed_answer_to_majority")
-    if is_there(row.get("tools")):
+    if has_value(row.get("tools")):
         tags.add("tools")
     if any(message.is_call for message in conversation):
         tags.add("tool_calls")
@@ -266,14 +266,14 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
 
 def _source_json(row: Row, settings: RowSettings) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
-    read = _READ - {"messages"} if is_there(row.get("text")) else _READ
+    read = _READ - {"messages"} if has_value(row.get("text")) else _READ
     uuid = text_of(row.get("uuid"))
     if uuid is not None and not is_its_id(uuid):
         read -= {"uuid"}
     others = {
         column: value
         for column, value in row.items()
-        if column not in read and column not in hidden and is_there(value)
+        if column not in read and column not in hidden and has_value(value)
     }
     return canonical_text(others) if others else None
 

@@ -38,8 +38,8 @@ from pipeline_assets.corpus.readers.lines import NOT_FROM_A_CUT, lines, read_row
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, open_source
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 Row: TypeAlias = Mapping[str, JsonValue]
 
@@ -49,7 +49,7 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def is_there(value: JsonValue) -> bool:
+def has_value(value: JsonValue) -> bool:
     """Whether a column or key has a value; `{}`, 0 and false are values."""
     return value is not None and value != "" and value != []
 
@@ -66,7 +66,7 @@ def canonical_text(value: JsonValue) -> str:
 
 def text_of(value: JsonValue) -> str | None:
     """A column that should be text: null if it is not there, canonical JSON if it is of another type."""
-    if not is_there(value):
+    if not has_value(value):
         return None
     return value if isinstance(value, str) else canonical_text(value)
 

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, format_of
-from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.readers import raw_pin
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
@@ -34,11 +33,12 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
@@ -105,7 +105,7 @@ def splits_on_hub(hub: HubFiles, dataset: str, revision: str) -> dict[str, Split
     return find_splits(_paths(hub, dataset, revision), _card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
-def pin_split(target: Target, run: Run) -> Content:
+def pin_split(target: Target, run: Run) -> BuildResult:
     """The files of a split, each by its hash: of a folder, which are read, or of a hub at a commit, by its listing.
 
     Raises:
@@ -120,7 +120,7 @@ def pin_split(target: Target, run: Run) -> Content:
     return raw_pin.pin_of_folder(here.source_folder(), run.root, run.engine, _decisions(chosen))
 
 
-def _pin_of_hub(target: Target, run: Run) -> Content:
+def _pin_of_hub(target: Target, run: Run) -> BuildResult:
     """Nothing but the card is fetched."""
     hub, recipe = run.hub_for("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
@@ -154,7 +154,7 @@ def list_rows(target: Target, run: Run) -> Listing:
 
 
 @contextlib.contextmanager
-def split_files(raw: Target, run: Run, building: Building, max_rows: int | None) -> Iterator[list[SourceFile]]:
+def split_files(raw: Target, run: Run, building: StagingDir, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """The files of a pinned split, in order, on this machine, while they are read.
 
     Args:

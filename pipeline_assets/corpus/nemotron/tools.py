@@ -16,7 +16,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, content_text
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
 from pipeline_assets.corpus.nemotron.json_schema import MAX_STEPS, Schema
-from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, is_there, text_of
+from pipeline_assets.corpus.nemotron.source_rows import Row, RowFault, RowReason, canonical_text, has_value, text_of
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Larger lists are read each time: so what is kept stays below some tens of megabytes.
@@ -69,12 +69,12 @@ def given_tools(row: Row) -> JsonValue:
         RowFault: `malformed_tools`: it is text, but not JSON.
     """
     tools = row.get("tools")
-    if isinstance(tools, str) and is_there(tools):
+    if isinstance(tools, str) and has_value(tools):
         try:
             tools = msgspec.json.decode(tools)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
-    return tools if is_there(tools) else None
+    return tools if has_value(tools) else None
 
 
 @lru_cache(maxsize=128)
@@ -101,7 +101,7 @@ def _function(number: int, tool: JsonValue) -> FunctionTool:
     name, description = function.get("name"), function.get("description")
     if not isinstance(name, str) or not name:
         raise RowFault(RowReason.MALFORMED_TOOLS, f"tool {number} has no name")
-    if is_there(description) and not isinstance(description, str):
+    if has_value(description) and not isinstance(description, str):
         raise RowFault(RowReason.MALFORMED_TOOLS, f"the description of {name:.80} is {type(description).__name__}")
     return FunctionTool(name, description if isinstance(description, str) else "", function.get("parameters"))
 
@@ -172,7 +172,7 @@ class OpenCalls:
         Raises:
             RowFault: `reply_without_call`: it has neither an id nor a name that is known, and no call waits.
         """
-        if is_there(name) and not isinstance(name, str):
+        if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claim(call_id, name)) is not None:
             self._claims[claim] -= 1

@@ -33,14 +33,14 @@ from pipeline_assets.corpus.readers.columns import (
 from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
-from pipeline_assets.corpus.spine.rejects import Reject, Words, check_rejects
-from pipeline_assets.corpus.spine.stage import Shard, Work
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import Shard, Work
 
 NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
@@ -140,7 +140,7 @@ def write_outcomes(
             writer.reject(outcome)
             continue
         if not isinstance(outcome, Document):
-            writer.count(f"dropped/{outcome.reason}")
+            writer.count(dropped_key(outcome.reason))
             continue
         document = _as_written(outcome, writer, derive_id, licences)
         if isinstance(document, Reject):
@@ -252,7 +252,7 @@ class Converted:
 
 
 def convert_shards(
-    building: Building, work: Work[S], shards: Sequence[S], settings: NormalizeSettings
+    building: StagingDir, work: Work[S], shards: Sequence[S], settings: NormalizeSettings
 ) -> dict[str, Receipt]:
     """Receipts of a source's shards, by name, in their order."""
     receipts = run_stage(_STAGE, work, shards, building, settings.engine)
@@ -260,13 +260,13 @@ def convert_shards(
 
 
 def finish(
-    building: Building,
+    building: StagingDir,
     converted: Converted,
     max_reject_fraction: str,
     settings: NormalizeSettings,
     where: object = None,
     fix: str = f"look at the rejects, or correct the source in {THE_RECIPE}",
-) -> Content:
+) -> BuildResult:
     """The source's Documents and rejects, and what the manifest says of them.
 
     Args:
@@ -276,12 +276,8 @@ def finish(
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
-    prefix = "rejected/"
-    rejected = sum(
-        count
-        for name, count in counts.items()
-        if name.startswith(prefix) and name.removeprefix(prefix) not in converted.expected_rejects
-    )
+    by_reason = Ledger.of(counts).rejected
+    rejected = sum(count for reason, count in by_reason.items() if reason not in converted.expected_rejects)
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
     check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, converted.words)
     published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)
@@ -289,7 +285,7 @@ def finish(
     check_documents(counts, where or building.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
     rejects = gather_rejects(building, receipts, published, settings.zstd_level)
-    return Content(
+    return BuildResult(
         files=[*(receipt.files[0] for receipt in published), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,

@@ -36,13 +36,12 @@ from pipeline_assets.corpus.readers.source_folder import (
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.shards import grouped_by_size
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 Read = Callable[[Piece], Iterator[Row]]
 TITLE_ONLY = "title_only"
@@ -59,7 +58,7 @@ class PieceShard:
 
 
 def convert_files(
-    building: Building,
+    building: StagingDir,
     folder: SourceFolder,
     listing: Manifest,
     source: FileSource,
@@ -96,7 +95,7 @@ def convert_files(
 
 
 def convert_local(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     recipe: LocalRecipe,
     shard_bytes: int,
@@ -129,7 +128,7 @@ def convert_local(
 
 
 def _refuse_missing_text(
-    building: Building, receipts: Sequence[Receipt], column: str, files: Sequence[SourceFile]
+    building: StagingDir, receipts: Sequence[Receipt], column: str, files: Sequence[SourceFile]
 ) -> None:
     """
     Raises:
@@ -146,7 +145,7 @@ def _refuse_missing_text(
 
 
 def convert_wikipedia(
-    building: Building,
+    building: StagingDir,
     files: Sequence[SourceFile],
     recipe: WikipediaRecipe,
     shard_bytes: int,
@@ -176,8 +175,8 @@ def convert_wikipedia(
 
 def page_ledger(counts: Mapping[str, int]) -> PageLedger:
     """Pages against what became of them."""
-    rejects = sum(count for name, count in counts.items() if name.startswith("rejected/"))
-    return PageLedger(counts.get("pages", 0), counts.get("documents", 0), rejects)
+    ledger = Ledger.of(counts)
+    return PageLedger(counts.get("pages", 0), ledger.out, ledger.all_rejected)
 
 
 def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Row]:
@@ -244,6 +243,6 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     counts = normalized.manifest.identity.counts
     if "pages" not in counts:
         return Verdict(True, "it is no Wikipedia extraction", applies=False)
-    rejects = sum(counts["ledger"]["rejected"].values())
+    rejects = normalized.manifest.identity.ledger.all_rejected
     ledger = PageLedger(counts["pages"], counts["documents"], rejects)
     return Verdict(ledger.adds_up, str(ledger), {"pages": ledger.pages, "articles": ledger.articles})

@@ -1,16 +1,16 @@
 """The raw pin of a source, or of an evaluation set: its files, of a hub or of a folder here, each by its hash."""
 
 from pipeline_assets.corpus.normalize.sources import HubSource, source_of
-from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
 
 
-def pin_inputs(target: Target, run: Run) -> Content:
+def pin_inputs(target: Target, run: Run) -> BuildResult:
     """The files that a target is made of.
 
     Raises:

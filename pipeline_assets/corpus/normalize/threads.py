@@ -19,10 +19,11 @@ from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_bu
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, ThreadRules, read_threads
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.worker import Window
 
 NO_QUESTION = "no_question"  # an answer to a question that was deleted
 
@@ -46,7 +47,7 @@ def normalize_bucket(
 
 
 def convert_site(
-    building: Building,
+    building: StagingDir,
     file: SourceFile,
     source: StackExchangeSource,
     bucket_bytes: int,
@@ -75,7 +76,7 @@ def convert_site(
     if before["spilled"] != after.get("rows", 0):
         what = f"{before['spilled']:,} posts were read, {after.get('rows', 0):,} came out"
         raise InputError(what, file.path, "report the file: the reader is wrong")
-    others = {name: count for name, count in before.items() if name.startswith("dropped/")}
+    others = {dropped_key(reason): count for reason, count in Ledger.of(before).dropped.items()}
     uncounted = others | {"rows": before["rows"] - before["spilled"]}
     return Converted(named, no_derived_id, {}, frozenset({NO_QUESTION}), uncounted)
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import EncodeShard, ShardEncoding
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 

@@ -9,6 +9,7 @@ import datetime
 import difflib
 import functools
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -18,20 +19,27 @@ from typing import Any
 import numpy as np
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_frames, gather_lines, ledger
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_frames, gather_lines
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
 from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, refuse_unencodable
-from pipeline_assets.corpus.packing.rows import SCHEMA, DrawnDocuments, SourceCounts, write_boundaries, write_rows
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
-from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.packing.rows import (
+    SCHEMA,
+    DrawnDocuments,
+    SharedFileHash,
+    SourceCounts,
+    write_boundaries,
+    write_rows,
+)
+from pipeline_assets.corpus.spine.durable import DurableFile, reserve
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
-from pipeline_assets.corpus.spine.errors import UsageError, bare, key
-from pipeline_assets.corpus.spine.shared_file import SharedFileHash, refuse_beyond_disk, reserve
-from pipeline_assets.corpus.spine.stage import Window
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
+from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import Window
 from pipeline_assets.corpus.tokens.encode import EncodeShard, OracleDisagrees
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
@@ -79,10 +87,12 @@ def manifest_counts(
     Args:
         encoded: counts of all encoded shards together.
     """
-    read, tokens, room = ledger(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
+    read, tokens, room = Ledger.of(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts.unused_documents for counts in by_source.values())
     return {
-        "ledger": {**read, "out": read["out"] - unused, "dropped": {"not_drawn": unused} if unused else {}},
+        "ledger": Ledger(
+            read.rows_in, read.out - unused, {"not_drawn": unused} if unused else {}, read.rejected
+        ).to_json(),
         "documents": plan.counts["draws"],
         "tokens": tokens,
         "rows": recipe.num_seqs,
@@ -148,15 +158,15 @@ AnyShard = EncodeShard | PlannedCorpus | RowRange
 
 
 def pack_corpus(
-    building: Building, shards: Sequence[CorpusShard], recipe: PackRecipe, settings: PackSettings
-) -> Content:
+    building: StagingDir, shards: Sequence[CorpusShard], recipe: PackRecipe, settings: PackSettings
+) -> BuildResult:
     """The files that `formats.memmap` describes, and rejects. If the fast tokenizer ever disagrees with its oracle,
     everything is encoded again by the oracle.
 
     Raises:
         UsageError: weights and sources don't match, there is not enough of a source, or a tokenizer lacks something.
         InputError: a damaged shard, or a tokenizer file that is none.
-        Obstacle: the disk has no room for the rows.
+        RetryableError: the disk has no room for the rows.
     """
     ordered = in_order(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, settings.tokenizer_file, settings.driver)
@@ -189,16 +199,16 @@ def pack_work(
 
 
 def _pack(
-    building: Building,
+    building: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: PackRecipe,
     settings: PackSettings,
     tokenizer: TokenizerFile,
-) -> Content:
+) -> BuildResult:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
-    refuse_beyond_disk(
+    _refuse_beyond_disk(
         building.path(INPUT_IDS),
         recipe.num_seqs * row_bytes,
         building.target,
@@ -227,7 +237,7 @@ def _pack(
     ]
     counts = manifest_counts(recipe, total_counts(encodings), documents.counts, plan)
     meta = describe(recipe, tokenizer, ranges, index, counts, settings.created_at)
-    return Content(
+    return BuildResult(
         files=outputs,
         counts=counts,
         decisions={
@@ -249,7 +259,7 @@ def _to_encode(shards: Sequence[CorpusShard]) -> list[EncodeShard]:
 
 
 def _encoded(
-    building: Building, shards: Sequence[CorpusShard], encodings: Sequence[Receipt]
+    building: StagingDir, shards: Sequence[CorpusShard], encodings: Sequence[Receipt]
 ) -> tuple[EncodedShard, ...]:
     return tuple(
         EncodedShard(
@@ -264,7 +274,25 @@ def _encoded(
     )
 
 
-def _label(building: Building, meta: Meta) -> OutputFile:
+def _label(building: StagingDir, meta: Meta) -> OutputFile:
     with DurableFile(building.path(META)) as file:
         file.write(meta.to_bytes())
     return OutputFile.plain(META, 1, file)
+
+
+def _refuse_beyond_disk(path: Path, size: int, place: Path, what: str, less: str) -> None:
+    """
+    Args:
+        place: the folder to name: that of the file is only where it is built.
+        what: takes so many bytes.
+        less: how to ask for less of it.
+    Raises:
+        RetryableError: the disk has no room for a file of so many bytes that isn't there yet.
+        UsageError: nor would it have, were it empty.
+    """
+    disk = shutil.disk_usage(path.parent)
+    if not path.exists() and size > disk.free:
+        words, fix = f"{what} take {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
+        if size > disk.total:
+            raise UsageError(words, place, f"{less}, or {fix}")
+        raise RetryableError(words, place, f"free some, {less}, or {fix}")

@@ -34,11 +34,11 @@ from pipeline_assets.corpus.packing.strategies import (
     rows_needed,
     sequential_rows,
 )
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import UsageError, bare
-from pipeline_assets.corpus.spine.hashes import file_sha256
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 
 def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) -> Drawn:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import pydantic
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Receipt
 from pipeline_assets.corpus.spine.errors import UsageError, bare
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
+from pipeline_assets.corpus.spine.staging import Receipt
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
@@ -205,7 +206,6 @@ def _texts(corpora: Mapping[str, Artifact]) -> Iterator[tuple[str, _Text]]:
 
 _LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
 _DUPLICATES = "went as duplicates"
-_REJECTED = "rejected/"
 _KEEP = "or let it keep its texts: list it before those that repeat them, or deduplicate with scope per-source"
 
 
@@ -245,8 +245,7 @@ def refuse_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> 
         encoded.setdefault(source, Counter()).update(receipt.counts)
     for source, counts in encoded.items():
         if not counts["documents"]:
-            reasons = {key.removeprefix(_REJECTED): count for key, count in counts.items() if key.startswith(_REJECTED)}
-            words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+            words = ", ".join(f"{count:,} {reason}" for reason, count in sorted(Ledger.of(counts).rejected.items()))
             fix = "give neither the source nor a weight of it, or another tokenizer"
             raise UsageError(f"no document of {source} can be encoded: {words}", bare("pack.weights"), fix)
 

@@ -22,12 +22,12 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, DTYPE, INPUT_IDS, Segment
 from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedShard, first_documents
 from pipeline_assets.corpus.packing.plan_files import Drawn, DrawnSource, PlanFiles, RowRange, mapped
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt
-from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.durable import DurableFile, write_range
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.files import blocks
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.shared_file import write_range
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import Window
 
 _encoder = msgspec.json.Encoder()
 
@@ -117,7 +117,7 @@ def _copy(
         descriptor = run.fileno()
         for start, length, place in zip(*bytes_of, strict=True):
             if os.preadv(descriptor, [rows[place : place + length]], start) != length:
-                raise Obstacle("the token run ends early", token_file, "run the command again")
+                raise RetryableError("the token run ends early", token_file, "run the command again")
 
 
 def _index_lines(segments: list[Segment], of_rows: NDArray[np.int64]) -> bytes:
@@ -268,7 +268,7 @@ class DrawnDocuments:
 _CHUNK_ROWS = 1 << 16
 
 
-def write_boundaries(building: Building, plan: PlanFiles) -> list[OutputFile]:
+def write_boundaries(building: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """`boundaries.npy` and `boundary_offsets.npy`, see `formats.memmap`."""
     row_starts = mapped(plan.row_starts, np.int64)
     with DurableFile(building.path(BOUNDARIES)) as boundaries:
@@ -297,3 +297,35 @@ def _boundaries(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
 
 def _write_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+
+
+class SharedFileHash:
+    """The sha256 of a file that is written in ranges, taken in as they are finished from its beginning on: nobody waits
+    for it in the end.
+
+    Attributes:
+        bytes_read: so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hash = hashlib.sha256()
+        self.bytes_read = 0
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what was read so far."""
+        return self._hash.hexdigest()
+
+    def read_to(self, stop: int) -> None:
+        """Takes in what was written before `stop`. The system needn't keep it in memory any longer: there is better use
+        for that, what other ranges are made of.
+        """
+        start = self.bytes_read
+        with open(self._path, "rb", buffering=0) as file:
+            file.seek(start)
+            for block in blocks(file, stop - start):
+                self._hash.update(block)
+                self.bytes_read += len(block)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), start, self.bytes_read - start, os.POSIX_FADV_DONTNEED)

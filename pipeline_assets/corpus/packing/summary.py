@@ -13,7 +13,7 @@ from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.spine.artifact import Artifact, sealed_manifest
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.target import Target
@@ -70,7 +70,7 @@ def summary_of(packed: Artifact) -> PackedSummary:
         cut_share=_share(cut_documents, counts["documents"]),
         by_source=by_source,
         license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
-        rejected=counts["ledger"]["rejected"],
+        rejected=identity.ledger.rejected,
     )
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from pipeline_assets.corpus.readers.hub_files import LISTING_FILE, HubFiles, Span, is_digest
 from pipeline_assets.corpus.readers.source_folder import folder_path
-from pipeline_assets.corpus.spine.chain import Finding
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.hashes import unreadable
+from pipeline_assets.corpus.spine.files import unreadable
+from pipeline_assets.corpus.spine.lineage import Finding
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.rehash import Algorithm, HashTask
 

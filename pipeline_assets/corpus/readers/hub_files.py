@@ -21,9 +21,8 @@ from urllib.parse import quote
 from pipeline_assets.corpus.readers import hub_retry
 from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient, Traffic
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
-from pipeline_assets.corpus.spine.hashes import file_sha256
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.files import OwnFile, file_sha256
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -190,7 +189,7 @@ class HubFiles:
         if file in (_kept_listing(kept) or ()) and file not in self._list(dataset, commit):
             kept.unlink()
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
-            raise Obstacle(f"{what}, the hub's has not", kept, "run again: the listing is asked for anew")
+            raise RetryableError(f"{what}, the hub's has not", kept, "run again: the listing is asked for anew")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
         """One try: asks where the bytes are, checks that they are the listed file's, appends what is missing."""
@@ -227,7 +226,7 @@ class HubFiles:
                     for block in client.body(response, stop - first, where):
                         durable.step("append", partial)
                         output.write(block)
-                except Obstacle:  # an answer that is longer than asked for is not used as far as it was
+                except RetryableError:  # an answer that is longer than asked for is not used as far as it was
                     partial.unlink()
                     raise
                 output.flush()

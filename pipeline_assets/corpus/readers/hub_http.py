@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pipeline_assets.corpus.readers.hub_retry import Garbled, reading_answer
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 
 if TYPE_CHECKING:
     import httpx2
@@ -77,7 +77,7 @@ class HubClient:
 
         Raises:
             Garbled: it is no JSON; the next page is of another origin.
-            Obstacle: it is longer than any answer of a hub.
+            RetryableError: it is longer than any answer of a hub.
         """
         with self._answer("GET", url) as response:
             self.check(response)
@@ -120,7 +120,7 @@ class HubClient:
 
         Raises:
             Garbled: it comes compressed, though that wasn't asked for.
-            Obstacle: there is more of it than `most_bytes`, all of which were yielded.
+            RetryableError: there is more of it than `most_bytes`, all of which were yielded.
             httpx2.ReadTimeout: it drips.
         """
         encoding = response.headers.get("Content-Encoding", "identity")
@@ -134,7 +134,9 @@ class HubClient:
             left -= len(block)
             if left < 0:
                 what = f"the answer goes on after the {most_bytes:,} bytes that it may have"
-                raise Obstacle(what, where, "run the same command later; if it persists, check what answers there")
+                raise RetryableError(
+                    what, where, "run the same command later; if it persists, check what answers there"
+                )
 
     def check(self, response: "httpx2.Response") -> None:
         """
@@ -146,7 +148,7 @@ class HubClient:
         from huggingface_hub import hf_raise_for_status
 
         if response.is_error:
-            with suppress(httpx2.RequestError, Garbled, Obstacle):
+            with suppress(httpx2.RequestError, Garbled, RetryableError):
                 list(self.body(response, _MAX_REFUSAL_BYTES, self.address))
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 

@@ -25,8 +25,8 @@ from pipeline_assets.corpus.readers.columns import (
 )
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject, Words
 from pipeline_assets.corpus.spine.reads import hashed
-from pipeline_assets.corpus.spine.rejects import Reject, Words
 
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES = "it is no file of lines: convert it, or leave it out"

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.columns import (
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
-from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
 _MAGIC = b"PAR1"

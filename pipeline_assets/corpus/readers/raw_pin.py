@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, open_source
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.usage import Progress
 
 RAW_STAGE = StageVersion("raw", 1)
 F = TypeVar("F")
@@ -53,15 +53,15 @@ def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float)
     return files
 
 
-def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> Content:
+def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
     """Files of a hub dataset, whole, as the listing at the commit has them; nothing is fetched."""
     counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return Content([], counts, decisions, outside=[hub_entry(dataset, commit, file) for file in files])
+    return BuildResult([], counts, decisions, outside=[hub_entry(dataset, commit, file) for file in files])
 
 
 def pin_of_folder(
     source: SourceFolder, root: Path, settings: EngineSettings, decisions: Mapping[str, Any] | None = None
-) -> Content:
+) -> BuildResult:
     """The files of a folder, hashed.
 
     Args:
@@ -82,9 +82,9 @@ def pin_of_folder(
         progress.add(file.bytes, {})
     again = folder.files()
     if again != files or as_provenance(folder, again, root.absolute()) != provenance:
-        raise Obstacle("files changed while they were hashed", folder.path, "let nothing write there, run again")
+        raise RetryableError("files changed while they were hashed", folder.path, "let nothing write there, run again")
     counts = {"files": len(files), "bytes": size}
-    return Content([], counts, decisions or {}, outside=inputs, provenance=provenance)
+    return BuildResult([], counts, decisions or {}, outside=inputs, provenance=provenance)
 
 
 def in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:

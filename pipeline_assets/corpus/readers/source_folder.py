@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Literal
 
 from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.spine import reads
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.reads import Promise
 
@@ -69,13 +69,13 @@ def list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
 
     Raises:
         UsageError: a pattern that matches no file, or leads out of `root`; what matches is no file that can be named.
-        Obstacle: a folder that may not be read, whose files would be missing in silence.
+        RetryableError: a folder that may not be read, whose files would be missing in silence.
     """
     try:
         return _list_files(root, patterns)
     except PermissionError as error:
         what = f"this folder can't be read ({error.strerror})"
-        raise Obstacle(what, error.filename or root, "give the right to read it, or narrow the pattern") from None
+        raise RetryableError(what, error.filename or root, "give the right to read it, or narrow the pattern") from None
 
 
 def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
@@ -134,12 +134,14 @@ def open_source(file: SourceFile) -> BinaryIO:
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115, the caller closes it
     except OSError as error:
-        raise Obstacle(f"it can't be read ({error.strerror})", file.path, "give back the file, or its rights") from None
+        raise RetryableError(
+            f"it can't be read ({error.strerror})", file.path, "give back the file, or its rights"
+        ) from None
     size = os.fstat(opened.fileno()).st_size
     if size != file.bytes:
         opened.close()
         what = f"it has {size:,} bytes, and had {file.bytes:,} when it was listed"
-        raise Obstacle(what, file.path, "let nothing write to it, and run again")
+        raise RetryableError(what, file.path, "let nothing write to it, and run again")
     return opened
 
 
@@ -259,7 +261,7 @@ def files_of(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     if not folder.path.is_dir():
         what = "the folder that its files were read from is gone"
         fix = "give it back, or leave a link there to where it is now, or correct the source's path"
-        raise Obstacle(what, folder.path, fix)
+        raise RetryableError(what, folder.path, fix)
     reason = folder.changed(Path(), manifest)
     if reason is not None:
         fix = "let nothing write there, and run the recipe again"

@@ -29,8 +29,8 @@ from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
-from pipeline_assets.corpus.spine.rejects import Reject
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipeline_assets.corpus.recipes.kind import Check
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.target import Target

@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline_assets.corpus.planning.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
-from pipeline_assets.corpus.spine.audit import Verdict, files_match_manifest, ledger_adds_up
-from pipeline_assets.corpus.spine.building import Building
-from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, files_match_manifest, keep_results, ledger_adds_up
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
-from pipeline_assets.corpus.spine.target import Content, Outside, Target
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Target
+from pipeline_assets.corpus.spine.usage import Stopwatch
+from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 
 
 class Build(Protocol):
@@ -30,7 +29,7 @@ class Build(Protocol):
 class Job:
     """One artifact that is being built: what its files are written into, and what they are made from."""
 
-    building: Building
+    building: StagingDir
     target: Target
     run: Run
 
@@ -51,12 +50,12 @@ class Job:
         return {one.partition or one.name: artifact for one, artifact in opened if not names or one.kind in names}
 
 
-Make = Callable[[Job], Content]
-Describe = Callable[[Target, Path], Content]
+Make = Callable[[Job], BuildResult]
+Describe = Callable[[Target, Path], BuildResult]
 Rows = list[dict[str, str]]
 
 
-def _nowhere(manifest: Manifest, root: Path) -> Outside | None:
+def _nowhere(manifest: Manifest, root: Path) -> ExternalInputs | None:
     return None
 
 
@@ -131,7 +130,7 @@ class Kind:
     build: Build
     description: str
     formats: frozenset[str] = frozenset()
-    outside: Callable[[Manifest, Path], Outside | None] = _nowhere
+    outside: Callable[[Manifest, Path], ExternalInputs | None] = _nowhere
     labels: tuple[str, ...] = ()
     checks: tuple[Check, ...] = (FILES,)
     rows: type[RowStore] | None = None
@@ -218,7 +217,7 @@ def seals_files(make: Make) -> Build:
     def build(target: Target, run: Run) -> Artifact:
         named = run.naming(target.partition)
 
-        def made(building: Building) -> Content:
+        def made(building: StagingDir) -> BuildResult:
             return with_plan(make(Job(building, target, named)), target, run)
 
         return target.build(run.root, made, run.replace, run.provenance())
@@ -226,7 +225,7 @@ def seals_files(make: Make) -> Build:
     return build
 
 
-def seals_inputs(describe: Callable[[Target, Run], Content]) -> Build:
+def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
     """Builds artifacts whose content is files from elsewhere, of a hub or of this machine: only a manifest is written.
     Work on it may take long, so what is there as asked isn't described again.
     """
@@ -253,7 +252,7 @@ def seals_manifest_only(describe: Describe) -> Build:
     return build
 
 
-def with_plan(content: Content, target: Target, run: Run) -> Content:
+def with_plan(content: BuildResult, target: Target, run: Run) -> BuildResult:
     """Content with what went into it, and what a plan would have said of it, for its provenance."""
     from pipeline_assets.systems.registry import KINDS  # which imports every kind
 

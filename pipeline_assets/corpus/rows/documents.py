@@ -39,7 +39,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.verification.proof import Prover
+    from pipeline_assets.corpus.trust.proof import Prover
 
 _THREADS = "stackexchange"
 _BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)")  # inputs without documents
@@ -214,7 +214,7 @@ class SnapshotRows(SourceRows):
     labels = Labels("snapshot", "snapshots", besides=_BESIDES)
 
     def prover(self) -> "Prover":
-        from pipeline_assets.corpus.verification.row_proof import RowProver
+        from pipeline_assets.corpus.trust.row_proof import RowProver
 
         return RowProver(self.artifact, self.lineage.root / CACHE_FOLDER)
 
@@ -225,7 +225,7 @@ class DerivedRows(DocumentRows):
     how = "held against their lines upstream"
 
     def prover(self) -> "Prover":
-        from pipeline_assets.corpus.verification.derived_proof import DerivedProver
+        from pipeline_assets.corpus.trust.proof import DerivedProver
 
         return DerivedProver(self, self._made_from())
 

@@ -18,8 +18,8 @@ from pipeline_assets.corpus.rows.store import Fate, Line, Part, RowStore, read_r
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.systems.registry import KINDS
 
 
@@ -121,12 +121,12 @@ def _source_fate(store: RowStore, listing: SourceListing, file: str, source: Any
     reject = reject_at(read_rejects(artifact.path(REJECTS_FILE)), file, source.row)
     if reject is not None:
         return Fate(artifact, "rejected", reason_of(reject))
-    ledger = artifact.manifest.identity.counts["ledger"]
-    rules = " or ".join(f"`{rule}`" for rule in ledger["dropped"]) or "a rule that the ledger doesn't name"
-    if is_read_in_part or (ledger["dropped"] and source.row < ledger["in"]):
+    ledger = artifact.manifest.identity.ledger
+    rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
+    if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
         return Fate(artifact, "dropped", f"by {rules}")
-    if ledger["dropped"]:
-        return Fate(artifact, "no_row", f"the file has rows 0 to {ledger['in'] - 1:,}")
+    if ledger.dropped:
+        return Fate(artifact, "no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
     place_told = "a row is named by its `source_row`: in files of lines the bytes before it"
     return Fate(artifact, "no_row", f"none begins there; {place_told}")
 

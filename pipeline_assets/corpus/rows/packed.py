@@ -13,7 +13,7 @@ from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packe
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
 from pipeline_assets.corpus.rows.documents import DocumentRows
-from pipeline_assets.corpus.rows.source_row import came_by
+from pipeline_assets.corpus.rows.source_row import input_for_source
 from pipeline_assets.corpus.rows.store import (
     Content,
     Fate,
@@ -105,7 +105,7 @@ class PackedRows(RowStore):
         return position // seq_len
 
     def origin(self, part: Part) -> Line:
-        digest = came_by(self.artifact.manifest, part.source)["digest"]
+        digest = input_for_source(self.artifact.manifest, part.source)["digest"]
         if digest not in self._corpora:
             self._corpora[digest] = DocumentRows(self.lineage.locate(digest), self.lineage)
         return self._corpora[digest].line(part)

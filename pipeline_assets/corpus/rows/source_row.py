@@ -144,7 +144,7 @@ def listing_of(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing
         if not reader.manifest.identity.inputs:
             what = f"it is {reader.manifest.kind}, made from nothing"
             raise InputError(what, reader.folder, "give a corpus that was made from a source")
-        reader = lineage.locate(came_by(reader.manifest, source)["digest"], reader.manifest.name)
+        reader = lineage.locate(input_for_source(reader.manifest, source)["digest"], reader.manifest.name)
     return SourceListing(reader, corpus, lineage.root)
 
 
@@ -153,7 +153,7 @@ def lists_files(manifest: Manifest) -> bool:
     return any("bytes" in entry for entry in manifest.identity.inputs)
 
 
-def came_by(corpus: Manifest, source: str) -> Mapping[str, Any]:
+def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
     """The input that the Documents of a source are in: of several the one that is named after it, else the first."""
     inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.text_selection import selected_shards
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.verification.proof import Prover
+    from pipeline_assets.corpus.trust.proof import Prover
 
 _BATCH_ROWS = 65_536
 
@@ -120,7 +120,7 @@ class SplitRows(RowStore):
         return self._snapshot.line(part)
 
     def prover(self) -> "Prover":
-        from pipeline_assets.corpus.verification.split_proof import SplitProver
+        from pipeline_assets.corpus.trust.split_proof import SplitProver
 
         selection = self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
         return SplitProver.of(self.artifact, selection, self._snapshot.artifact)

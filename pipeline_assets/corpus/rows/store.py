@@ -14,12 +14,12 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.verification.proof import Prover
+    from pipeline_assets.corpus.trust.proof import Prover
 
 _reject_decoder = msgspec.json.Decoder(Reject)
 

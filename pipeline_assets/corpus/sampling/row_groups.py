@@ -13,7 +13,7 @@ import pydantic
 
 from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.parquet import RowGroup
-from pipeline_assets.corpus.spine.hashes import rank
+from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 Unit = Literal["files", "documents", "text_bytes"]

@@ -49,10 +49,10 @@ from pipeline_assets.corpus.snapshot.plan import (
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window
+from pipeline_assets.corpus.spine.ledger import Reject, dropped_key
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
 _BATCH_ROWS = 1024
 
@@ -94,7 +94,7 @@ def convert_shard(
 
 
 def convert_hub_rows(
-    building: Building,
+    building: StagingDir,
     raw: Artifact,
     hub: HubFiles,
     recipe: SnapshotRecipe,
@@ -160,7 +160,7 @@ def _of_lines(
                 continue
             failed = _failed(with_language if "language" in row else rules, row)
             if isinstance(failed, ColumnRule):
-                writer.count(f"dropped/{failed.text}")
+                writer.count(dropped_key(failed.text))
             else:
                 yield rows.document(row, number) if failed is None else Reject(path, number, *failed)
 
@@ -196,7 +196,7 @@ def _of_parquet(
         writer.count("rows", int(wanted.sum()))
         failed = first_failed(rules, batch)
         for number, rule in enumerate(rules):
-            writer.count(f"dropped/{rule.text}", int((failed[wanted] == number).sum()))
+            writer.count(dropped_key(rule.text), int((failed[wanted] == number).sum()))
         kept = wanted & (failed < 0)
         values = [column_values(column) for column in batch.filter(mask(kept)).columns]
         faults = faulty_rows(values)

@@ -22,9 +22,9 @@ from pipeline_assets.corpus.readers.raw_pin import in_order
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.sampling.row_groups import Unit
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Obstacle, UsageError, key
-from pipeline_assets.corpus.spine.hashes import rank
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, key
+from pipeline_assets.corpus.spine.files import rank
+from pipeline_assets.corpus.spine.usage import Progress
 
 # Of a file that is drawn at least this is read: a request for a few rows costs as much as one for a thousand.
 LEAST: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}
@@ -116,7 +116,7 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
         text = decompressed(source, codec, where, _DAMAGED, _TEXT_BLOCK_BYTES) if codec else blocks
         for _, block in placed_lines(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
-    except Obstacle:
+    except RetryableError:
         raise
     except InputError:
         forget(source.read_spans)

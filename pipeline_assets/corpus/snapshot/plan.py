@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline_assets.corpus.planning.figures import Listing
 from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
 from pipeline_assets.corpus.readers.parquet import RowGroup, read_footer, row_groups
@@ -21,10 +20,10 @@ from pipeline_assets.corpus.sampling.row_groups import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.drawn_lines import block_ranges, draw_prefixes, known_prefix, read_prefix
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import UsageError, key
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.shards import grouped_by_size
-from pipeline_assets.corpus.spine.target import Content
-from pipeline_assets.corpus.spine.usage import Laps
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.usage import Progress, StepTimer
+from pipeline_assets.corpus.spine.worker import grouped_by_size
+from pipeline_assets.corpus.trust.figures import Listing
 
 logger = logging.getLogger("corpusmill")
 
@@ -390,7 +389,7 @@ def shards_of(plan: SnapshotPlan, pieces: Sequence[LocalPiece], shard_text_bytes
     ]
 
 
-def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Content:
+def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
     """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache.
 
     Raises:
@@ -398,7 +397,7 @@ def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
     """
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
-    return Content([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
+    return BuildResult([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
@@ -423,7 +422,7 @@ def fetch_snapshot(
 
     Raises: as `plan_snapshot`.
     """
-    laps = Laps(lambda: hub.traffic.bytes)
+    laps = StepTimer(lambda: hub.traffic.bytes)
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     log_plan(plan, recipe.source)
     missing = bytes_to_fetch(hub, recipe, plan)

@@ -18,18 +18,20 @@ from pipeline_assets.corpus.snapshot.plan import (
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
+from pipeline_assets.corpus.spine.ledger import Ledger, check_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.rejects import check_rejects
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 2)
 _CONVERT = "convert"
 
 
-def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, settings: NormalizeSettings) -> Content:
+def take_snapshot(
+    building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: NormalizeSettings
+) -> BuildResult:
     """Document shards and rejects in the building folder, and what the manifest says of them.
 
     Raises:
@@ -52,7 +54,11 @@ def take_snapshot(building: Building, hub: HubFiles, recipe: SnapshotRecipe, set
 
 
 def _convert(
-    building: Building, shards: Sequence[SnapshotShard], recipe: SnapshotRecipe, settings: NormalizeSettings, rows: int
+    building: StagingDir,
+    shards: Sequence[SnapshotShard],
+    recipe: SnapshotRecipe,
+    settings: NormalizeSettings,
+    rows: int,
 ) -> dict[str, Receipt]:
     """Receipts of converted shards by name; stops as soon as the rejects are too many, whatever is still to come."""
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
@@ -60,6 +66,6 @@ def _convert(
     rejected = 0
     for receipt in run_stage(_CONVERT, work, shards, building, settings.engine):
         receipts.append(receipt)
-        rejected += sum(count for name, count in receipt.counts.items() if name.startswith("rejected/"))
+        rejected += Ledger.of(receipt.counts).all_rejected
         check_rejects(rejected, rows, recipe.max_reject_fraction, read_rejects(building, receipts), building.target)
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}

@@ -3,14 +3,13 @@
 import os
 import shlex
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.spine import reads
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
-from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
-from pipeline_assets.corpus.spine.held_folder import unreplaced
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.files import REBUILD, file_sha256, unreadable, unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
 _SEALED_WITH = "sealed with"
@@ -41,8 +40,8 @@ class Artifact:
 
     def members(self) -> list[Manifest]:
         """Manifests of the artifacts inside this one's folder that are its content."""
-        names = [str(entry["member"]) for entry in self.manifest.identity.inputs if "member" in entry]
-        return [manifest for name in names if (manifest := read_manifest(self.folder / name)) is not None]
+        found = (read_manifest(self.folder / name) for name in members_of(self.manifest))
+        return [manifest for manifest in found if manifest is not None]
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -65,25 +64,20 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         digest: what the caller expects; the folder may have been replaced since it looked.
     Raises:
         InputError: nothing sealed there, another digest, or a file missing, of another size or no plain file.
-        Obstacle: it was replaced while its sizes were looked at.
+        RetryableError: it was replaced while its sizes were looked at.
     """
     with unreplaced(folder):
-        return _opened(folder, digest)
-
-
-def _opened(folder: Path, digest: str | None) -> Artifact:
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise InputError("nothing is sealed here (no manifest.json)", folder, "build it, or wait for its build to end")
-    if digest is not None and manifest.digest != digest:
-        raise Obstacle(f"digest is {manifest.digest}, expected {digest}", folder, "it was replaced: run again")
-    complaints = [] if seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)) else [(FILE_NAME, _UNSEALED)]
-    complaints += [(FILE_NAME, what) for what in manifest.storage_complaints()]
-    complaints += [(file.path, what) for file in manifest.storage if (what := _size_complaint(folder, file))]
-    if complaints:
-        name, said = complaints[0]
-        raise InputError(said, folder / name, "run `corpusmill verify` on the folder, then rebuild it")
-    return Artifact(folder, manifest)
+        manifest = read_manifest(folder)
+        if manifest is None:
+            fix = "build it, or wait for its build to end"
+            raise InputError("nothing is sealed here (no manifest.json)", folder, fix)
+        if digest is not None and manifest.digest != digest:
+            what = f"digest is {manifest.digest}, expected {digest}"
+            raise RetryableError(what, folder, "it was replaced: run again")
+        damage = next((item for item in _named_files(folder, manifest, None) if isinstance(item, Damage)), None)
+        if damage is not None:
+            raise InputError(damage.what, folder / damage.path, REBUILD)
+        return Artifact(folder, manifest)
 
 
 @dataclass(frozen=True)
@@ -146,27 +140,33 @@ def present_files(folder: Path, manifest: Manifest, labels_of: LabelsOf) -> Iter
     A sealed folder holds plain files and folders: a link, even to the right bytes, is damage, since what it leads to is
     nobody's to keep.
     """
-    if not seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)):
-        yield Damage(FILE_NAME, _UNSEALED)
-    yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints(labels_of))
-    for file in manifest.storage:
-        complaint = _size_complaint(folder, file)
-        yield Damage(file.path, complaint) if complaint else file
+    yield from _named_files(folder, manifest, labels_of)
     named = {file.path for file in manifest.storage} | {FILE_NAME}
     members = members_of(manifest)
     for path in sorted(folder.rglob("*")):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
-        if name in named or stat.S_ISDIR(mode) or _belongs_to_a_member(name, members):
+        top = name.split("/")[0]
+        is_members = any(top == member or top.startswith(f".{member}.") for member in members)  # or lies beside one
+        if name in named or stat.S_ISDIR(mode) or is_members:
             continue
         yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _no_plain_file(mode))
 
 
-def verify_stored(folder: Path, manifest: Manifest) -> Iterator[StoredFile | Damage]:
-    """Reads every file that a manifest names again: yields it when it is as sealed, else what is wrong with it."""
+def _named_files(folder: Path, manifest: Manifest, labels_of: LabelsOf | None) -> Iterator[StoredFile | Damage]:
+    if not seal_holds(MANIFEST_FILE.bytes_of(folder / FILE_NAME)):
+        yield Damage(FILE_NAME, _UNSEALED)
+    yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints(labels_of))
+    for file in manifest.storage:
+        complaint = size_complaint(folder, file)
+        yield Damage(file.path, complaint) if complaint else file
+
+
+def damage_of(folder: Path, manifest: Manifest) -> Iterator[Damage]:
+    """What of the files that a manifest names is not as it was sealed; every byte of them is read."""
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints())
     for file in manifest.storage:
-        complaint = _size_complaint(folder, file) or _hash_complaint(folder, file)
-        yield Damage(file.path, complaint) if complaint else file
+        if complaint := size_complaint(folder, file) or _hash_complaint(folder, file):
+            yield Damage(file.path, complaint)
 
 
 def mending(folder: Path) -> str:
@@ -190,13 +190,8 @@ def sealed_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
     return found
 
 
-def _belongs_to_a_member(name: str, members: Iterable[str]) -> bool:
-    """Whether a file is a member's, or what lies beside one: a lock, what checks said, a waiting folder."""
-    top = name.split("/")[0]
-    return any(top == member or top.startswith(f".{member}.") for member in members)
-
-
-def _size_complaint(folder: Path, file: StoredFile) -> str | None:
+def size_complaint(folder: Path, file: StoredFile) -> str | None:
+    """Why a file is not there as it was stored, as far as its name and size tell; None where it is."""
     try:
         found = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):

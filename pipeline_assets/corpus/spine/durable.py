@@ -17,9 +17,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, Self
+from typing import Literal, Self
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.files import blocks
 
 Step = Literal["create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"]
 TEMPORARY_SUFFIX = ".tmp"
@@ -42,15 +43,17 @@ def explain(error: OSError, path: Path) -> InputError:
     """
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return Obstacle("no space is left on the disk", path, "free some and run the same command: it goes on")
+            return RetryableError(
+                "no space is left on the disk", path, "free some and run the same command: it goes on"
+            )
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
-            return Obstacle("reading is not allowed", path, "give read permission")
+            return RetryableError("reading is not allowed", path, "give read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return Obstacle("writing is not allowed", path, "give write permission, or another folder")
+            return RetryableError("writing is not allowed", path, "give write permission, or another folder")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)
             return UsageError("a file lies where a folder belongs", file, "give another folder, or move the file away")
-    return Obstacle(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
+    return RetryableError(f"the system says: {error.strerror or error}", path, "mend that, then run the same command")
 
 
 @contextlib.contextmanager
@@ -103,32 +106,31 @@ class DurableFile:
         return self
 
     def write(self, data: bytes | memoryview) -> int:
-        step("write", self._temporary)
         view = memoryview(data).cast("B")
-        size = view.nbytes
+        step("write", self._temporary)
+        _write(self.fileno(), view)
         self._hash.update(view)
-        self.bytes_written += size
-        while view.nbytes:
-            view = view[self._file.write(view) or 0 :]
-        return size
+        self.bytes_written += view.nbytes
+        return view.nbytes
 
     def append(self, source: Path, size: int) -> None:
         """The first `size` bytes of another file; the kernel copies them where it can, they are read only to hash."""
         step("append", self._temporary)
-        block = bytearray(_BLOCK_BYTES)
         with open(source, "rb", buffering=0) as file:
             left = size
-            while left:
-                view = memoryview(block)[: file.readinto(memoryview(block)[: min(left, _BLOCK_BYTES)])]
-                if not view:
-                    raise Obstacle(f"the file ends {left:,} bytes early", source, "run the command again")
-                self._hash.update(view)
-                left -= len(view)
-            _copy(file.fileno(), self._file, size)
+            for block in blocks(file, size):
+                self._hash.update(block)
+                left -= len(block)
+            if left:
+                raise RetryableError(f"the file ends {left:,} bytes early", source, "run the command again")
+            _copy(file.fileno(), self.fileno(), size)
         self.bytes_written += size
 
     def flush(self) -> None:
         """Nothing is buffered; here so that library writers take this for a file."""
+
+    def fileno(self) -> int:
+        return self._file.fileno()
 
     @property
     def closed(self) -> bool:
@@ -139,8 +141,7 @@ class DurableFile:
     ) -> None:
         try:
             if error is None:
-                step("fsync", self._temporary)
-                os.fsync(self._file.fileno())
+                fsync(self.fileno(), self._temporary)
         finally:
             self._file.close()
         if error is None:
@@ -149,11 +150,11 @@ class DurableFile:
             self._temporary.unlink(missing_ok=True)
 
 
-def _copy(source: int, target: BinaryIO, size: int) -> None:
+def _copy(source: int, target: int, size: int) -> None:
     """The first `size` bytes of an open file to the end of another: copy_file_range(2), else read and write."""
     copied = 0
     try:
-        while copied < size and (count := os.copy_file_range(source, target.fileno(), size - copied, copied)):
+        while copied < size and (count := os.copy_file_range(source, target, size - copied, copied)):
             copied += count
     except AttributeError:
         pass  # a system without that call
@@ -161,12 +162,16 @@ def _copy(source: int, target: BinaryIO, size: int) -> None:
         if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
             raise
     while copied < size:
-        view = memoryview(os.pread(source, min(size - copied, _BLOCK_BYTES), copied))
-        if not view:
+        block = os.pread(source, min(size - copied, _BLOCK_BYTES), copied)
+        if not block:
             raise OSError(errno.EIO, "the file shrank while it was copied")
-        copied += len(view)
-        while view.nbytes:
-            view = view[target.write(view) or 0 :]
+        copied += len(block)
+        _write(target, block)
+
+
+def _write(descriptor: int, data: bytes | memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def write_durably(path: Path, data: bytes) -> str:
@@ -176,17 +181,33 @@ def write_durably(path: Path, data: bytes) -> str:
     return file.sha256
 
 
-def append(descriptor: int, path: Path, data: bytes) -> None:
+def append(descriptor: int, path: Path, data: bytes | memoryview) -> None:
     """`data` at the end of the open file `path`, handed to the system: it outlives this process, not a power cut."""
     step("append", path)
-    while data:
-        data = data[os.write(descriptor, data) :]
+    _write(descriptor, data)
 
 
 def fsync(descriptor: int, path: Path) -> None:
     """What was appended, durable."""
     step("fsync", path)
     os.fsync(descriptor)
+
+
+def reserve(path: Path, size: int) -> None:
+    """A file of so many zero bytes under `path`, durable; one that is there stays as it is. Workers write it together,
+    each a range of its own, and nothing is copied afterwards.
+    """
+    if not path.exists():
+        with DurableFile(path) as file:
+            os.truncate(file.fileno(), size)
+
+
+def write_range(path: Path, offset: int, data: memoryview) -> None:
+    """`data` at its place in the file, durable."""
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(offset)
+        append(file.fileno(), path, data.cast("B"))
+        fsync(file.fileno(), path)
 
 
 def rename(source: Path, target: Path) -> None:

@@ -16,13 +16,23 @@ from multiprocessing.connection import wait
 from typing import Generic, Protocol, TypeVar
 
 from pipeline_assets.corpus.spine import durable, reads
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.fork_server import Starter, StartMethod, default_start_method, starter
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import WHOLE, Shard, WarmUp, Window, Work, no_warm_up
-from pipeline_assets.corpus.spine.start_method import Starter, StartMethod, default_start_method, starter
-from pipeline_assets.corpus.spine.worker import Job, Worker, how_it_died, run_shard
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.usage import Progress
+from pipeline_assets.corpus.spine.worker import (
+    WHOLE,
+    Job,
+    Shard,
+    WarmUp,
+    Window,
+    Work,
+    Worker,
+    how_it_died,
+    no_warm_up,
+    run_shard,
+)
 
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)
@@ -59,7 +69,7 @@ class EngineSettings:
         return f"{stage} {self.subject}".rstrip()
 
 
-def settings_for(building: Building, settings: EngineSettings, input_bytes: int) -> EngineSettings:
+def settings_for(building: StagingDir, settings: EngineSettings, input_bytes: int) -> EngineSettings:
     """The settings, without workers where so little is read that to start them takes longer than they save.
 
     A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
@@ -226,11 +236,11 @@ class _Pool(Generic[S]):
             row = self._row_that_kills(shard, fatal)
             if row in fatal or not shard.rows:
                 fix = "look at its last words in the log, or give the machine more memory"
-                raise Obstacle("its worker dies whatever rows it is given", shard.name, fix)
+                raise RetryableError("its worker dies whatever rows it is given", shard.name, fix)
             logger.warning("row %d of shard %s kills its worker: it goes to the rejects", row, shard.name)
             fatal |= {row}
         what = f"more than {_MAX_FATAL_ROWS} rows kill their worker"
-        raise Obstacle(what, shard.name, "look at the rows named in the log, or give the machine more memory")
+        raise RetryableError(what, shard.name, "look at the rows named in the log, or give the machine more memory")
 
     def _row_that_kills(self, shard: S, fatal: frozenset[int]) -> int:
         start, stop = 0, shard.rows
@@ -244,7 +254,7 @@ class _Pool(Generic[S]):
                 start = middle
             else:
                 what = f"its worker dies on rows {start} to {stop} together, on neither half alone"
-                raise Obstacle(what, shard.name, "run again with fewer workers or more memory")
+                raise RetryableError(what, shard.name, "run again with fewer workers or more memory")
         durable.remove(scratch.folder)
         return start
 

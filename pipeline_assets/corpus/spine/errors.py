@@ -84,7 +84,7 @@ class InputError(Exception):
         self.what, self.where, self.fix = self.args
 
 
-class Obstacle(InputError):
+class RetryableError(InputError):
     """Something in the way (network, disk, rights, another builder): once it is gone, the same command goes on."""
 
 

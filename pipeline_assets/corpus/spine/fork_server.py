@@ -1,9 +1,14 @@
-"""A process that loads what stages need, once, and forks workers that share it.
+"""How worker processes start.
 
-It runs no thread, so it can fork where the process that wants the workers can't. It starts with the first worker of the
-first stage, and serves all stages of the command: as a fork of the process that wants them, where that has no threads
-that a fork would miss, so that nothing is imported twice; else afresh. The standard library's fork server isn't used:
-it outlives the command, loads modules but no tables, and nobody is told what became of its workers.
+- `forkserver`: one process a command loads what shards need, and forks a worker whenever one is wanted: what was loaded
+  is loaded once, and its memory is shared. The default on Linux.
+- `spawn`: each worker is started afresh. Safe everywhere; the default elsewhere.
+- `fork`: each worker is a copy of this process. Starts fastest; not safe in a process with threads, as Dagster's are.
+
+The fork server runs no thread, so it can fork where the process that wants the workers can't. It starts with the first
+worker of the first stage, and serves all stages of the command: as a fork of the process that wants them, where that
+has no threads that a fork would miss, so that nothing is imported twice; else afresh. The standard library's fork
+server isn't used: it outlives the command, loads modules but no tables, and nobody is told what became of its workers.
 """
 
 import contextlib
@@ -16,16 +21,16 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.stage import WarmUp, Work
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.usage import WATCH
-from pipeline_assets.corpus.spine.worker import Failure, Started, how_it_died, serve, start_process
+from pipeline_assets.corpus.spine.worker import Failure, Started, WarmUp, Work, how_it_died, serve, start_process
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -154,7 +159,7 @@ class ForkedWorkers:
         except (EOFError, ConnectionError):
             what = f"the process that workers are forked from died ({_stop()})"
             fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
-            raise Obstacle(what, f"process {os.getpid()}", fix) from None
+            raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
     def _fork(self) -> Started:
         global _server
@@ -290,3 +295,23 @@ def _exit_status(pid: int, timeout_s: float | None) -> int | None:
         if deadline is not None and time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_S)
+
+
+StartMethod = Literal["spawn", "fork", "forkserver"]
+Starter = Callable[[], Started]
+
+
+def default_start_method() -> StartMethod:
+    """`forkserver` where the system's own libraries are known to survive a fork."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
+
+
+def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
+    """A function that starts a worker of a stage.
+
+    Args:
+        growth_bytes: see `EngineSettings`.
+    """
+    if method == "forkserver":
+        return ForkedWorkers(work, warm_up, growth_bytes).start
+    return lambda: start_process(method, serve, work)

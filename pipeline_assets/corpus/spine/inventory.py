@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
-from pipeline_assets.corpus.spine.check_record import CheckResult
+from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
@@ -54,7 +54,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Holding:
+class ArtifactStatus:
     """One artifact that is asked for.
 
     Attributes:
@@ -83,7 +83,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Unasked:
+class Orphan:
     """An artifact that no recipe asks for; `digest` and `name` are None where the manifest can't be read (`damage`)."""
 
     folder: Path
@@ -95,7 +95,7 @@ class Unasked:
 
 
 @dataclass(frozen=True)
-class UnaskedBuild:
+class OrphanBuild:
     """A build, or what is left of one, of an artifact that no recipe asks for.
 
     Attributes:
@@ -106,7 +106,7 @@ class UnaskedBuild:
     unfinished: Unfinished
 
 
-def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
+def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactStatus]:
     """The state of each artifact of a recipe, in the order of `targets`: upstream first.
 
     What is made from an artifact that is stale or damaged, or that a check holds back, is stale too, though its own
@@ -124,7 +124,7 @@ def holdings(root: Path, targets: Sequence[Target]) -> list[Holding]:
     return found
 
 
-def unasked(lineage: Lineage, targets: Sequence[Target]) -> list[Unasked]:
+def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     """Sealed artifacts that no target names, by folder.
 
     Args:
@@ -132,26 +132,26 @@ def unasked(lineage: Lineage, targets: Sequence[Target]) -> list[Unasked]:
     """
     asked = {lineage.root / target.folder for target in targets}
     wrong = [
-        Unasked(folder, None, None, None, Size(None, None, None), error.what)
+        Orphan(folder, None, None, None, Size(None, None, None), error.what)
         for folder, error in lineage.unreadable.items()
     ]
     found = [
-        Unasked(folder, one.name, one.digest, _sealed_at(one.provenance), _listed_size(lineage, folder, one), None)
+        Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), _listed_size(lineage, folder, one), None)
         for folder, one in lineage.sealed.items()
         if folder not in asked
     ]
     return sorted([*found, *(one for one in wrong if one.folder not in asked)], key=lambda one: one.folder.parts)
 
 
-def unasked_builds(lineage: Lineage, targets: Sequence[Target]) -> list[UnaskedBuild]:
-    """Builds of artifacts that no target names, by folder. Arguments as of `unasked`."""
+def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBuild]:
+    """Builds of artifacts that no target names, by folder. Arguments as of `orphans`."""
     asked = {lineage.root / target.folder for target in targets}
     places = {place for folder in lineage.leftovers if (place := target_of(folder)) is not None}
     builds = [(place, _unfinished(place)) for place in sorted(places - asked)]
-    return [UnaskedBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
+    return [OrphanBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
-def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> Holding:
+def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
     """
     Args:
         is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
@@ -174,7 +174,7 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unset
         condition = "building"
     elif unfinished is not None and not is_there:
         condition = "interrupted"
-    return Holding(
+    return ArtifactStatus(
         target=target,
         condition=condition,
         sealed=sealed,

@@ -26,8 +26,8 @@ from typing import Annotated
 import msgspec
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import OwnFile
 
 _LAST_BREATH_S = 2.0
 _POLL_S = 0.01
@@ -48,7 +48,7 @@ class _Line(msgspec.Struct):
 _FILE = OwnFile("lock", 4096, "move it away, then run the same command", _Line)
 
 
-class BuilderBusy(Obstacle):
+class BuilderBusy(RetryableError):
     """Another process builds the same artifact."""
 
 
@@ -72,7 +72,7 @@ class Lock:
     def check(self) -> None:
         """
         Raises:
-            Obstacle: the lock file was replaced, or has a higher number, so another builder may be at work.
+            RetryableError: the lock file was replaced, or has a higher number, so another builder may be at work.
         """
         try:
             is_ours = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
@@ -80,7 +80,9 @@ class Lock:
             is_ours = False
         is_ours = is_ours and _read(self._descriptor).fence <= self.fence
         if not is_ours:
-            raise Obstacle("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
+            raise RetryableError(
+                "this builder lost its lock", self.path, "another builder took over; nothing was sealed"
+            )
 
 
 _held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
@@ -104,7 +106,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
         fence_above: the highest number seen outside the lock file, which may have been deleted.
     Raises:
         BuilderBusy: another builder holds it (says which process, where, since when).
-        Obstacle: what lies there is no lock file, or another user's.
+        RetryableError: what lies there is no lock file, or another user's.
         UsageError: no file can be made where it lies.
     """
     durable.make_folder(target.parent)
@@ -179,7 +181,8 @@ def _opened(path: Path) -> int:
     """A descriptor of the lock file, which is made where nothing lies.
 
     Raises:
-        Obstacle: it is no plain file of one name, so that a line in it would change something else, or another user's.
+        RetryableError: it is another user's, or no plain file of one name, so that a line in it would change something
+            else.
     """
     durable.step("create", path)
     try:
@@ -189,7 +192,7 @@ def _opened(path: Path) -> int:
         if not os.path.lexists(path):
             raise
         fix = "build as that user; a group shares a data root after chmod -R g+ws"
-        raise Obstacle("this lock is another user's", path, fix) from None
+        raise RetryableError("this lock is another user's", path, fix) from None
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
@@ -208,9 +211,9 @@ def _opened(path: Path) -> int:
     return descriptor
 
 
-def _no_lock(path: Path) -> Obstacle:
+def _no_lock(path: Path) -> RetryableError:
     what = "no lock can be held here: this is a link, a folder or a device, not a file of its own"
-    return Obstacle(what, path, "delete it, then run the same command")
+    return RetryableError(what, path, "delete it, then run the same command")
 
 
 def is_dead(owner: Builder) -> bool:
@@ -246,5 +249,4 @@ def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
     """In one write, padded over what was there: a reader sees the old line or the new one."""
     durable.step("write", path)
     os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
-    durable.step("fsync", path)
-    os.fsync(descriptor)
+    durable.fsync(descriptor, path)

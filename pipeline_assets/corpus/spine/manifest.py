@@ -1,4 +1,6 @@
-"""The manifest: one schema for every artifact. What it is made of has a digest; how it is stored and came about has
+"""The bytes that are hashed when a value is named by its content.
+
+The manifest: one schema for every artifact. What it is made of has a digest; how it is stored and came about has
 none.
 
 `identity` is what the content depends on, and the content; its canonical JSON names the artifact for the world.
@@ -16,9 +18,47 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from pipeline_assets.corpus.spine.canonical_json import canonical_json, sha256_of
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.ledger import Count, Ledger
+
+_ALLOWED = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null"
+
+
+def canonical_json(value: object) -> bytes:
+    """UTF-8 JSON with keys sorted by code point and no spaces: one value, one byte string, on every machine.
+
+    Floats are refused, not rounded: a fraction belongs in a decimal string, which says exactly what was meant.
+
+    Raises:
+        TypeError: a float, bytes, a key that is not text, or any other type.
+        UnicodeEncodeError: text with a lone surrogate, which UTF-8 can't hold.
+    """
+    _refuse_others(value)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def sha256_of(value: object) -> str:
+    """Hex sha256 of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def _refuse_others(value: object) -> None:
+    match value:
+        case None | bool() | int() | str():
+            return
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise TypeError(f"{_ALLOWED}; got the key {key!r}")
+                _refuse_others(item)
+        case list() | tuple():
+            for item in value:
+                _refuse_others(item)
+        case _:
+            raise TypeError(f"{_ALLOWED}; got {type(value).__name__} {value!r}")
+
 
 SCHEMA = "corpusmill/manifest/1"
 FILE_NAME = "manifest.json"
@@ -27,7 +67,6 @@ _NOT_RAW = (".zst", ".parquet")
 _EDITED = "the manifest was edited: restore it, or run its recipe with --replace"
 Json = Mapping[str, Any]
 LabelsOf = Callable[[str], Collection[str]]
-_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z", max_length=255)]
@@ -46,7 +85,7 @@ class FileContent:
     """What a file says: `content_sha256` survives another compressor or Parquet writer; `rows` are its records."""
 
     path: _Path
-    rows: _Count
+    rows: Count
     content_sha256: str
 
     @property
@@ -60,7 +99,7 @@ class StoredFile:
     """A file as it lies on disk, path relative to the artifact."""
 
     path: _Path
-    bytes: _Count
+    bytes: Count
     sha256: str
 
 
@@ -83,6 +122,15 @@ class Identity:
     decisions: Json
     counts: Json
     files: Sequence[FileContent]
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of the rows that came in.
+
+        Raises:
+            InputError: its kind has none.
+        """
+        return msgspec.convert(self.counts["ledger"], Ledger)
 
     @property
     def upstream(self) -> list[Json]:
@@ -264,11 +312,11 @@ class _Written(msgspec.Struct):
 class _RowGroup(msgspec.Struct):
     """Rows of a Parquet file, which lie together in it."""
 
-    number: _Count
-    first_row: _Count
-    rows: _Count
-    start: _Count
-    stop: _Count
+    number: Count
+    first_row: Count
+    rows: Count
+    start: Count
+    stop: Count
 
 
 class _Input(msgspec.Struct):
@@ -277,45 +325,35 @@ class _Input(msgspec.Struct):
     name: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
     member: _Name | msgspec.UnsetType = msgspec.UNSET
-    bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+    bytes: Count | msgspec.UnsetType = msgspec.UNSET
     row_groups: list[_RowGroup] | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Ledger(msgspec.Struct, rename={"rows_in": "in"}):
-    """Of what came in, what became of it."""
-
-    rows_in: _Count | msgspec.UnsetType = msgspec.UNSET
-    out: _Count | msgspec.UnsetType = msgspec.UNSET
-    merged: _Count | msgspec.UnsetType = msgspec.UNSET
-    dropped: dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
-    rejected: dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Counts(msgspec.Struct):
     """Counts that many kinds have, a number each or one for each part."""
 
-    documents: _Count | dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
-    tokens: _Count | dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
-    text_bytes: _Count | dict[str, _Count] | msgspec.UnsetType = msgspec.UNSET
-    ledger: _Ledger | msgspec.UnsetType = msgspec.UNSET
+    documents: Count | dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
+    tokens: Count | dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
+    text_bytes: Count | dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
+    ledger: Ledger | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Provenance(msgspec.Struct):
     """What readers ask of a provenance; no digest covers it, so nothing of it need be there."""
 
-    builder: _Count | msgspec.UnsetType = msgspec.UNSET
+    builder: Count | msgspec.UnsetType = msgspec.UNSET
     host: str | msgspec.UnsetType = msgspec.UNSET
     started_at_utc: str | msgspec.UnsetType = msgspec.UNSET
     seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
     cpu_seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
     seconds_of: dict[str, _Seconds] | msgspec.UnsetType = msgspec.UNSET
-    adopted_shards: _Count | msgspec.UnsetType = msgspec.UNSET
-    bytes_fetched: _Count | msgspec.UnsetType = msgspec.UNSET
-    peak_disk_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
-    peak_memory_bytes: _Count | msgspec.UnsetType | None = msgspec.UNSET
-    source_text_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
-    text_bytes_encoded: _Count | msgspec.UnsetType = msgspec.UNSET
-    tokens_encoded: _Count | msgspec.UnsetType = msgspec.UNSET
+    adopted_shards: Count | msgspec.UnsetType = msgspec.UNSET
+    bytes_fetched: Count | msgspec.UnsetType = msgspec.UNSET
+    peak_disk_bytes: Count | msgspec.UnsetType = msgspec.UNSET
+    peak_memory_bytes: Count | msgspec.UnsetType | None = msgspec.UNSET
+    source_text_bytes: Count | msgspec.UnsetType = msgspec.UNSET
+    text_bytes_encoded: Count | msgspec.UnsetType = msgspec.UNSET
+    tokens_encoded: Count | msgspec.UnsetType = msgspec.UNSET
     run_settings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     libraries: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
-from pipeline_assets.corpus.spine.hashes import file_sha256, unreadable
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import file_sha256, unreadable
 
 _THREADS = 4  # sha256 lets the others run
 
@@ -87,7 +87,7 @@ def _sha256(path: str) -> str:
     try:
         return file_sha256(Path(path))
     except OSError as error:
-        raise Obstacle(unreadable(error), path, "give it back, then run the same command") from None
+        raise RetryableError(unreadable(error), path, "give it back, then run the same command") from None
 
 
 _log: ReadLog | None = None

@@ -13,9 +13,9 @@ import pydantic
 import yaml
 from pydantic_core import ErrorDetails
 
-from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import THE_RECIPE, InputError, UsageError, key
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Damage, read_manifest, verify_stored
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.own_files import OwnFile
 
 PLAN = ".plan.json"
 RECEIPTS = ".receipts"
@@ -116,9 +116,9 @@ def recover_locked(target: Path) -> None:
 
 
 def _is_as_written(folder: Path) -> bool:
-    """Whether a folder whose seal was cut short still holds what its builder wrote; else it is built again."""
+    """Whether a sealed folder, or one whose seal was cut short, still holds what its builder wrote."""
     manifest = read_manifest(folder)
-    return manifest is not None and not any(isinstance(item, Damage) for item in verify_stored(folder, manifest))
+    return manifest is not None and not any(damage_of(folder, manifest))
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -126,7 +126,7 @@ def _refuse_foreign(target: Path) -> None:
     is_sealed = (target / FILE_NAME).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         what = "something is here that is no sealed artifact"
-        raise Obstacle(what, target, "move it away, then run the same command")
+        raise RetryableError(what, target, "move it away, then run the same command")
 
 
 def protect(folder: Path, paths: Iterable[Path]) -> None:
@@ -146,6 +146,11 @@ def finish(folder: Path, target: Path, fence: int) -> None:
         durable.remove(folder / name)
     protect(folder, sorted(folder.rglob("*")))
     durable.fsync_folder(folder)
+    put_in_place(folder, target, fence)
+
+
+def put_in_place(folder: Path, target: Path, fence: int) -> None:
+    """Steps 3 and 4 of the seal."""
     if not target.exists():
         durable.rename(folder, target)
     elif durable.exchange(folder, target):

@@ -6,21 +6,19 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.building import Building, OutputFile, open_building, seal_in_place
-from pipeline_assets.corpus.spine.check_record import CheckResult, kept_results
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, Obstacle, UsageError, bare, key, named
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, kept_results
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.provenance import Stopwatch
 from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.sealing import recover
-from pipeline_assets.corpus.spine.usage import PeakMemory, folder_bytes
+from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_building, seal_in_place
+from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
 
 _SHOWN_CHARACTERS = 60
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
-class Outside(Protocol):
+class ExternalInputs(Protocol):
     """Files outside of the data root that an artifact is made from."""
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:
@@ -75,7 +73,7 @@ class Target:
     named_by: str = "name"
     export_as: str | None = None
     made_for: Mapping[str, Any] | None = None
-    outside: Outside | None = None
+    outside: ExternalInputs | None = None
     compared_to: tuple["Target", ...] = ()
     demand: Demand | None = None
     is_given: bool = False
@@ -210,7 +208,9 @@ class Target:
                 building.discard_unstarted()
                 raise
             if self.inputs(root) != inputs:
-                raise Obstacle("what it is made from was replaced meanwhile", folder, "run the same command again")
+                raise RetryableError(
+                    "what it is made from was replaced meanwhile", folder, "run the same command again"
+                )
             identity = self._identity(content, inputs)
             stored = [file.stored for file in [*content.files, *content.labels]]
             usage: dict[str, Any] = {
@@ -226,7 +226,7 @@ class Target:
     def seal_members(
         self,
         root: Path,
-        content: "Content",
+        content: "BuildResult",
         run_settings: Mapping[str, Any],
         since: Stopwatch | None = None,
         replace: bool = True,
@@ -283,7 +283,7 @@ class Target:
         fix = f"give it another {key(self.named_by, IN_RECIPE)}, or run with --replace"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 
-    def _identity(self, content: "Content", inputs: Sequence[Mapping[str, Any]]) -> Identity:
+    def _identity(self, content: "BuildResult", inputs: Sequence[Mapping[str, Any]]) -> Identity:
         return Identity(
             stage=self.stage,
             recipe=self.recipe,
@@ -296,7 +296,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Content:
+class BuildResult:
     """What a build made, before it is sealed.
 
     Attributes:
@@ -315,7 +315,7 @@ class Content:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
-Make = Callable[[Building], Content]
+Make = Callable[[StagingDir], BuildResult]
 
 
 def changed_keys(

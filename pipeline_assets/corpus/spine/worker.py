@@ -1,4 +1,9 @@
-"""A worker: a process that runs the stage on one shard after the other, as its parent sees it and from inside."""
+"""Stages, and the workers that run them.
+
+A stage is a pure function from one input shard to one finished shard. Shards are planned from content, never from the
+number of workers: a restart with other workers reuses every finished one. A worker is a process that runs the stage on
+one shard after the other; it is shown here as its parent sees it and from inside.
+"""
 
 import contextlib
 import multiprocessing
@@ -7,19 +12,92 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.reads import gathered
-from pipeline_assets.corpus.spine.stage import Shard, Window, Work
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.usage import resident_bytes
+
+T = TypeVar("T")
+
+
+def grouped_by_size(pieces: Iterable[T], size_of: Callable[[T], int], at_least: int) -> Iterator[list[T]]:
+    """Runs of consecutive pieces, each closed by the piece that brings it to `at_least`; the last may stay below."""
+    group: list[T] = []
+    size = 0
+    for piece in pieces:
+        group.append(piece)
+        size += size_of(piece)
+        if size >= at_least:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+KILLED_WORKER = "killed_worker"
+
+
+class Shard(Protocol):
+    """A piece of input, planned from content: picklable, the same for any number of workers."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its stage; names the output."""
+
+    @property
+    def rows(self) -> int:
+        """Input rows, read or rejected."""
+
+
+S_contra = TypeVar("S_contra", bound=Shard, contravariant=True)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which rows of a shard a stage reads.
+
+    The whole shard, but when a row kills its worker (a panic in native code, memory): then the engine halves the window
+    until the row is found, and names it in `fatal`; the stage rejects it unread, with the reason `killed_worker`.
+    """
+
+    start: int = 0
+    stop: int | None = None
+    fatal: frozenset[int] = frozenset()
+
+    def of(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
+        """(row number, row) inside the window, fatal rows included; `first` is the number of the first of `rows`."""
+        start = max(self.start - first, 0)
+        stop = len(rows) if self.stop is None else max(min(self.stop - first, len(rows)), start)
+        return zip(range(first + start, first + stop), rows[start:stop], strict=True)
+
+
+WHOLE = Window()
+
+
+class Work(Protocol[S_contra]):
+    """What a stage does to one shard: writes its files into the folder, durable, and says what it wrote.
+
+    A module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
+    """
+
+    def __call__(self, shard: S_contra, window: Window, folder: BuildFolder) -> Receipt:
+        """The receipt; the engine commits it."""
+
+
+WarmUp = Callable[[], None]
+
+
+def no_warm_up() -> None:
+    """For stages that load nothing."""
+
 
 S = TypeVar("S", bound=Shard)
 _STOP_TIMEOUT_S = 5.0
@@ -191,7 +269,8 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             return
         try:
             receipt = run_shard(work, job.shard, job.window, job.folder, job.stage)
-            answer: Answer | Failure = Answer(receipt, growth_bytes is not None and _has_grown(at_start, growth_bytes))
+            has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
+            answer: Answer | Failure = Answer(receipt, has_grown)
         except OSError as error:
             answer = Failure.of(explain(error, Path(os.fsdecode(error.filename or job.folder.folder))))
         except Exception as error:
@@ -212,11 +291,6 @@ def run_shard(work: Work[S], shard: S, window: Window, folder: BuildFolder, stag
     if stage is not None:
         folder.commit(stage, shard.name, receipt)
     return receipt
-
-
-def _has_grown(at_start: int | None, growth_bytes: int) -> bool:
-    now = resident_bytes()
-    return at_start is not None and now is not None and now > at_start + growth_bytes
 
 
 def _die_with_parent() -> None:

@@ -18,17 +18,17 @@ from pipeline_assets.corpus.formats.arrow import column_of, repeated, strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, count_lines, read_line_blocks, write_rows
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.sampling.split import Split, split_rule
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, Encoder, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns
 
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
-OTHER_SPLIT = "dropped/other_split"
+OTHER_SPLIT = dropped_key("other_split")
 _BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = 2**64 // 1000
 _SURELY_SAMPLED = 4000  # of so many documents one is spot-checked, at odds of 50 to 1
@@ -112,11 +112,7 @@ class ShardEncoding:
 
     def all_counts(self) -> dict[str, int]:
         """Counts, with `rejected/<reason>`."""
-        counts = dict(self.counts)
-        for reject in self.rejects:
-            name = f"rejected/{reject.reason}"
-            counts[name] = counts.get(name, 0) + 1
-        return counts
+        return {**self.counts, **count_rejects(self.rejects)}
 
     def _read(self, block: bytes, rows: int, first_row: int, is_chosen: Callable[[str], bool]) -> _Batch:
         batch = _Batch()

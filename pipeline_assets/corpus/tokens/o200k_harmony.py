@@ -22,8 +22,8 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.memory import resident_bytes
 from pipeline_assets.corpus.spine.recipe import RecipePart
+from pipeline_assets.corpus.spine.usage import resident_bytes
 from pipeline_assets.corpus.tokens.tokenizer import TokenRuns, read_pinned
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import tiktoken
 from typing import Any
 
-from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.manifest import sha256_of
 
 _STDERR = 2
 
@@ -227,10 +227,10 @@ class Encoder:
             self._grown_bytes = 0
         return self._fast
 
-    def _count_growth(self, before: int | None, made: int, text_bytes: int) -> None:
+    def _count_growth(self, before: int, made: int, text_bytes: int) -> None:
         """Counts what one batch added to the cache: the growth of the process meanwhile, without the ids made."""
         after = resident_bytes()
-        if before is None or after is None:
+        if not before or not after:
             self._grown_bytes += _UNSEEN_GROWTH * text_bytes
         else:
             self._grown_bytes += max(after - before - made, 0)

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 
@@ -70,7 +70,7 @@ def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -
     documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", None, {"n": 1}) for doc_id, text in texts.items()]
     lines = [msgspec.json.encode(document) + b"\n" for document in documents]
 
-    def make(building: Any) -> Content:
+    def make(building: Any) -> BuildResult:
         files = []
         for number, start in enumerate(range(0, max(len(lines), 1), shard_documents)):
             name = f"shards/{number:05d}.jsonl.zst"
@@ -78,7 +78,7 @@ def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -
             with JsonlZstWriter(building.path(name), 3) as writer:
                 writer.write_lines(b"".join(own), len(own))
             files.append(writer.output(name))
-        return Content(files, {"documents": len(lines)}, {})
+        return BuildResult(files, {"documents": len(lines)}, {})
 
     target = Target("made/documents", "notes", Path("notes"), StageVersion("made", 1), {"of": shard_documents})
     return target.build(folder, make, False, {})

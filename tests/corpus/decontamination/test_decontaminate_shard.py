@@ -14,9 +14,9 @@ from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 
 PATH = "shards/00000.jsonl.zst"
 LEAK = "what is the name of the river that flows through the city of Budapest"

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 INLINE = DedupSettings(EngineSettings())
 _encoder = msgspec.json.Encoder()
@@ -52,7 +52,7 @@ def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documen
         own = [document for document in documents if document.source == source]
         target = Target("made/documents", source, Path(source), StageVersion("made", 1), {"of": shard_documents})
 
-        def make(building: Any, own: Sequence[PlainDocument] = own) -> Content:
+        def make(building: Any, own: Sequence[PlainDocument] = own) -> BuildResult:
             files = []
             for number, start in enumerate(range(0, max(len(own), 1), shard_documents)):
                 name = f"shards/{number:05d}.jsonl.zst"
@@ -61,7 +61,7 @@ def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documen
                     writer.write_lines(b"".join(lines), len(lines))
                 files.append(writer.output(name))
             text_bytes = sum(len(one.text.encode()) for one in own)
-            return Content(files, {"documents": len(own), "text_bytes": text_bytes}, {})
+            return BuildResult(files, {"documents": len(own), "text_bytes": text_bytes}, {})
 
         corpora[source] = target.build(folder, make, False, {})
     return corpora

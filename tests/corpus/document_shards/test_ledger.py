@@ -2,14 +2,15 @@
 
 import pytest
 
-from pipeline_assets.corpus.document_shards import check_documents, document_counts, ledger
+from pipeline_assets.corpus.document_shards import check_documents, document_counts
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Ledger
 
 
 def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
     counts = {"rows": 9, "documents": 4, "dropped/score >= 3": 2, "dropped/language": 1, "rejected/no_text": 2}
 
-    assert ledger(counts) == {
+    assert Ledger.of(counts).to_json() == {
         "in": 9,
         "out": 4,
         "dropped": {"score >= 3": 2, "language": 1},
@@ -21,7 +22,19 @@ def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
 def test_rows_that_became_a_part_of_another_document_are_merged_if_there_are_any(
     merged: dict[str, int], shown: dict[str, int]
 ) -> None:
-    assert ledger({"rows": 4, "documents": 1, **merged}) == {"in": 4, "out": 1, **shown, "dropped": {}, "rejected": {}}
+    ledger = Ledger.of({"rows": 4, "documents": 1, **merged})
+
+    assert ledger.to_json() == {"in": 4, "out": 1, **shown, "dropped": {}, "rejected": {}}
+
+
+def test_a_ledger_adds_up_where_every_row_came_out_or_has_a_reason() -> None:
+    whole = Ledger(9, 4, {"score >= 3": 2}, {"no_text": 1}, merged=2)
+    short = Ledger(9, 4, {"score >= 3": 2}, {"no_text": 1})
+
+    assert whole.adds_up
+    assert str(whole) == "9 in = 4 out + 2 merged + 2 dropped + 1 rejected"
+    assert list(whole.fates()) == [("merged", "", 2), ("dropped", "score >= 3", 2), ("rejected", "no_text", 1)]
+    assert not short.adds_up
 
 
 def test_what_is_not_counted_is_zero() -> None:

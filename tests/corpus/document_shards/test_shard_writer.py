@@ -9,8 +9,8 @@ from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 
 
 def document(doc_id: str, text: str = "Text.") -> Document:

@@ -13,11 +13,11 @@ from pipeline_assets.corpus.filters import filter_corpus as stage
 from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.sealing import RECEIPTS
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 
 PATH = "shards/00000.jsonl.zst"
 SHORT = FilterRecipe.model_validate({"length": {"min_words": 2}})

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.memmap import (
     Segment,
     open_packed,
 )
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 
 ROWS = [[11, 12, 1, 21], [22, 1, 31, 1], [41, 42, 43, 1], [51, 1, 0, 0]]
 SEGMENTS = [
@@ -151,7 +151,7 @@ def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Pa
     assert [packed[row].tolist() for row in range(4)] == ROWS
     assert [packed.segments(row) for row in range(4)] == SEGMENTS
     assert packed.boundaries(3).tolist() == [[0, 2]]
-    with pytest.raises(Obstacle, match="it was replaced since the set was opened; open the set again"):
+    with pytest.raises(RetryableError, match="it was replaced since the set was opened; open the set again"):
         pickle.loads(pickle.dumps(packed))
 
 

@@ -11,12 +11,12 @@ from sealed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine import durable, held_folder
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine import durable, files
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 
 TESTS = Path(__file__).parents[1]
 PROJECT = TESTS.parents[1]
-READERS = (memmap, held_folder)
+READERS = (memmap, files)
 UNPICKLED_IN_A_WORKER = """
 import multiprocessing, sys
 from pathlib import Path
@@ -138,5 +138,5 @@ def test_the_set_that_is_expected_opens_and_another_is_refused(tmp_path: Path) -
 
     seal_set(tmp_path, "b")
 
-    with pytest.raises(Obstacle, match="it was replaced since the set was opened; open the set again"):
+    with pytest.raises(RetryableError, match="it was replaced since the set was opened; open the set again"):
         open_packed(folder, digest)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.source_rows import SourceRow, plan_sample, plan_shards, read_shard
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

@@ -8,8 +8,8 @@ from stage_a_build import INLINE, normalize, only, recipe_with
 
 from pipeline_assets.corpus.licences import Licence, LicenceTable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.staging import BuildFolder
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
 from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 
 Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
@@ -196,7 +196,7 @@ def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
     source, _ = shard
     identity = Identity(StageVersion("raw", 1), {}, [], None, {}, {}, [])
     raw = Artifact(tmp_path / "raw", Manifest("stage_a/raw", "pages", identity, [], {}))
-    building = Building(tmp_path, tmp_path / "normalized", lock=None)  # type: ignore[arg-type]
+    building = StagingDir(tmp_path, tmp_path / "normalized", lock=None)  # type: ignore[arg-type]
     settings = NormalizeSettings(EngineSettings(workers=0), zstd_level=3, fetch_threads=1)
 
     with pytest.raises(InputError) as error:

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.snapshot.plan import raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> SourceFolder:
     return SourceFolder(tmp_path / "source", ("**/*.jsonl",))
 
 
-def raw(source: SourceFolder, threads: int = 0) -> Content:
+def raw(source: SourceFolder, threads: int = 0) -> BuildResult:
     return pin_of_folder(source, Path("/data"), EngineSettings(threads, log_every_s=60))
 
 

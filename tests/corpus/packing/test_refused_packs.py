@@ -19,7 +19,7 @@ from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
@@ -194,7 +194,7 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
     rules = recipe(tokenizer, num_seqs=21, seq_len=8)
 
-    with pytest.raises(Obstacle) as error:
+    with pytest.raises(RetryableError) as error:
         pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
 
     assert str(error.value) == (

@@ -8,7 +8,7 @@ from pack_build import documents_of, pack, recipe, write_shards
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.sealing import WORK
 
 
@@ -23,5 +23,5 @@ def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypat
 
     monkeypatch.setattr(durable, "failpoint", cut_a_run)
 
-    with pytest.raises(Obstacle, match=r"00000\.tokens: the token run ends early; run the command again"):
+    with pytest.raises(RetryableError, match=r"00000\.tokens: the token run ends early; run the command again"):
         pack(folder / "root", shards, recipe(tokenizer), tokenizer)

@@ -8,7 +8,7 @@ from pack_build import Made, documents_of, pack, recipe, write_shards
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.packing.summary import shares_reached
-from pipeline_assets.corpus.spine.audit import Verdict
+from pipeline_assets.corpus.spine.checks import Verdict
 
 Judged = Callable[..., Verdict]
 

@@ -8,9 +8,8 @@ import pytest
 
 from pipeline_assets.corpus.readers.held import CURE, HeldOfHub, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.spine.journal import Journal
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.rehash import rehash
+from pipeline_assets.corpus.spine.rehash import Journal, rehash
+from pipeline_assets.corpus.spine.usage import Progress
 
 DATASET = "maker/pages"
 BYTES = bytes(range(256)) * 4

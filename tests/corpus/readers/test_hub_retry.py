@@ -11,7 +11,7 @@ import pytest
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE
 
 from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub
 
@@ -143,7 +143,7 @@ def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
 ) -> None:
     busy_hub.refusals = [json_answer({"error": "not here"}, status)]
 
-    with pytest.raises(Obstacle, match=rf"or it is private \(HTTP {status}\)"):
+    with pytest.raises(RetryableError, match=rf"or it is private \(HTTP {status}\)"):
         HubFiles(tmp_path / "cache", busy_hub.endpoint, token="hf_old").list_files(DATASET, commit)
 
 

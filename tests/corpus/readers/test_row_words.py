@@ -9,7 +9,7 @@ import zstandard
 from pipeline_assets.corpus.readers.lines import file_at, reject_words, row_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
+from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
 
 Source = Callable[..., SourceFile]
 TEXT = b"\xef\xbb\xbf{}\r\n\n" + b"x" * 3_000_000 + b"\nlast"

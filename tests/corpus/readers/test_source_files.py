@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files, open_source
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
     monkeypatch.setattr(os, "scandir", refuse)
     monkeypatch.setattr(os, "listdir", lambda path: [entry.name for entry in os.scandir(path)])
 
-    with pytest.raises(Obstacle) as error:
+    with pytest.raises(RetryableError) as error:
         list_files(root, [pattern])
 
     assert str(error.value) == (

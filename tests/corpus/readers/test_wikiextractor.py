@@ -13,7 +13,7 @@ from pipeline_assets.corpus.readers.source_folder import byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 
 pytest.importorskip("wikiextractor", reason="wikiextractor is not installed")
 

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 
 Source = Callable[..., SourceFile]
 EN = "https://en.wikipedia.org/wiki?curid=12"

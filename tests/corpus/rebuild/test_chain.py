@@ -8,16 +8,16 @@ import pytest
 from forged import reseal
 from healing_set import HealingSet
 
-from pipeline_assets.corpus.rebuild.chain import read_chain
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.building import OutputFile
 from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.read_back import read_chain
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS
 
 
@@ -163,12 +163,12 @@ class TestOtherSystems:
     def words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Target]:
         """Three artifacts in a row, each holding what the one before holds and a word more; two of one role."""
 
-        def make(job: Job) -> Content:
+        def make(job: Job) -> BuildResult:
             before = b"".join(one.path("words.txt").read_bytes() for one in job.upstream)
             data = before + f"{job.recipe['word']}\n".encode()
             sha256 = write_durably(job.building.path("words.txt"), data)
             rows = data.count(b"\n")
-            return Content([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
+            return BuildResult([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
         stage = StageVersion("words", 1)
         monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, seals_files(make), "Words."))

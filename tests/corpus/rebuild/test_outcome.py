@@ -13,10 +13,15 @@ import zstandard
 from forged import forge, overwrite, reseal
 from healing_set import HealingSet
 
-from pipeline_assets.corpus.rebuild.outcome import FileFinding, Outcome, changed_versions
-from pipeline_assets.corpus.rebuild.row_differences import FieldDifference, RowDifference
-from pipeline_assets.corpus.rebuild.run import rebuild
-from pipeline_assets.corpus.spine.provenance import versions
+from pipeline_assets.corpus.spine.usage import versions
+from pipeline_assets.corpus.trust.differences import (
+    FieldDifference,
+    FileFinding,
+    Outcome,
+    RowDifference,
+    changed_versions,
+)
+from pipeline_assets.corpus.trust.rebuild import rebuild
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ import pytest
 from forged import overwrite
 from healing_set import HealingSet
 
-from pipeline_assets.corpus.rebuild.put_back import put_back
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, verify
-from pipeline_assets.corpus.spine.errors import Obstacle
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.sealing import recover
+from pipeline_assets.corpus.trust.rebuild import put_back, rebuild
 
 NAME = "tokens.bin"
 
@@ -135,7 +134,7 @@ def test_another_builder_is_waited_for(made: HealingSet, damaged: bytes) -> None
 def test_an_artifact_that_was_replaced_meanwhile_is_left_alone(made: HealingSet, damaged: bytes) -> None:
     copy = Path(shutil.copytree(made.folder("train"), made.root / "copy"))
 
-    with pytest.raises(Obstacle, match="it was replaced meanwhile"):
+    with pytest.raises(RetryableError, match="it was replaced meanwhile"):
         put_back(copy, made.folder("train"), made.manifest("valid"), made.root / "rebuilds" / "train")
 
     assert (made.folder("train") / NAME).read_bytes() == damaged

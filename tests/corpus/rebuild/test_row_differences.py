@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.megatron import index_bytes
-from pipeline_assets.corpus.rebuild.row_differences import (
+from pipeline_assets.corpus.trust.differences import (
     SHOWN_ROWS,
     FieldDifference,
     RowDifference,

@@ -14,13 +14,13 @@ from forged import forge, overwrite
 from healing_set import NAMES, HealingSet, contents_of
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.rebuild.run import Rebuild, rebuild
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
+from pipeline_assets.corpus.trust.rebuild import Rebuild, rebuild
 from pipeline_assets.systems.registry import KINDS
 
 OTHER_RUNS = [

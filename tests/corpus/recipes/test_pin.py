@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.recipes.pin import pin_recipe, revision_in
+from pipeline_assets.corpus.recipes.files import pin_recipe, revision_in
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.systems.registry import read_recipe
 

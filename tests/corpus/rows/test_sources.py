@@ -12,9 +12,9 @@ import pytest
 
 from pipeline_assets.corpus.rows.fates import follow_source
 from pipeline_assets.corpus.rows.source_row import SourceRow, rows_read
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import Lineage
 
 HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 
@@ -32,9 +32,9 @@ def source_tables(demo_root: Path) -> dict[str, list[dict[str, object]]]:
 def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it(
     source_tables: dict[str, list[dict[str, object]]], demo_root: Path
 ) -> None:
-    [(folder, manifest)] = [
-        item for item in sealed_manifests(demo_root)[0].items() if item[1].kind == "healing/fineweb_edu_snapshot"
-    ]
+    sealed = Lineage(demo_root).sealed.items()
+    [folder] = [folder for folder, one in sealed if one.kind == "healing/fineweb_edu_snapshot"]
+    manifest = open_artifact(folder).manifest
     drawn: set[tuple[str, int]] = set()
     for entry in manifest.identity.inputs:
         path = entry["name"].partition(":")[2]

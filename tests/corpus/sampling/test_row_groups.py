@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.readers.hub_files import HubFile
 from pipeline_assets.corpus.readers.parquet import RowGroup
 from pipeline_assets.corpus.sampling.row_groups import Amount, choose_pieces
-from pipeline_assets.corpus.spine.hashes import rank
+from pipeline_assets.corpus.spine.files import rank
 
 ROWS, TEXT_BYTES = 10, 1000
 

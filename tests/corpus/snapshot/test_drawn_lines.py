@@ -21,15 +21,15 @@ from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.journal import Journal
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.sample import Sample
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.verification.proof import proofs
-from pipeline_assets.corpus.verification.row_proof import RowProver
+from pipeline_assets.corpus.spine.rehash import Journal
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.usage import Progress
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
+from pipeline_assets.corpus.trust.proof import proofs
+from pipeline_assets.corpus.trust.result import Sample
+from pipeline_assets.corpus.trust.row_proof import RowProver
 from resources.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]

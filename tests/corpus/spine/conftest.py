@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.building import Building, open_building
+from pipeline_assets.corpus.spine.staging import StagingDir, open_building
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -26,7 +26,7 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def building(tmp_path: Path) -> Iterator[Building]:
+def building(tmp_path: Path) -> Iterator[StagingDir]:
     """An open building folder for words."""
     with open_building(tmp_path / "words", {}) as building:
         yield building

@@ -9,10 +9,10 @@ import pytest
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, read_manifest, verify
-from pipeline_assets.corpus.spine.building import seal_in_place
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.hashes import file_sha256
+from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion, StoredFile
+from pipeline_assets.corpus.spine.staging import seal_in_place
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
-from pipeline_assets.corpus.spine.building import OutputFile, Receipt, open_building, total_counts
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import building_folders
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, open_building, total_counts
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 # What a shard leaves
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.spine.canonical_json import canonical_json, sha256_of
+from pipeline_assets.corpus.spine.manifest import canonical_json, sha256_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(

@@ -8,10 +8,10 @@ import pytest
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import seal_in_place
-from pipeline_assets.corpus.spine.chain import Chain, Finding, chain_of
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Chain, Finding, chain_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import seal_in_place
 
 HUB_FILE = {"name": f"maker/pages@{'0' * 40}:a.parquet", "digest": "sha256:aa", "bytes": 3}
 
@@ -139,14 +139,3 @@ def test_a_member_that_is_gone_or_edited_is_a_finding(root: Path, spoil: str, wh
 def test_the_artifact_itself_must_be_one(root: Path) -> None:
     with pytest.raises(InputError, match="nothing is sealed here"):
         chain_of(root / "megatron", root)
-
-
-def test_upstream_of_a_stage_is_found_through_any_inputs(root: Path) -> None:
-    chain = chain_of(root / "megatron/set", root)
-    train = chain.artifacts[1]
-
-    found = chain.upstream_of(train, "words")
-
-    assert found is not None and found.folder == root / "corpora/words"
-    assert chain.upstream_of(train, "split") is train
-    assert chain.upstream_of(train, "pages") is None

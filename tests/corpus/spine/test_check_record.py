@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results, kept_results
+from pipeline_assets.corpus.spine.checks import CheckResult, keep_results, kept_results
 
 PASSED = CheckResult("ledger_adds_up", True, True, "3 in = 3 out")
 WARNED = CheckResult("shares_reached", False, False, "notes: asked 10.00%, reached 4.00%")

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pipeline_assets.corpus.spine.collector import no_cycles
+from pipeline_assets.corpus.spine.usage import no_cycles
 
 
 def test_it_looks_again_afterwards() -> None:

@@ -17,16 +17,16 @@ from word_artifact import (
 )
 from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
-from pipeline_assets.corpus.spine.building import Building, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.staging import StagingDir, open_building
 
 # The same, however it is run
 
 
 @every_way
 def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
-    building: Building, settings: EngineSettings
+    building: StagingDir, settings: EngineSettings
 ) -> None:
     receipts = run(write_words, building, settings)
 
@@ -39,7 +39,7 @@ def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
 
 @in_workers
 def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
-    building: Building, settings: EngineSettings
+    building: StagingDir, settings: EngineSettings
 ) -> None:
     receipts = run(write_words, building, settings, MANY)
 
@@ -47,11 +47,11 @@ def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
 
 
 @pytest.mark.parametrize("settings", [INLINE, TWO], ids=["here", "two workers"])
-def test_no_shards_give_no_receipts(building: Building, settings: EngineSettings) -> None:
+def test_no_shards_give_no_receipts(building: StagingDir, settings: EngineSettings) -> None:
     assert run(write_words, building, settings, []) == []
 
 
-def test_more_workers_than_shards_are_not_started(building: Building) -> None:
+def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:
     shards = ENGLISH[:1]
 
     run_of = run_stage("write", write_words, shards, building, EngineSettings(8, "fork"))
@@ -63,7 +63,7 @@ def test_more_workers_than_shards_are_not_started(building: Building) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(INLINE, TWO), (TWO, ONE), (ONE, INLINE)])
 def test_finished_shards_are_adopted_whatever_the_workers_and_nothing_is_rewritten(
-    building: Building, first: EngineSettings, second: EngineSettings
+    building: StagingDir, first: EngineSettings, second: EngineSettings
 ) -> None:
     receipts = run(write_words, building, first)
     before = {path: path.stat() for path in building.folder.rglob("*")}
@@ -77,7 +77,7 @@ def test_finished_shards_are_adopted_whatever_the_workers_and_nothing_is_rewritt
     }
 
 
-def test_only_the_shards_that_are_missing_are_run(building: Building, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_shards_that_are_missing_are_run(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     run(write_words, building, INLINE, ENGLISH[:1])
     run(write_words, building, INLINE, ENGLISH[2:])
     kept = (building.folder / "parts/a.txt").stat().st_ino
@@ -91,7 +91,7 @@ def test_only_the_shards_that_are_missing_are_run(building: Building, caplog: py
     assert re.fullmatch(r"write: 3/3 shards; 6 documents, [\d,]+/s", caplog.messages[-1])
 
 
-def test_receipts_of_one_stage_do_not_count_for_another(building: Building) -> None:
+def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) -> None:
     run(write_words, building, INLINE)
 
     with pytest.raises(InputError, match="five is not a word"):
@@ -102,7 +102,7 @@ def test_receipts_of_one_stage_do_not_count_for_another(building: Building) -> N
 
 
 @every_way
-def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: Building, settings: EngineSettings) -> None:
+def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir, settings: EngineSettings) -> None:
     with pytest.raises(InputError) as refused:
         run(refuse_five, building, settings)
 
@@ -117,7 +117,7 @@ def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: Building, s
 
 @pytest.mark.parametrize("settings", [ONE, SPAWNED, SERVED], ids=["fork", "spawn", "forkserver"])
 def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
-    building: Building, settings: EngineSettings
+    building: StagingDir, settings: EngineSettings
 ) -> None:
     with pytest.raises(KeyError, match="five") as failed:
         run(stumble_over_five, building, settings)
@@ -131,16 +131,16 @@ def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
 
 @pytest.mark.parametrize("settings", [ONE, SERVED], ids=["fork", "forkserver"])
 def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(
-    building: Building, settings: EngineSettings
+    building: StagingDir, settings: EngineSettings
 ) -> None:
-    with pytest.raises(Obstacle, match="no space is left on the disk") as failed:
+    with pytest.raises(RetryableError, match="no space is left on the disk") as failed:
         run(fill_the_disk, building, settings)
 
     assert failed.value.where == str(building.folder)
     assert not hasattr(failed.value, "__notes__")
 
 
-def test_an_error_that_cannot_be_sent_arrives_in_words(building: Building) -> None:
+def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir) -> None:
     with pytest.raises(RuntimeError) as failed:
         run(raise_unsendable, building, ONE)
 
@@ -148,12 +148,12 @@ def test_an_error_that_cannot_be_sent_arrives_in_words(building: Building) -> No
     assert "in shard a, in a worker:" in failed.value.__notes__[0]
 
 
-def test_an_error_that_holds_what_cannot_be_sent_is_no_dead_worker(building: Building) -> None:
+def test_an_error_that_holds_what_cannot_be_sent_is_no_dead_worker(building: StagingDir) -> None:
     with pytest.raises(RuntimeError, match="ValueError: holds a function"):
         run(raise_unpicklable, building, ONE)
 
 
-def test_shards_that_were_finished_before_an_error_stay_finished(building: Building) -> None:
+def test_shards_that_were_finished_before_an_error_stay_finished(building: StagingDir) -> None:
     with pytest.raises(InputError):
         run(refuse_five, building, ONE)
 

@@ -7,14 +7,14 @@ import pytest
 from word_artifact import ENGLISH, Words, die_always, die_of_two_rows, die_of_words, die_once, exit_on_five
 from word_stage import ONE, SERVED, SPAWNED, TWO, children, parts_of, run
 
-from pipeline_assets.corpus.spine.building import Building, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.staging import StagingDir, open_building
 
 
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED, SERVED], ids=["one", "two", "spawn", "forkserver"])
 def test_a_shard_whose_worker_was_killed_once_is_run_again(
-    building: Building, settings: EngineSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    building: StagingDir, settings: EngineSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     marker = tmp_path / "killed once"
 
@@ -28,7 +28,7 @@ def test_a_shard_whose_worker_was_killed_once_is_run_again(
 
 @pytest.mark.parametrize("deadly", ["three", "four", "five"])
 def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
-    building: Building, deadly: str, caplog: pytest.LogCaptureFixture
+    building: StagingDir, deadly: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipts = run(partial(die_of_words, deadly=(deadly,)), building, TWO)
 
@@ -40,7 +40,7 @@ def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
     assert f"row {row} of shard b kills its worker: it goes to the rejects" in caplog.messages
 
 
-def test_what_is_left_after_a_killed_worker_is_what_a_build_without_the_row_leaves(building: Building) -> None:
+def test_what_is_left_after_a_killed_worker_is_what_a_build_without_the_row_leaves(building: StagingDir) -> None:
     run(partial(die_of_words, deadly=("four",)), building, TWO)
 
     names = sorted(path.relative_to(building.folder).as_posix() for path in building.folder.rglob("*"))
@@ -49,7 +49,7 @@ def test_what_is_left_after_a_killed_worker_is_what_a_build_without_the_row_leav
     assert building.receipt("write", "b") is not None
 
 
-def test_several_rows_that_kill_are_found_one_by_one(building: Building) -> None:
+def test_several_rows_that_kill_are_found_one_by_one(building: StagingDir) -> None:
     shard = Words("w", tuple(f"word{row}" for row in range(37)))
     deadly = ("word0", "word17", "word18", "word36")
 
@@ -58,14 +58,14 @@ def test_several_rows_that_kill_are_found_one_by_one(building: Building) -> None
     assert receipt.counts == {"documents": 33, "killed_worker": 4}
 
 
-def test_a_shard_of_one_row_that_kills_is_rejected_whole(building: Building) -> None:
+def test_a_shard_of_one_row_that_kills_is_rejected_whole(building: StagingDir) -> None:
     receipts = run(partial(die_of_words, deadly=("six",)), building, ONE)
 
     assert receipts[2].counts == {"documents": 0, "killed_worker": 1}
 
 
 def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
-    building: Building, caplog: pytest.LogCaptureFixture
+    building: StagingDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipts = run(exit_on_five, building, ONE)
 
@@ -84,7 +84,7 @@ def test_the_result_is_the_same_for_any_workers_when_rows_kill(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
-def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: Building, shard: Words) -> None:
+def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: StagingDir, shard: Words) -> None:
     with pytest.raises(InputError) as stop:
         run(die_always, building, ONE, [shard])
 
@@ -94,7 +94,7 @@ def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: 
     assert children() == []
 
 
-def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: Building) -> None:
+def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: StagingDir) -> None:
     shard = Words("w", ("one", "two"))
 
     with pytest.raises(InputError) as stop:
@@ -105,7 +105,7 @@ def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build
     assert stop.value.fix == "run again with fewer workers or more memory"
 
 
-def test_more_rows_that_kill_than_bad_luck_explains_stop_the_build(building: Building) -> None:
+def test_more_rows_that_kill_than_bad_luck_explains_stop_the_build(building: StagingDir) -> None:
     shard = Words("w", tuple(f"word{row}" for row in range(20)))
 
     with pytest.raises(InputError) as stop:

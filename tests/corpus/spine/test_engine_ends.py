@@ -14,15 +14,14 @@ import word_artifact
 from word_artifact import ENGLISH, Words, write_words
 from word_stage import MANY, TWO, children, in_workers
 
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
-from pipeline_assets.corpus.spine.worker import Job, serve
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, serve
 
 
 @in_workers
 def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
-    building: Building, settings: EngineSettings
+    building: StagingDir, settings: EngineSettings
 ) -> None:
     with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
         next(receipts)
@@ -34,7 +33,7 @@ def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
-def test_a_caller_that_fails_leaves_no_process(building: Building, kind: type[BaseException]) -> None:
+def test_a_caller_that_fails_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
     with pytest.raises(kind):
         for _ in run_stage("write", write_words, MANY, building, TWO):
             raise kind
@@ -42,7 +41,7 @@ def test_a_caller_that_fails_leaves_no_process(building: Building, kind: type[Ba
     assert children() == []
 
 
-def test_workers_leave_ctrl_c_to_the_parent(building: Building, caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_leave_ctrl_c_to_the_parent(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     receipts = run_stage("write", write_words, MANY, building, TWO)
     next(receipts)
 
@@ -54,7 +53,7 @@ def test_workers_leave_ctrl_c_to_the_parent(building: Building, caplog: pytest.L
 
 
 def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
-    building: Building, capfd: pytest.CaptureFixture[str]
+    building: StagingDir, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = multiprocessing.Pipe()
 
@@ -90,7 +89,7 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
     script = (
         "from functools import partial; from pathlib import Path; import signal, sys\n"
         "from word_artifact import ENGLISH, open_and_wait\n"
-        "from pipeline_assets.corpus.spine.building import open_building\n"
+        "from pipeline_assets.corpus.spine.staging import open_building\n"
         "from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has ignored\n"
         "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"

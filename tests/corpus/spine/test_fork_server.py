@@ -21,23 +21,23 @@ from word_artifact import (
 )
 from word_stage import children
 
-from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WarmUp, Work
-from pipeline_assets.corpus.spine.start_method import StartMethod
+from pipeline_assets.corpus.spine.fork_server import StartMethod
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, open_building
+from pipeline_assets.corpus.spine.worker import WarmUp, Work
 
 MANY = [Words(f"{number:02}", (f"word{number}",)) for number in range(12)]
 
 
 @pytest.fixture
-def building(tmp_path: Path) -> Iterator[Building]:
+def building(tmp_path: Path) -> Iterator[StagingDir]:
     with open_building(tmp_path / "words", {}) as building:
         yield building
 
 
 def run(
-    work: Work[Words], building: Building, warm_up: WarmUp, shards: list[Words] = MANY, workers: int = 2
+    work: Work[Words], building: StagingDir, warm_up: WarmUp, shards: list[Words] = MANY, workers: int = 2
 ) -> list[Receipt]:
     return list(run_stage("write", work, shards, building, EngineSettings(workers, "forkserver"), warm_up))
 
@@ -46,7 +46,7 @@ def noted(receipts: list[Receipt], name: str) -> list[object]:
     return [receipt.notes[name] for receipt in receipts]
 
 
-def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(building: Building) -> None:
+def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(building: StagingDir) -> None:
     receipts = run(write_where, building, load, workers=3)
 
     [loaders] = {tuple(loaded) for loaded in noted(receipts, "loaded")}  # type: ignore[call-overload]
@@ -56,7 +56,7 @@ def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(bu
     assert word_artifact.LOADED == []
 
 
-def test_one_process_serves_all_stages(building: Building) -> None:
+def test_one_process_serves_all_stages(building: StagingDir) -> None:
     first, second = (
         list(run_stage(stage, write_where, ENGLISH, building, EngineSettings(2, "forkserver"), load))
         for stage in ("write", "write again")
@@ -66,7 +66,7 @@ def test_one_process_serves_all_stages(building: Building) -> None:
     assert len(loaders) == 1
 
 
-def test_a_stage_keeps_to_its_own_work_while_another_runs(building: Building) -> None:
+def test_a_stage_keeps_to_its_own_work_while_another_runs(building: StagingDir) -> None:
     settings = EngineSettings(1, "forkserver")
     where = run_stage("write", write_where, MANY[:3], building, settings, load)
     plain = run_stage("write again", write_words, MANY[3:6], building, settings)
@@ -79,7 +79,7 @@ def test_a_stage_keeps_to_its_own_work_while_another_runs(building: Building) ->
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
 def test_workers_start_no_threads_but_those_that_the_user_asks_for(
-    building: Building, monkeypatch: pytest.MonkeyPatch, method: StartMethod, asked: str | None, threads: str
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch, method: StartMethod, asked: str | None, threads: str
 ) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     if asked is not None:
@@ -92,7 +92,7 @@ def test_workers_start_no_threads_but_those_that_the_user_asks_for(
 
 
 def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_done(
-    building: Building, monkeypatch: pytest.MonkeyPatch
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(word_artifact, "LOADED", [])
 
@@ -103,7 +103,7 @@ def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_d
 
 
 def test_a_worker_that_has_grown_makes_room_for_a_small_one(
-    building: Building, caplog: pytest.LogCaptureFixture
+    building: StagingDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipts = run(hoard, building, load, MANY[:4], workers=1)
 
@@ -113,7 +113,7 @@ def test_a_worker_that_has_grown_makes_room_for_a_small_one(
     assert children() == []
 
 
-def test_what_loading_refuses_is_refused_as_it_was_said(building: Building) -> None:
+def test_what_loading_refuses_is_refused_as_it_was_said(building: StagingDir) -> None:
     with pytest.raises(InputError) as refused:
         run(write_words, building, refuse_to_load)
 
@@ -121,7 +121,7 @@ def test_what_loading_refuses_is_refused_as_it_was_said(building: Building) -> N
     assert children() == []
 
 
-def test_a_bug_in_loading_carries_where_it_happened(building: Building) -> None:
+def test_a_bug_in_loading_carries_where_it_happened(building: StagingDir) -> None:
     with pytest.raises(KeyError, match="a bug") as failed:
         run(write_words, building, fail_to_load)
 
@@ -130,7 +130,7 @@ def test_a_bug_in_loading_carries_where_it_happened(building: Building) -> None:
     assert "in fail_to_load" in note
 
 
-def test_a_server_that_is_killed_is_started_again(building: Building, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_is_started_again(building: StagingDir, tmp_path: Path) -> None:
     marker = tmp_path / "killed once"
 
     receipts = run(partial(kill_the_server_once, marker=marker), building, load, ENGLISH)
@@ -140,7 +140,7 @@ def test_a_server_that_is_killed_is_started_again(building: Building, tmp_path: 
     assert children() == []
 
 
-def test_a_server_that_dies_loading_is_said_with_what_to_do(building: Building) -> None:
+def test_a_server_that_dies_loading_is_said_with_what_to_do(building: StagingDir) -> None:
     with pytest.raises(InputError) as died:
         run(write_words, building, die_loading)
 

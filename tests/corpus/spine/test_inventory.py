@@ -11,11 +11,11 @@ import pytest
 from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.inventory import Size, holdings, unasked, unasked_builds
+from pipeline_assets.corpus.spine.inventory import Size, artifact_statuses, orphan_builds, orphans
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.lock import locked
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.target import BuildResult, Target
 
 
 def interrupted(root: Path, language: str = "english") -> None:
@@ -37,7 +37,7 @@ def everything_in(root: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
-    [held] = holdings(tmp_path / "nowhere", [target_of("english")])
+    [held] = artifact_statuses(tmp_path / "nowhere", [target_of("english")])
 
     assert (held.condition, held.reason, held.manifest) == ("missing", "not built yet", None)
     assert (held.size, held.sealed_at, held.unfinished) == (Size(None, None, None), None, None)
@@ -46,7 +46,7 @@ def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
 def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
 
-    [held] = holdings(tmp_path, [target_of("english")])
+    [held] = artifact_statuses(tmp_path, [target_of("english")])
 
     age = datetime.datetime.now(datetime.UTC) - held.sealed_at
     assert (held.condition, held.reason) == ("current", None)
@@ -57,7 +57,7 @@ def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
 def test_what_another_recipe_made_is_stale(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
 
-    [held] = holdings(tmp_path, [target_of("french")])
+    [held] = artifact_statuses(tmp_path, [target_of("french")])
 
     assert (held.condition, held.reason) == ("stale", "the recipe changed (language: english → french)")
 
@@ -66,7 +66,7 @@ def test_a_file_that_is_gone_is_damage(tmp_path: Path) -> None:
     artifact = build_words(tmp_path, "english")
     artifact.path("parts/b.txt").unlink()
 
-    [held] = holdings(tmp_path, [target_of("english")])
+    [held] = artifact_statuses(tmp_path, [target_of("english")])
 
     assert (held.condition, held.reason) == ("damaged", f"{tmp_path}/words/parts/b.txt: the file is missing")
 
@@ -76,7 +76,7 @@ def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
     manifest.chmod(0o644)
     manifest.write_text("{")
 
-    [held] = holdings(tmp_path, [target_of("english")])
+    [held] = artifact_statuses(tmp_path, [target_of("english")])
 
     assert (held.condition, held.manifest) == ("damaged", None)
     assert held.reason.startswith(f"{manifest}: this is no manifest: no JSON")
@@ -85,11 +85,11 @@ def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
 def test_what_is_made_from_something_stale_is_stale_too(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
     index = made_from_words()
-    index.build(tmp_path, lambda building: Content([], {}, {}), False, {})
+    index.build(tmp_path, lambda building: BuildResult([], {}, {}), False, {})
     french = replace(index, upstream=(target_of("french"),))
 
-    as_asked = holdings(tmp_path, [target_of("english"), index])
-    otherwise = holdings(tmp_path, [target_of("french"), french])
+    as_asked = artifact_statuses(tmp_path, [target_of("english"), index])
+    otherwise = artifact_statuses(tmp_path, [target_of("french"), french])
 
     assert [held.condition for held in as_asked] == ["current", "current"]
     assert [held.condition for held in otherwise] == ["stale", "stale"]
@@ -102,7 +102,7 @@ class TestUnfinished:
     def test_a_build_that_stopped_is_interrupted_and_its_shards_are_counted(self, tmp_path: Path) -> None:
         interrupted(tmp_path)
 
-        [held] = holdings(tmp_path, [target_of("english")])
+        [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         age = datetime.datetime.now(datetime.UTC) - held.unfinished.last_write
         assert (held.condition, held.sealed) == ("interrupted", "missing")
@@ -113,7 +113,7 @@ class TestUnfinished:
     def test_shards_of_another_recipe_will_not_be_adopted(self, tmp_path: Path) -> None:
         interrupted(tmp_path)
 
-        [held] = holdings(tmp_path, [target_of("french")])
+        [held] = artifact_statuses(tmp_path, [target_of("french")])
 
         assert (held.condition, held.unfinished.is_as_asked) == ("interrupted", False)
 
@@ -121,7 +121,7 @@ class TestUnfinished:
         interrupted(tmp_path)
 
         with locked(tmp_path / "words"):
-            [held] = holdings(tmp_path, [target_of("english")])
+            [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         builder = held.unfinished.builder
         assert held.condition == "building"
@@ -132,7 +132,7 @@ class TestUnfinished:
         build_words(tmp_path, "french")
         interrupted(tmp_path)
 
-        [held] = holdings(tmp_path, [target_of("english")])
+        [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         assert (held.condition, held.sealed) == ("interrupted", "stale")
         assert held.reason == "the recipe changed (language: french → english)"
@@ -142,7 +142,7 @@ class TestUnfinished:
         folder = build_words(tmp_path, "english").folder
         folder.rename(tmp_path / ".words.building.1")
 
-        [held] = holdings(tmp_path, [target_of("english")])
+        [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
 
@@ -151,7 +151,7 @@ class TestUnfinished:
         folder = build_words(tmp_path, "english").folder
         shutil.copytree(folder, tmp_path / ".words.old.2")
 
-        [held] = holdings(tmp_path, [target_of("english")])
+        [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         assert (held.condition, held.sealed, held.reason) == ("current", "current", None)
         assert held.unfinished.folders == [tmp_path / ".words.old.2"]
@@ -159,7 +159,7 @@ class TestUnfinished:
     def test_an_artifact_that_a_seal_moved_aside_is_a_seal_cut_short(self, tmp_path: Path) -> None:
         build_words(tmp_path, "english").folder.rename(tmp_path / ".words.old.2")
 
-        [held] = holdings(tmp_path, [target_of("english")])
+        [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
 
@@ -167,7 +167,7 @@ class TestUnfinished:
         interrupted(tmp_path)
         (tmp_path / ".words.building.1" / ".plan.json").write_text("{")
 
-        [held] = holdings(tmp_path, [target_of("english")])
+        [held] = artifact_statuses(tmp_path, [target_of("english")])
 
         assert held.unfinished.is_as_asked is False
 
@@ -178,7 +178,7 @@ class TestUnasked:
     def test_a_sealed_artifact_that_no_target_names_is_told_with_its_digest(self, tmp_path: Path) -> None:
         artifact = build_words(tmp_path / "corpora", "english")
 
-        [other] = unasked(Lineage(tmp_path), [target_of("english")])
+        [other] = orphans(Lineage(tmp_path), [target_of("english")])
 
         assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
         assert other.digest == artifact.manifest.digest
@@ -188,21 +188,21 @@ class TestUnasked:
         build_words(tmp_path / "corpora", "english")
         asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-        assert unasked(Lineage(tmp_path), [asked]) == []
+        assert orphans(Lineage(tmp_path), [asked]) == []
 
     def test_what_a_build_or_a_seal_left_is_no_artifact(self, tmp_path: Path) -> None:
         folder = build_words(tmp_path / "corpora", "english").folder
         shutil.copytree(folder, folder.with_name(".words.old.3"))
         folder.rename(folder.with_name(".words.building.4"))
 
-        assert unasked(Lineage(tmp_path), []) == []
+        assert orphans(Lineage(tmp_path), []) == []
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
         manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"
         manifest.chmod(0o644)
         manifest.write_text("{}")
 
-        [other] = unasked(Lineage(tmp_path), [])
+        [other] = orphans(Lineage(tmp_path), [])
 
         assert (other.name, other.digest) == (None, None)
         assert other.damage == "this is no manifest: Object missing required field `schema`"
@@ -214,7 +214,7 @@ class TestUnaskedBuilds:
     def test_what_a_build_left_is_told_with_its_shards(self, tmp_path: Path) -> None:
         interrupted(tmp_path / "corpora" / "below")
 
-        [build] = unasked_builds(Lineage(tmp_path), [target_of("english")])
+        [build] = orphan_builds(Lineage(tmp_path), [target_of("english")])
 
         assert build.folder == tmp_path / "corpora" / "below" / "words"
         assert build.unfinished.folders == [tmp_path / "corpora" / "below" / ".words.building.1"]
@@ -226,7 +226,7 @@ class TestUnaskedBuilds:
         build_words(tmp_path / "megatron", "english")
         asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-        assert unasked_builds(Lineage(tmp_path), [asked]) == []
+        assert orphan_builds(Lineage(tmp_path), [asked]) == []
 
 
 def test_asking_changes_nothing(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / ".words.lock").unlink()
     before = everything_in(tmp_path)
 
-    holdings(tmp_path, [target_of("english"), made_from_words()])
-    unasked(Lineage(tmp_path), [])
-    unasked_builds(Lineage(tmp_path), [])
+    artifact_statuses(tmp_path, [target_of("english"), made_from_words()])
+    orphans(Lineage(tmp_path), [])
+    orphan_builds(Lineage(tmp_path), [])
 
     assert everything_in(tmp_path) == before

@@ -11,7 +11,7 @@ import pytest
 from crash_points import killed_at
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.journal import Journal, state_of
+from pipeline_assets.corpus.spine.rehash import Journal, state_of
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from crash_points import killed_at
 from word_artifact import build_words, refuse_five, target_of, words_in
 from word_building import PLAN, build, is_whole, names_beside
 
-from pipeline_assets.corpus.spine.building import open_building
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.inventory import holdings, unasked, unasked_builds
-from pipeline_assets.corpus.spine.lineage import Lineage, sealed_manifests
+from pipeline_assets.corpus.spine.inventory import artifact_statuses, orphan_builds, orphans
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.staging import open_building
 
 LOOKALIKES = ("words.building.2", "words.building.²", "words.old.3")
 IN_FRENCH = ["UN", "DEUX", "TROIS", "QUATRE", "CINQ", "SIX"]
@@ -70,12 +70,12 @@ def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp
     shutil.rmtree(area / "elsewhere")
     asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-    [held] = holdings(tmp_path, [asked])
+    [held] = artifact_statuses(tmp_path, [asked])
 
     assert (held.condition, held.unfinished) == ("current", None)
-    assert [other.folder.name for other in unasked(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
-    assert unasked_builds(Lineage(tmp_path), [asked]) == []
-    assert [folder.name for folder in sealed_manifests(tmp_path)[0]] == ["words", *LOOKALIKES]
+    assert [other.folder.name for other in orphans(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
+    assert orphan_builds(Lineage(tmp_path), [asked]) == []
+    assert [folder.name for folder in Lineage(tmp_path).sealed] == ["words", *LOOKALIKES]
 
 
 def test_what_lies_under_a_leftovers_name_and_is_no_folder_of_ours_is_left_alone(target: Path, tmp_path: Path) -> None:
@@ -99,6 +99,6 @@ def test_an_interrupted_build_of_an_artifact_named_like_a_leftover_is_told_as_it
     left = tmp_path / "corpora" / ".words.building.1"
     left.rename(left.with_name(".words.old.3.building.1"))
 
-    [build] = unasked_builds(Lineage(tmp_path), [])
+    [build] = orphan_builds(Lineage(tmp_path), [])
 
     assert build.folder == tmp_path / "corpora" / "words.old.3"

@@ -10,10 +10,10 @@ import pytest
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import seal_in_place
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage, root_of, sealed_manifests
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
+from pipeline_assets.corpus.spine.staging import seal_in_place
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def test_an_artifact_is_found_by_its_digest_wherever_it_lies(words: Artifact, tm
     words.folder.rename(moved)
 
     assert Lineage(tmp_path).locate(words.manifest.digest).folder == moved
-    assert list(sealed_manifests(tmp_path)[0]) == [moved]
+    assert list(Lineage(tmp_path).sealed) == [moved]
 
 
 @pytest.mark.parametrize("ending", ["old.1", "building.1"])
 def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp_path: Path, ending: str) -> None:
     words.folder.rename(words.folder.with_name(f".words.{ending}"))
 
-    assert sealed_manifests(tmp_path) == ({}, [])
+    assert not Lineage(tmp_path).sealed and not Lineage(tmp_path).unreadable
     with pytest.raises(InputError) as refused:
         Lineage(tmp_path).locate(words.manifest.digest)
     assert str(refused.value) == (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
 
 
@@ -286,7 +286,7 @@ def test_what_is_planted_where_the_lock_belongs_is_refused_and_its_target_untouc
     diary.write_text("dear diary")
     PLANTED[plant](lock_file, diary)
 
-    with pytest.raises(Obstacle) as refused, locked(target):
+    with pytest.raises(RetryableError) as refused, locked(target):
         pass
 
     assert str(refused.value) == (
@@ -300,7 +300,7 @@ def test_a_link_to_where_nothing_is_makes_nothing_there(target: Path) -> None:
     target.parent.mkdir()
     (target.parent / ".fineweb.lock").symlink_to(target.parent / "nothing")
 
-    with pytest.raises(Obstacle, match="no lock can be held here"), locked(target):
+    with pytest.raises(RetryableError, match="no lock can be held here"), locked(target):
         pass
 
     assert not (target.parent / "nothing").exists()
@@ -341,7 +341,7 @@ def test_the_lock_of_another_user_is_told_as_such(target: Path) -> None:
     target.parent.chmod(0o777)
 
     def is_told() -> bool:
-        with pytest.raises(Obstacle) as refused, locked(target):
+        with pytest.raises(RetryableError) as refused, locked(target):
             pass
         return str(refused.value) == (
             f"{target.parent / '.fineweb.lock'}: this lock is another user's; "
@@ -396,5 +396,5 @@ def test_a_lock_file_with_a_higher_number_is_another_builders(target: Path) -> N
     with locked(target) as lock:
         lock.path.write_text(json.dumps({"fence": lock.fence + 1}))
 
-        with pytest.raises(Obstacle, match="this builder lost its lock"):
+        with pytest.raises(RetryableError, match="this builder lost its lock"):
             lock.check()

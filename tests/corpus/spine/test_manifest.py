@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.spine.canonical_json import sha256_of
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion, StoredFile, seal_holds
+from pipeline_assets.corpus.spine.manifest import (
+    FileContent,
+    Identity,
+    Manifest,
+    StageVersion,
+    StoredFile,
+    seal_holds,
+    sha256_of,
+)
 
 WHERE = Path("artifact/manifest.json")
 IDENTITY = Identity(

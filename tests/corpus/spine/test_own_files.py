@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.own_files import OwnFile
+from pipeline_assets.corpus.spine.files import OwnFile
 
 NOTE: OwnFile[dict[str, int]] = OwnFile("note", 20, "write it again", dict[str, int])
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipeline_assets.corpus.spine.progress import Progress
+from pipeline_assets.corpus.spine.usage import Progress
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.provenance import Stopwatch, git_sha, library_versions
+from pipeline_assets.corpus.spine.usage import Stopwatch, git_sha, library_versions
 
 
 def test_a_build_records_when_where_with_what_and_how_it_was_run() -> None:

@@ -14,9 +14,8 @@ import pytest
 from crash_points import killed_at
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.journal import Journal
-from pipeline_assets.corpus.spine.progress import Progress
-from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, rehash
+from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, rehash
+from pipeline_assets.corpus.spine.usage import Progress
 
 MIB = 1 << 20
 SIZES = {"a": 10, "b": 3 * MIB + 7, "c": 0, "d": MIB, "e": 5000}

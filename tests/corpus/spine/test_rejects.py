@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject, check_rejects
+from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
 
 REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
 

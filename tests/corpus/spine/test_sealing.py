@@ -12,11 +12,11 @@ from word_building import PLAN, build, files_in, is_whole, names_beside, seal, w
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.building import open_building, seal_in_place
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import recover
+from pipeline_assets.corpus.spine.staging import open_building, seal_in_place
 
 
 def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 sizes_lists = st.lists(st.integers(0, 50))
 limits = st.integers(1, 100)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from crash_points import steps_of
 
-from pipeline_assets.corpus.spine.shared_file import SharedFileHash, reserve, write_range
+from pipeline_assets.corpus.packing.rows import SharedFileHash
+from pipeline_assets.corpus.spine.durable import reserve, write_range
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 
 NAMES = ["a", "b", "c", "d", "e"]
 

@@ -9,12 +9,12 @@ from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact, verify
-from pipeline_assets.corpus.spine.building import Building, Receipt, open_building
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import building_folders
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.target import Content, Target, changed_keys
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, open_building
+from pipeline_assets.corpus.spine.target import BuildResult, Target, changed_keys
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 
 def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
@@ -40,12 +40,12 @@ def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -
     )
     hub_file = {"name": "a.parquet", "digest": "sha256:bb"}
 
-    def make(building: Building) -> Content:
+    def make(building: StagingDir) -> BuildResult:
         file, label = write_words(ENGLISH[0], WHOLE, building).files
         label = replace(label, path=".work/a.lengths")
         building.path("meta.json").write_bytes(building.path(".work/a.lengths").read_bytes())
         label = replace(label, path="meta.json")
-        return Content([file], {"documents": 2}, {"upper_case": True}, [hub_file], [label], {"remark": "by hand"})
+        return BuildResult([file], {"documents": 2}, {"upper_case": True}, [hub_file], [label], {"remark": "by hand"})
 
     manifest = build(target, tmp_path, make).manifest
 
@@ -171,7 +171,7 @@ def test_with_replace_the_new_version_takes_its_place(tmp_path: Path) -> None:
 def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
 
-    def fail(building: Building) -> Content:
+    def fail(building: StagingDir) -> BuildResult:
         building.commit("write", "00000", Receipt(one_file(building).files, {}))
         raise InputError("the disk is full", building.folder, "free some")
 
@@ -220,7 +220,7 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=tuple(members))
     sealed = [build(member, tmp_path, one_file) for member in members]
 
-    artifact = dataset.seal_members(tmp_path, Content([], {"documents": 4}, {}), {})
+    artifact = dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {})
 
     assert artifact.manifest.identity.inputs == [
         {"name": "words/parts/en", "digest": sealed[0].manifest.digest, "member": "en"},
@@ -234,11 +234,11 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
     dataset = Target("words/all", "all", Path("all"), StageVersion("join", 1), {}, upstream=(member,))
     build(member, tmp_path, one_file)
-    before = dataset.seal_members(tmp_path, Content([], {}, {}), {}).manifest.digest
+    before = dataset.seal_members(tmp_path, BuildResult([], {}, {}), {}).manifest.digest
 
     changed = replace(member, recipe={"language": "french"})
     build(changed, tmp_path, nothing, replace=True)
-    after = replace(dataset, upstream=(changed,)).seal_members(tmp_path, Content([], {}, {}), {}).manifest.digest
+    after = replace(dataset, upstream=(changed,)).seal_members(tmp_path, BuildResult([], {}, {}), {}).manifest.digest
 
     assert after != before
     assert open_artifact(tmp_path / "all").manifest.digest == after
@@ -262,7 +262,7 @@ def test_changed_keys_are_dotted_names_with_both_values(
 
 
 def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: Path) -> None:
-    def fail(building: Building) -> Content:
+    def fail(building: StagingDir) -> BuildResult:
         building.path("half").write_text("a")
         raise UsageError("its language is unknown", "language", "take another")
 

@@ -9,12 +9,11 @@ import pytest
 from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
-from pipeline_assets.corpus.spine.audit import Verdict
-from pipeline_assets.corpus.spine.check_record import CheckResult, keep_results
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.inventory import holdings
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.target import Content
+from pipeline_assets.corpus.spine.target import BuildResult
 
 PASSED = CheckResult("ledger_adds_up", True, True, "2 in = 2 out")
 WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9.00%")
@@ -58,10 +57,10 @@ def test_a_warning_leaves_it_current(tmp_path: Path, digest: str) -> None:
 
 
 def test_one_whose_checks_were_never_asked_is_current_but_not_settled(tmp_path: Path, digest: str) -> None:
-    unasked = ENGLISH_WORDS.state(tmp_path)
+    orphans = ENGLISH_WORDS.state(tmp_path)
     say(tmp_path, "sha256:of-what-lay-here-before", FAILED)
 
-    assert unasked == ENGLISH_WORDS.state(tmp_path) == ("current", digest)
+    assert orphans == ENGLISH_WORDS.state(tmp_path) == ("current", digest)
     assert not ENGLISH_WORDS.is_settled(tmp_path)
 
 
@@ -70,7 +69,7 @@ def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replaci
     say(tmp_path, digest, FAILED)
 
     there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
-    members = ENGLISH_WORDS.seal_members(tmp_path, Content([], {}, {}), {})
+    members = ENGLISH_WORDS.seal_members(tmp_path, BuildResult([], {}, {}), {})
 
     assert there.manifest.digest == members.manifest.digest == digest
 
@@ -81,7 +80,7 @@ def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: 
     with pytest.raises(InputError) as refused:
         build(COUNT, tmp_path, never)
     with pytest.raises(InputError) as refused_too:
-        COUNT.seal_members(tmp_path, Content([], {}, {}), {})
+        COUNT.seal_members(tmp_path, BuildResult([], {}, {}), {})
 
     assert (
         str(refused.value)
@@ -111,7 +110,7 @@ def test_what_was_made_of_it_before_is_stale_in_the_inventory_as_long(tmp_path: 
     build(COUNT, tmp_path, nothing)
     say(tmp_path, digest, FAILED, WARNED)
 
-    words, count = holdings(tmp_path, [ENGLISH_WORDS, COUNT])
+    words, count = artifact_statuses(tmp_path, [ENGLISH_WORDS, COUNT])
 
     assert (words.condition, words.reason) == ("failed", "words_are_english failed: 3 of 4 are not")
     assert words.checks == (FAILED, WARNED)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.spine.usage import Laps, PeakMemory, folder_bytes
+from pipeline_assets.corpus.spine.usage import PeakMemory, StepTimer, folder_bytes
 
 MB = 1 << 20
 FORK = multiprocessing.get_context("fork")
@@ -95,7 +95,7 @@ def test_laps_follow_each_other_and_count(monkeypatch: pytest.MonkeyPatch) -> No
     clock, fetched = itertools.count(start=100, step=2), iter([10, 10, 75])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
 
-    laps = Laps(lambda: next(fetched))
+    laps = StepTimer(lambda: next(fetched))
     laps.end("plan")
     laps.end("fetch")
 

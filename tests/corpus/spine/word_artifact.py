@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Building, OutputFile, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, Window, Work
-from pipeline_assets.corpus.spine.start_method import StartMethod
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window, Work
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ def build_words(
 ) -> Artifact:
     """The artifact `words` below a root, in one language, in the place of one in another language."""
 
-    def make(building: Building) -> Content:
+    def make(building: StagingDir) -> BuildResult:
         settings = EngineSettings(workers, start_method)
         receipts = list(run_stage("write", work, SHARDS[language], building, settings))
-        return Content([receipt.files[0] for receipt in receipts], total_counts(receipts), {})
+        return BuildResult([receipt.files[0] for receipt in receipts], total_counts(receipts), {})
 
     return target_of(language).build(root, make, replace=True, run_settings={"workers": workers})
 

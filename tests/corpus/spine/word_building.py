@@ -7,15 +7,15 @@ from typing import Any
 from word_artifact import ENGLISH, write_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
-from pipeline_assets.corpus.spine.building import Building, OutputFile, Receipt, open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, open_building
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 PLAN = {"recipe": {"language": "english"}}
 
 
-def write_shard(building: Building, position: int) -> Receipt:
+def write_shard(building: StagingDir, position: int) -> Receipt:
     """One shard of the English words, committed."""
     shard = ENGLISH[position]
     receipt = write_words(shard, WHOLE, building)
@@ -23,7 +23,7 @@ def write_shard(building: Building, position: int) -> Receipt:
     return receipt
 
 
-def seal(building: Building, files: list[OutputFile], recipe: Mapping[str, Any] = PLAN["recipe"]) -> Artifact:
+def seal(building: StagingDir, files: list[OutputFile], recipe: Mapping[str, Any] = PLAN["recipe"]) -> Artifact:
     identity = Identity(StageVersion("words", 1), recipe, [], None, {}, {}, [file.content for file in files])
     return building.seal("words/parts", "words", identity, [file.stored for file in files], {})
 

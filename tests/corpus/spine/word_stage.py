@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from word_artifact import ENGLISH, Words
 
-from pipeline_assets.corpus.spine.building import Building, Receipt
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.fork_server import NAME
-from pipeline_assets.corpus.spine.stage import Work
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
+from pipeline_assets.corpus.spine.worker import Work
 
 INLINE = EngineSettings()
 ONE, TWO = EngineSettings(1, "fork"), EngineSettings(2, "fork")
@@ -25,12 +25,12 @@ in_workers = pytest.mark.parametrize("settings", [ONE, TWO, SERVED], ids=["one w
 
 
 def run(
-    work: Work[Words], building: Building, settings: EngineSettings, shards: list[Words] = ENGLISH
+    work: Work[Words], building: StagingDir, settings: EngineSettings, shards: list[Words] = ENGLISH
 ) -> list[Receipt]:
     return list(run_stage("write", work, shards, building, settings))
 
 
-def parts_of(building: Building) -> dict[str, str]:
+def parts_of(building: StagingDir) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted((building.folder / "parts").iterdir())}
 
 

@@ -6,26 +6,28 @@ from pathlib import Path
 from word_artifact import ENGLISH, target_of, write_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import Building
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.stage import WHOLE
-from pipeline_assets.corpus.spine.target import Content, Target
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 COUNT = Target("words/count", "count", Path("count"), StageVersion("count", 1), {}, upstream=(target_of("english"),))
 ENGLISH_WORDS = target_of("english")
 
 
-def nothing(building: Building) -> Content:
-    return Content([], {"documents": 0}, {})
+def nothing(building: StagingDir) -> BuildResult:
+    return BuildResult([], {"documents": 0}, {})
 
 
-def one_file(building: Building) -> Content:
-    return Content([write_words(ENGLISH[0], WHOLE, building).files[0]], {"documents": 2}, {})
+def one_file(building: StagingDir) -> BuildResult:
+    return BuildResult([write_words(ENGLISH[0], WHOLE, building).files[0]], {"documents": 2}, {})
 
 
-def never(building: Building) -> Content:
+def never(building: StagingDir) -> BuildResult:
     raise AssertionError("the artifact is there: nothing is to be made")
 
 
-def build(target: Target, root: Path, make: Callable[[Building], Content] = nothing, replace: bool = False) -> Artifact:
+def build(
+    target: Target, root: Path, make: Callable[[StagingDir], BuildResult] = nothing, replace: bool = False
+) -> Artifact:
     return target.build(root, make, replace, {"workers": 1})

@@ -11,7 +11,7 @@ import yaml
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.pin import pin_recipe
+from pipeline_assets.corpus.recipes.files import pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError

@@ -12,11 +12,11 @@ from pipeline_assets.commands.given import decontaminated_target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.evidence import read_contaminated
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 

@@ -10,9 +10,9 @@ from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
 
 from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, source_of
-from pipeline_assets.corpus.rebuild.run import rebuild
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS
 
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
@@ -53,7 +53,7 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
     [raw, *_] = recipe_of({"kind": "stackexchange"} | host | files | scores).targets()
     monkeypatch.setitem(sys.modules, "py7zr", None)
 
-    with pytest.raises(Obstacle) as error, caplog.at_level(logging.INFO, "corpusmill"):
+    with pytest.raises(RetryableError) as error, caplog.at_level(logging.INFO, "corpusmill"):
         KINDS[raw.kind].build(raw, Run(tmp_path / "data", INLINE))
 
     assert str(error.value) == (

@@ -12,9 +12,9 @@ import pytest
 
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.building import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE, Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens import encode
 from pipeline_assets.corpus.tokens.encode import EncodeShard, encode_shard, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256

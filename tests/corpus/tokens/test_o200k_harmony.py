@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.spine import memory
+from pipeline_assets.corpus.spine import usage
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import (
     END_OF_TEXT,
@@ -282,7 +282,7 @@ def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  
 def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
     monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
-    monkeypatch.setattr(memory, "_STATM", Path("/nowhere"))
+    monkeypatch.setattr(usage, "_PROCESSES", Path("/nowhere"))
     monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 0)
     encoder = load_encoder(VOCABULARY_SHA256)
     texts = ["".join(random.Random(seed).choices("ab c", k=50)) for seed in range(3)]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline_assets.corpus.spine.errors import InputError, Obstacle, install_hint
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, install_hint
 
 if TYPE_CHECKING:
     from py7zr import SevenZipFile
@@ -38,7 +38,7 @@ def is_archive(file: Path) -> bool:
         with open(file, "rb") as source:
             head = source.read(_SHOWN_BYTES)
     except OSError as error:
-        raise Obstacle(f"it can't be read ({error.strerror})", file, f"give a {POSTS} or a site's .7z") from None
+        raise RetryableError(f"it can't be read ({error.strerror})", file, f"give a {POSTS} or a site's .7z") from None
     if file.suffix == ".7z" and not head.startswith(_MAGIC):
         shown = f"it begins with {head.decode('utf-8', 'replace')!r}" if head else "it is empty"
         raise InputError(f"it is no 7z archive: {shown}", file, _FETCH_AGAIN)
@@ -110,7 +110,7 @@ def _unpacker(file: Path) -> "type[SevenZipFile]":
         import py7zr
     except ImportError:
         fix = f"{install_hint('stackexchange')}, or unpack the archive"
-        raise Obstacle("reading a .7z needs py7zr", file, fix) from None
+        raise RetryableError("reading a .7z needs py7zr", file, fix) from None
     return py7zr.SevenZipFile
 
 

@@ -18,10 +18,10 @@ import zstandard
 
 from pipeline_assets.corpus.readers.stackexchange.arrays import Bytes, Integers
 from pipeline_assets.corpus.readers.stackexchange.lines import copy_lines
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import Obstacle
-from pipeline_assets.corpus.spine.shards import grouped_by_size
+from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 BLOCK_IDS = 4096
 PADDING_BYTES = 16
@@ -195,7 +195,7 @@ def _read_index(path: Path) -> Integers:
         file.seek(end)
         size = int.from_bytes(file.read(), "little")
         if not 0 < size <= end:
-            raise Obstacle("the spilled rows are damaged (they have no index)", path, _START_AGAIN)
+            raise RetryableError("the spilled rows are damaged (they have no index)", path, _START_AGAIN)
         file.seek(end - size)
         return np.frombuffer(_decompressed(file.read(size), path), "<i8").reshape(-1, 4)
 
@@ -204,7 +204,7 @@ def _decompressed(frame: bytes, path: Path) -> bytes:
     try:
         content = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise Obstacle(f"the spilled rows are damaged ({error})", path, _START_AGAIN) from None
+        raise RetryableError(f"the spilled rows are damaged ({error})", path, _START_AGAIN) from None
     if not content:  # a header that says so is believed, and the rest is not looked at
-        raise Obstacle("the spilled rows are damaged (a part has no content)", path, _START_AGAIN)
+        raise RetryableError("the spilled rows are damaged (a part has no content)", path, _START_AGAIN)
     return content

@@ -24,9 +24,10 @@ from pipeline_assets.corpus.readers.stackexchange.row_scan import (
     STOP,
 )
 from pipeline_assets.corpus.readers.stackexchange.rows import PostsXml, ScannedRows, as_dumped
-from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.ledger import dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
-from pipeline_assets.corpus.spine.stage import Window
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import Window
 
 SPILLED = f"{WORK}/spilled"
 RANGE_BYTES = 1 << 30
@@ -168,9 +169,9 @@ class _Spill:
         """All is written."""
         self._posts.close()
         self._write()
-        dropped = {f"dropped/{_POST_TYPES.get(kind, f'post_type_{kind}')}": n for kind, n in self._dropped.items()}
+        by_type = {dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}")): n for kind, n in self._dropped.items()}
         spilled = self._rows - self._dropped.total()
-        return Receipt(self._files, dict(sorted({"rows": self._rows, "spilled": spilled, **dropped}.items())))
+        return Receipt(self._files, dict(sorted({"rows": self._rows, "spilled": spilled, **by_type}.items())))
 
 
 def _keys(rows: ScannedRows) -> NDArray[np.int64]:

@@ -13,8 +13,8 @@ from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, read_bu
 from pipeline_assets.corpus.readers.stackexchange.escapes import unescaped
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Places, Posts
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site, thread_documents
-from pipeline_assets.corpus.spine.rejects import Reject
-from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 _BATCH_POSTS = 1024
 

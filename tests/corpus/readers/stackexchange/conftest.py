@@ -11,8 +11,8 @@ from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
 from pipeline_assets.corpus.readers.stackexchange.spill import RANGE_BYTES, RUN_BYTES, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, Outcome, ThreadRules, read_threads
-from pipeline_assets.corpus.spine.building import BuildFolder
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import BuildFolder
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 sys.path.insert(0, str(Path(__file__).parent))  # of made_dump and reference_reader
 

@@ -15,10 +15,10 @@ from made_dump import END, answer, dump, question
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-from pipeline_assets.corpus.spine.building import open_building
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.stage import WHOLE
+from pipeline_assets.corpus.spine.staging import open_building
+from pipeline_assets.corpus.spine.worker import WHOLE
 
 ROWS = [row for number in range(1, 400, 2) for row in (question(number), answer(number + 1, number))]
 POSTS = dump(*ROWS)

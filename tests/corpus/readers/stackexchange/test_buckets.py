@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, Run, RunFile, read_bucket
-from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.staging import BuildFolder
 
 
 def written(folder: Path, run_bytes: int = 100) -> Bucket:

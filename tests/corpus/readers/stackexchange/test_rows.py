@@ -13,7 +13,7 @@ from pipeline_assets.corpus.readers.stackexchange.row_scan import START, STOP
 from pipeline_assets.corpus.readers.stackexchange.rows import PostsXml
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 
 Read = Callable[..., list[Outcome]]
 ReadDocuments = Callable[..., list[Document]]

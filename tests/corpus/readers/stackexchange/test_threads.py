@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import Dropped, Outcome, ThreadRules
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.rejects import Reject
+from pipeline_assets.corpus.spine.ledger import Reject
 
 REAL = Path(__file__).parents[5] / "shared" / "data" / "stackexchange"
 SITES = ["beer.stackexchange.com", "coffee.stackexchange.com", "conlang.meta.stackexchange.com"]

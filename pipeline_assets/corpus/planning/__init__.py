@@ -1,1 +1,0 @@
-"""Planning: what a build will cost and give, told before it is run, and held against what it came to."""

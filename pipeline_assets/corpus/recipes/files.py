@@ -1,0 +1,202 @@
+"""Moves a recipe to a commit: revisions alone change, comments, layout and order stay.
+
+Only here may a recipe name a branch, or no revision at all: everything else reads recipes that are pinned.
+
+Recipes that commands write, among those of the data root: what somebody wrote or edited by hand is never lost.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, Recipe, read_yaml
+from pipeline_assets.systems.registry import recipe_of
+
+
+@dataclass(frozen=True)
+class _HubSection:
+    """A section that reads a hub dataset, where it stands in the text; `revision` is None where it has no such key."""
+
+    name: yaml.ScalarNode
+    dataset: yaml.ScalarNode
+    revision: yaml.ScalarNode | None
+    is_flow: bool
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision says which rows there are: a branch or a tag may move."""
+    return re.fullmatch(COMMIT_PATTERN, revision) is not None
+
+
+def revision_in(path: Path, dataset: str) -> str:
+    """The recipe's revision of a dataset; empty where it has none.
+
+    Raises:
+        UsageError: the recipe reads another dataset, or this one at several revisions, or something else is wrong in
+            it.
+    """
+    read = sorted({name for name, _ in _revisions(read_yaml(path), path)})
+    if dataset not in read:
+        known = ", ".join(read) or "no hub dataset"
+        raise UsageError(
+            f"this recipe reads {known}, not {dataset}", path, f"give a recipe of {dataset}, or pin {known}"
+        )
+    revisions = {section.revision.value if section.revision else "" for section in _sections_of(_text(path), dataset)}
+    if len(revisions) != 1:
+        what = f"it reads {dataset} at {len(revisions)} revisions"
+        raise UsageError(what, path, "pin by hand, or give its sources one revision")
+    return revisions.pop()
+
+
+def pin_recipe(path: Path, dataset: str, commit: str) -> str:
+    """Writes `commit` as the recipe's revision of `dataset`.
+
+    Returns:
+        the revision that was there before; empty where there was none.
+    Raises:
+        UsageError: as `revision_in`, or the revision stands there in a way that can't be changed in place.
+    """
+    before = revision_in(path, dataset)
+    if before == commit:
+        return before
+    text = _text(path)
+    edits = [_edit(section, text, commit) for section in _sections_of(text, dataset)]
+    for start, stop, words in sorted(edits, reverse=True):
+        text = text[:start] + words + text[stop:]
+    try:
+        is_pinned = {found for name, found in _revisions(yaml.safe_load(text), path) if name == dataset} == {commit}
+    except yaml.YAMLError:
+        is_pinned = False
+    if not is_pinned:
+        raise UsageError("its revision is not one plain or quoted word", path, "write it as one, beside `dataset`")
+    durable.write_durably(path, text.encode())
+    return before
+
+
+def _text(path: Path) -> str:
+    return RECIPE_FILE.bytes_of(path).decode()  # line ends as they are
+
+
+def _revisions(values: Mapping[str, object], path: Path) -> list[tuple[str, str]]:
+    """Dataset and commit of all that a recipe reads from a hub, forty zeros where it names no commit.
+
+    Raises:
+        UsageError: something else is wrong in it.
+    """
+    filled = {key: _filled(value) for key, value in values.items()}
+    return list(recipe_of(filled, path).revisions())
+
+
+def _filled(value: object) -> object:
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    filled = {key: _filled(item) for key, item in value.items()}
+    if "dataset" in value and value.get("path") is None and not is_commit(str(value.get("revision"))):
+        filled["revision"] = UNPINNED
+    return filled
+
+
+def _sections_of(text: str, dataset: str) -> list[_HubSection]:
+    """The sections that read a dataset; one that is there under several names, by an alias, once."""
+    found = {section.dataset.start_mark.index: section for section in _sections(yaml.compose(text))}
+    return [section for section in found.values() if section.dataset.value == dataset]
+
+
+def _sections(node: yaml.Node | None) -> Iterator[_HubSection]:
+    if isinstance(node, yaml.MappingNode):
+        keys = {key.value: (key, value) for key, value in node.value if isinstance(value, yaml.ScalarNode)}
+        if "dataset" in keys and ("path" not in keys or keys["path"][1].tag.endswith(":null")):
+            revision = keys["revision"][1] if "revision" in keys else None
+            yield _HubSection(*keys["dataset"], revision, bool(node.flow_style))
+        for _, value in node.value:
+            yield from _sections(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _sections(value)
+
+
+def _edit(section: _HubSection, text: str, commit: str) -> tuple[int, int, str]:
+    """(start, stop, what stands there afterwards): in place of the revision, or behind the dataset."""
+    if section.revision is not None:
+        start, stop = section.revision.start_mark.index, section.revision.end_mark.index
+        quote = section.revision.style or ""
+        space = "" if text[start - 1].isspace() else " "
+        return start, stop, f"{space}{quote}{commit}{quote}"
+    stop = section.dataset.end_mark.index
+    if section.is_flow:
+        return stop, stop, f", revision: {commit}"
+    ending = "\r\n" if "\r\n" in text else "\n"
+    line_end = re.compile("\r?\n|$").search(text, stop)
+    place = line_end.start() if line_end else len(text)
+    return place, place, f"{ending}{' ' * section.name.start_mark.column}revision: {commit}"
+
+
+_WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
+_BEGINS = "# Written by corpusmill "
+R = TypeVar("R", bound=Recipe)
+
+
+def write_recipe_of(
+    kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
+) -> tuple[R, Path]:
+    """The recipe of this content, and its file; not written where it can't be built.
+
+    Args:
+        command: that writes it, named in its first line.
+        replace: whether what another recipe made may be replaced.
+    Raises:
+        UsageError: a section can't be what it is, another version of an artifact is sealed in its place, or the file is
+            another's.
+    """
+    path = root / "recipes" / f"{content['name']}.yaml"
+    recipe = kind.of(content, path)
+    for target in recipe.targets():
+        if target.outside is None:
+            target.refuse_to_overwrite(root, replace)
+    text = _marked(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
+    if path.exists():
+        if RECIPE_FILE.bytes_of(path) == text.encode():
+            return recipe, path
+        _refuse_to_lose(path, recipe, root, command, replace)
+    durable.make_folder(path.parent)
+    durable.write_durably(path, text.encode("utf-8"))
+    return recipe, path
+
+
+def _marked(content: str, command: str) -> str:
+    """A recipe as it is written: its first line tells whether it was edited since."""
+    return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
+
+
+def _refuse_to_lose(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
+    """
+    Raises:
+        UsageError: the recipe in the file was written or edited by hand, or made artifacts that the new one doesn't
+            speak of.
+    """
+    if replace:
+        return
+    fix = "rename that file, or run with --replace"
+    there = RECIPE_FILE.bytes_of(path).decode("utf-8", "replace")
+    if not there.startswith(_BEGINS + command):
+        raise UsageError("another recipe is there", path, fix)
+    if there != _marked(there.partition("\n")[2], command):
+        raise UsageError(
+            "it was edited since it was written",
+            path,
+            f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}",
+        )
+    asked = {target.folder for target in recipe.targets()}
+    for target in type(recipe).read(path).targets():
+        if target.folder not in asked and target.is_sealed(root):
+            raise UsageError(f"the recipe that is there made {target.folder}, this one doesn't", path, fix)

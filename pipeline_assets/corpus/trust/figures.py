@@ -1,0 +1,306 @@
+"""Figures of an artifact: what its manifest tells of what it took and gave, beside what was planned.
+
+The data root's own track record: what earlier builds of a kind took and gave for what went into them.
+"""
+
+import contextlib
+import functools
+import heapq
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import AREAS
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+
+FIGURES = (
+    "bytes_fetched",
+    "bytes_read",
+    "rows",
+    "documents",
+    "text_bytes",
+    "tokens",
+    "bytes",
+    "peak_disk_bytes",
+    "peak_memory_bytes",
+    "fetch_seconds",
+    "cpu_seconds",
+    "build_seconds",
+)
+"""What is planned of an artifact, in the order in which it is told; an artifact has those that it knows."""
+Inputs = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A figure before it is real.
+
+    Attributes:
+        basis: where it comes from, for people: `the listing`, `as in 3 earlier builds here`.
+    """
+
+    value: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One figure of a finished artifact; `planned` is None where nothing was planned, `real` where nothing was told."""
+
+    figure: str
+    planned: Planned | None
+    real: float | None
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much goes into a build, or lies in an artifact: text where its bytes are told, else files; None where
+    nothing tells.
+    """
+
+    bytes: float | None = None
+    rows: float | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files outside of the data root that an artifact is made from, as far as a listing and footers tell.
+
+    Attributes:
+        inputs: as the artifact's manifest will list them; empty where it is made of other artifacts.
+        missing: bytes that a hub will be asked for, by the name of the file; None where no hub is.
+        text_bytes: uncompressed size of the text columns that are read; None where no footer tells it.
+    """
+
+    inputs: tuple[Mapping[str, Any], ...] = ()
+    missing: Mapping[str, int] | None = None
+    text_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a recipe asks of an artifact, however much it is made from.
+
+    Attributes:
+        key: the recipe's, for people.
+        rows: that are read; None for all.
+        tokens: that are written; None for all.
+        passes: how often a text may count: the share of the artifact, or its epochs.
+    """
+
+    key: str
+    rows: int | None = None
+    tokens: int | None = None
+    passes: float = 1.0
+
+
+def total_size(sizes: Iterable[Size]) -> Size:
+    """The sum; None where one of them is not known, or there is none."""
+    every = list(sizes)
+    return Size(_sum(size.bytes for size in every), _sum(size.rows for size in every))
+
+
+def size_of_inputs(inputs: Inputs) -> Size:
+    """Of files: of the row groups that are read, where footers tell them, else of all bytes."""
+    files = [entry for entry in inputs if "bytes" in entry]
+    groups = [group for entry in files for group in entry.get("row_groups", ())]
+    if groups:
+        return Size(sum(one["stop"] - one["start"] for one in groups), sum(one["rows"] for one in groups))
+    return Size(_sum(entry["bytes"] for entry in files))
+
+
+def size_of(manifest: Manifest) -> Size:
+    """What a sealed artifact holds: its text, else its files, else the files that it lists."""
+    counts, listed = manifest.identity.counts, size_of_inputs(manifest.identity.inputs)
+    held = (_count(counts.get("text_bytes")), _sum(file.bytes for file in manifest.storage), listed.bytes)
+    rows = (_count(counts.get("documents")), _count(counts.get("ledger", {}).get("out")), listed.rows)
+    return Size(_first(held), _first(rows))
+
+
+def real_figures(manifest: Manifest) -> dict[str, float]:
+    """What an artifact came to."""
+    counts, provenance, laps = manifest.identity.counts, manifest.provenance, _section(manifest, "seconds_of")
+    found = {
+        "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
+        "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
+        **{name: _count(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
+        "bytes": _sum(file.bytes for file in manifest.storage),
+        **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
+        "fetch_seconds": laps.get("fetch"),
+        "cpu_seconds": provenance.get("cpu_seconds"),
+        "build_seconds": _building_seconds(provenance.get("seconds"), laps),
+    }
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
+def outcomes(manifest: Manifest) -> list[Outcome]:
+    """Figures that were planned, and those that are known, in their order. What can't be read is left out: no digest
+    covers it.
+    """
+    real, planned = real_figures(manifest), {}
+    for name, value in _section(manifest, "planned").items():
+        with contextlib.suppress(KeyError, TypeError):
+            planned[name] = Planned(value["value"] + 0, value["basis"])
+    return [Outcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real]
+
+
+def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:
+    """Without planning and fetching, which depend on the network."""
+    waited = [lap for lap in (laps.get("plan", 0), laps.get("fetch", 0)) if isinstance(lap, int | float)]
+    return round(seconds - sum(waited), 3) if isinstance(seconds, int | float) else None
+
+
+def _section(manifest: Manifest, name: str) -> Mapping[str, Any]:
+    section = manifest.provenance.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _count(count: object) -> int | None:
+    """A count, or the sum of one that is told by part."""
+    if isinstance(count, dict):
+        return sum(part for part in count.values() if isinstance(part, int))
+    return count if isinstance(count, int) else None
+
+
+def _sum(counts: Iterable[float | None]) -> float | None:
+    every = list(counts)
+    known = [count for count in every if count is not None]
+    return sum(known) if known and len(known) == len(every) else None
+
+
+def _first(counts: Iterable[float | None]) -> float | None:
+    return next((count for count in counts if count is not None), None)
+
+
+_MOST = 16  # of a folder that artifacts lie in: as many tell as much as ten thousand, and are read at once
+_FETCHED_ENOUGH = 4 << 20  # less is mostly waiting
+_FETCHING = ("bytes_fetched", "fetch_seconds")
+_OF_WORKERS = ("peak_memory_bytes", "build_seconds")
+_OF_TOKENS = ("documents", "bytes")
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One earlier build, with figures that it is good for: seconds are those of a host, and of all its shards."""
+
+    partition: str | None
+    workers: object
+    took_in: Size
+    figures: Mapping[str, float]
+
+
+class TrackRecord:
+    """The latest builds below a data root; they are read when they are first asked for.
+
+    Attributes:
+        fetch_rate: bytes a second that the user knows of; None asks earlier fetches.
+    """
+
+    def __init__(self, root: Path, fetch_rate: float | None = None) -> None:
+        self.fetch_rate = fetch_rate
+        self._root = root
+
+    def forecast(
+        self, kind: str, partition: str | None, workers: int, size: Size, tokens: int | None = None
+    ) -> dict[str, Planned]:
+        """Figures of an artifact of this kind, in proportion to those of earlier ones: of its partition, where there
+        are any. Memory is the most that one took, whatever its size. None where nothing of the kind was built.
+
+        Args:
+            size: what goes into it.
+            tokens: that are asked of it: what it will hold goes by them.
+        """
+        planned = {}
+        every = self._builds.get(kind, ())
+        for name in (name for name in FIGURES if every and name not in _FETCHING):
+            builds = [build for build in every if name in build.figures]
+            if name in _OF_WORKERS:
+                builds = [build for build in builds if build.workers == workers]
+            builds = [build for build in builds if build.partition == partition] or builds
+            of_all = sum(build.figures[name] for build in builds)
+            value: float | None = max((build.figures[name] for build in builds), default=None)
+            if name != "peak_memory_bytes":
+                by_tokens = tokens if name in _OF_TOKENS else None
+                value = _in_proportion(of_all, builds, size, by_tokens)
+            if value is not None:
+                basis = f"as in {len(builds)} earlier {'build' if len(builds) == 1 else 'builds'} here"
+                planned[name] = Planned(round(value, 3) if name.endswith("_seconds") else round(value), basis)
+        return planned
+
+    def tokens_within(self, kind: str, partition: str | None, size: Size) -> float | None:
+        """Tokens that what goes into an artifact holds for this partition; None where none of it was built."""
+        builds = [build for build in self._builds.get(kind, ()) if build.figures.get("tokens_encoded")]
+        builds = [build for build in builds if build.partition == partition]
+        return _in_proportion(sum(build.figures["tokens_encoded"] for build in builds), builds, size, None)
+
+    def fetch_seconds(self, missing_bytes: int) -> Planned | None:
+        """None where something is to be fetched and nobody knows how fast the network is."""
+        if not missing_bytes:
+            return Planned(0, "nothing is to be fetched")
+        if self.fetch_rate is not None:
+            return Planned(missing_bytes / self.fetch_rate, f"{self.fetch_rate / 125_000:g} Mbit/s, as stated")
+        fetches = [
+            (build.figures["bytes_fetched"], build.figures["fetch_seconds"])
+            for builds in self._builds.values()
+            for build in builds
+            if build.figures.get("bytes_fetched", 0) >= _FETCHED_ENOUGH and build.figures.get("fetch_seconds")
+        ]
+        if not fetches:
+            return None
+        rate = sum(fetched for fetched, _ in fetches) / sum(seconds for _, seconds in fetches)
+        return Planned(missing_bytes / rate, f"{rate / 1e6:.1f} MB/s, as in earlier fetches here")
+
+    @functools.cached_property
+    def _builds(self) -> Mapping[str, Sequence[_Build]]:
+        """By kind. What can't be read is passed over."""
+        builds: dict[str, list[_Build]] = {}
+        for folder in _latest_folders(self._root):
+            with contextlib.suppress(InputError):
+                manifest = read_manifest(folder)
+                if manifest is not None and isinstance(manifest.provenance.get("took_in"), dict):
+                    builds.setdefault(manifest.kind, []).append(_build(manifest))
+        return builds
+
+
+def _latest_folders(root: Path) -> Iterator[Path]:
+    """Sealed folders: of those that lie in one folder, the latest."""
+    sealed: dict[Path, list[tuple[float, str]]] = {}
+    for area in AREAS:
+        for folder, below, files in os.walk(root / area):
+            below[:] = [name for name in below if not name.startswith(".")]  # being built, or left by a seal
+            if FILE_NAME in files:
+                with contextlib.suppress(OSError):
+                    changed = os.stat(os.path.join(folder, FILE_NAME)).st_mtime
+                    sealed.setdefault(Path(folder).parent, []).append((changed, folder))
+    for beside in sealed.values():
+        yield from (Path(folder) for _, folder in heapq.nlargest(_MOST, beside))
+
+
+def _build(manifest: Manifest) -> _Build:
+    provenance = manifest.provenance
+    figures = real_figures(manifest)
+    if isinstance(encoded := provenance.get("tokens_encoded"), int):
+        figures["tokens_encoded"] = encoded
+    if provenance.get("host") != socket.gethostname() or provenance.get("adopted_shards"):
+        figures = {name: value for name, value in figures.items() if not name.endswith("_seconds")}
+    took_in = [provenance["took_in"].get(name) for name in ("bytes", "rows")]
+    size = Size(*(one if isinstance(one, int | float) else None for one in took_in))
+    name, settings = manifest.name.partition("/")[2], provenance.get("run_settings", {})
+    return _Build(name or None, settings.get("workers"), size, figures)
+
+
+def _in_proportion(of_all: float, builds: Sequence[_Build], size: Size, tokens: int | None) -> float | None:
+    """What is due to a size, or to tokens, by what came of all builds; None where they can't be held together."""
+    if not builds:
+        return None
+    asked = (tokens, size.bytes, size.rows)
+    had = zip(*((one.figures.get("tokens"), one.took_in.bytes, one.took_in.rows) for one in builds), strict=True)
+    for wanted, known in zip(asked, had, strict=True):
+        if wanted is not None and all(known):
+            return float(of_all * wanted / sum(known))
+    return None

@@ -1,0 +1,385 @@
+"""Room: what a build needs of the disk and of memory, as far as it is known, held against what is free.
+
+The plan of a recipe: what is there of its artifacts, what the rest will take and give, what speaks against it.
+
+One walk over the targets, upstream first. What goes into an artifact is known exactly where files are listed or what it
+is made from is sealed; what it takes and gives is in proportion to that, as earlier builds in the data root showed.
+"""
+
+import contextlib
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.recipes.kind import Kind, forecast
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.inventory import ArtifactStatus
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.usage import folder_bytes
+from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
+
+_MEMORY = "memory"
+_MEMINFO = Path("/proc/meminfo")
+_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What is needed at the peak beyond what is taken already, and what is free, in bytes.
+
+    Attributes:
+        where: of the disk, a folder on it; of memory, `memory`.
+        free: None where the system doesn't tell.
+        kept: what stays taken when all is built; None of memory.
+    """
+
+    where: str
+    needed: float
+    free: int | None
+    kept: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        """As far as one can tell."""
+        return self.free is None or self.needed <= self.free
+
+    @property
+    def fix(self) -> str:
+        """What helps where it doesn't fit."""
+        return "take fewer workers" if self.where == _MEMORY else "free some, or give another --data"
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """What building one artifact does to a disk, in bytes.
+
+    Attributes:
+        fetched: into the cache, where it stays.
+        peak: of its building folder.
+        sealed: of the finished artifact.
+        freed: of what it replaces and of what a crash left: at the end, since two versions lie side by side until the
+            new one is sealed.
+        adopted: of `freed`, what a crash left of this very artifact and `peak` counts too.
+    """
+
+    fetched: float
+    peak: float
+    sealed: float
+    freed: int = 0
+    adopted: int = 0
+
+
+def disk_rooms(uses: Sequence[DiskUse], root: Path, cache: Path) -> list[Room]:
+    """What artifacts that are built one after the other need at the worst moment; of two disks where the cache has its
+    own.
+    """
+    is_apart = _device(root) != _device(cache)
+    taken = most = 0.0
+    for use in uses:
+        taken += 0 if is_apart else use.fetched
+        most = max(most, taken + use.peak - use.adopted)
+        taken += use.sealed - use.freed
+    rooms = [Room(str(root), max(most, taken), _free_bytes(root), taken)]
+    if is_apart:
+        fetched = sum(use.fetched for use in uses)
+        rooms.append(Room(str(cache), fetched, _free_bytes(cache), fetched))
+    return rooms
+
+
+def memory_room(needed: float) -> Room:
+    """Against what this machine can give now, and this container may have."""
+    return Room(_MEMORY, needed, _free_memory())
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    return next(folder for folder in [path, *path.parents] if folder.exists())
+
+
+def _device(path: Path) -> int:
+    return _existing(path).stat().st_dev
+
+
+def _free_bytes(path: Path) -> int:
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _free_memory() -> int | None:
+    limits = []
+    with contextlib.suppress(OSError, ValueError):
+        [line] = [line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")]
+        limits.append(int(line.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # `max` is no number: no limit
+        limits.append(int(_MEMORY_LIMIT.read_text()))
+    return min(limits, default=None)
+
+
+_WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text has is not known exactly
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is read of a hub dataset, of how much.
+
+    Attributes:
+        unit, asked: how much the recipe asks for.
+        taken: what that comes to, in whole row groups.
+        whole: what the dataset has, by the sizes of its files where not all are read.
+    """
+
+    files: int
+    files_listed: int
+    row_groups: int
+    rows: int
+    unit: str
+    asked: int
+    taken: int
+    whole: int
+
+    @property
+    def is_all_there_is(self) -> bool:
+        return self.taken < self.asked
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The tokens that a recipe asks for, and whether there is text for them.
+
+    Attributes:
+        available: tokens there are, as earlier builds showed; else the most that the text can have, which is one a
+            byte; None where neither is known.
+        fix: what helps where they are too few.
+    """
+
+    name: str
+    tokens: int
+    available: float | None
+    fix: str
+
+    @property
+    def is_met(self) -> bool:
+        """As far as one can tell."""
+        return self.available is None or self.available >= self.tokens
+
+
+@dataclass(frozen=True)
+class ArtifactPlan:
+    """One artifact of a recipe.
+
+    Attributes:
+        figures: planned, by the names of `FIGURES`; none where it is there.
+        sample: of a hub dataset that it reads; None where it reads none, or is there.
+        budget: None where the recipe has none for it, or it is there.
+    """
+
+    holding: ArtifactStatus
+    figures: Mapping[str, Planned] = field(default_factory=dict)
+    sample: Sample | None = None
+    budget: Budget | None = None
+
+    @property
+    def needs_replace(self) -> bool:
+        """Whether something else is sealed in its place, which is only given up when told to."""
+        return self.holding.sealed in ("stale", "damaged") and not self._is_of_members
+
+    @property
+    def _is_of_members(self) -> bool:
+        return any(other.folder.parent == self.holding.target.folder for other in self.holding.target.upstream)
+
+    def figure(self, name: str) -> float:
+        """0 where it isn't known."""
+        return self.figures[name].value if name in self.figures else 0
+
+    def disk_use(self, root: Path) -> DiskUse:
+        """What building it does to the disk, as far as it is known."""
+        unfinished, sealed = self.holding.unfinished, self.figure("bytes")
+        left = sum(map(folder_bytes, unfinished.folders)) if unfinished else 0
+        is_replaced = self.holding.sealed != "missing" and not self._is_of_members
+        replaced = folder_bytes(root / self.holding.target.folder) if is_replaced else 0
+        peak = max(self.figure("peak_disk_bytes"), sealed)
+        return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left, left)
+
+
+@dataclass(frozen=True)
+class RecipePlan:
+    """The whole plan.
+
+    Attributes:
+        artifacts: upstream first.
+        fetched_bytes: what planning itself fetched: listing and footers.
+        missing_bytes: what building will fetch.
+        fetch_seconds: None where something is to be fetched and nobody knows how fast the network is.
+        rooms: of each disk, then of memory; none where all is built.
+    """
+
+    artifacts: Sequence[ArtifactPlan]
+    fetched_bytes: int
+    missing_bytes: int
+    fetch_seconds: Planned | None
+    rooms: Sequence[Room]
+
+    @property
+    def to_build(self) -> list[ArtifactPlan]:
+        return [plan for plan in self.artifacts if not plan.holding.is_there]
+
+    @property
+    def budgets(self) -> list[Budget]:
+        return [plan.budget for plan in self.artifacts if plan.budget is not None]
+
+    def seconds(self, name: str) -> float | None:
+        """Of all that is to be built, CPU or wall; None where some are not known, or all is built."""
+        known = [plan.figures[name].value for plan in self.to_build if name in plan.figures]
+        return sum(known) if known and len(known) == len(self.to_build) else None
+
+
+def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: Run) -> RecipePlan:
+    """
+    Args:
+        held: the state of the recipe's artifacts, as `artifact_statuses` tells it; what is there costs nothing.
+    Raises:
+        InputError: from the hub, which is asked only of what is to be built.
+        UsageError: no file or column as the recipe names it; nothing is sealed where something is said to be.
+    """
+    hub = run.hub_for("a recipe")
+    before, walk = hub.traffic.bytes, _Walk(kinds, run)
+    artifacts = [walk.planned(holding) for holding in held]
+    missing = sum(walk.missing.values())
+    to_build = [plan for plan in artifacts if not plan.holding.is_there]
+    rooms = disk_rooms([plan.disk_use(run.root) for plan in to_build], run.root, hub.cache) if to_build else []
+    if memory := max((plan.figure("peak_memory_bytes") for plan in to_build), default=0):
+        rooms.append(memory_room(memory))
+    return RecipePlan(artifacts, hub.traffic.bytes - before, missing, run.record.fetch_seconds(missing), rooms)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of an artifact that others are made from.
+
+    Attributes:
+        size: what it holds, or is likely to.
+        most: the most text and rows that it can hold.
+        sample: of the hub dataset that it is made from, if it is of one.
+    """
+
+    size: Size
+    most: Size
+    sample: Sample | None
+
+
+class _Walk:
+    """Targets in their order, and what is known of those before.
+
+    Attributes:
+        missing: bytes to fetch, by the name of the file.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind], run: Run) -> None:
+        self.missing: dict[str, int] = {}
+        self._kinds, self._run = kinds, run
+        self._known: dict[str, _Known] = {}
+
+    def planned(self, holding: ArtifactStatus) -> ArtifactPlan:
+        """The plan of one artifact; those that it is made from were planned before."""
+        target = holding.target
+        upstream = [self._upstream(one) for one in target.upstream]
+        if holding.is_there and holding.manifest is not None:
+            self._known[target.role] = _sealed(holding.manifest, upstream)
+            return ArtifactPlan(holding)
+        kind = self._kinds[target.kind]
+        listing = kind.listing(target, self._run) if kind.listing is not None else Listing()
+        limit = kind.limit(target.recipe) if kind.limit is not None else None
+        size = size_of_inputs(listing.inputs) if listing.inputs else total_size(one.size for one in upstream)
+        figures = forecast(target, size, limit, self._run)
+        figures |= self._fetching(listing)
+        sample = _sample(target.recipe, listing.inputs, listing.text_bytes)
+        listed = Size(listing.text_bytes, size.rows)
+        most = listed if listing.inputs else total_size(one.most for one in upstream)
+        of = sample or next((one.sample for one in upstream if one.sample is not None), None)
+        self._known[target.role] = _Known(_held(figures, size), most, of)
+        return ArtifactPlan(holding, figures, sample, self._budget(target, limit, size, most, of))
+
+    def _upstream(self, target: Target) -> _Known:
+        """
+        Raises:
+            UsageError: it should lie there already, and doesn't.
+        """
+        if target.role not in self._known:
+            manifest = read_manifest(self._run.root / target.folder)
+            if manifest is None:
+                raise UsageError("nothing is sealed there", target.folder, "make it first, or correct the recipe")
+            self._known[target.role] = _sealed(manifest, ())
+        return self._known[target.role]
+
+    def _fetching(self, listing: Listing) -> dict[str, Planned]:
+        """What the artifact fetches that none before it does."""
+        if listing.missing is None:
+            return {}
+        missing = {name: count for name, count in listing.missing.items() if name not in self.missing}
+        self.missing |= missing
+        count = sum(missing.values())
+        seconds = self._run.record.fetch_seconds(count) if count else None
+        fetched = {"bytes_fetched": Planned(count, "less what the cache has")}
+        return fetched if seconds is None else fetched | {"fetch_seconds": seconds}
+
+    def _budget(
+        self, target: Target, limit: Limit | None, size: Size, most: Size, sample: Sample | None
+    ) -> Budget | None:
+        if limit is None or limit.tokens is None:
+            return None
+        available = self._run.record.tokens_within(target.kind, target.partition, size)
+        if available is None and most.bytes is not None and most.rows is not None:
+            bound = limit.passes * (most.bytes + most.rows)  # a token has a byte or more, or ends a document
+            available = bound if bound < limit.tokens else None
+        fix = _fix(limit.tokens, available, sample, f"lower `{limit.key}`")
+        return Budget(target.partition or target.kind, limit.tokens, available, fix)
+
+
+def _sealed(manifest: Manifest, upstream: Sequence[_Known]) -> _Known:
+    text, size = manifest.identity.counts.get("text_bytes"), size_of(manifest)
+    most = Size(text, size.rows) if isinstance(text, int) else total_size(one.most for one in upstream)
+    read = manifest.provenance.get("source_text_bytes")
+    sample = _sample(manifest.identity.recipe, manifest.identity.inputs, read if isinstance(read, int) else None)
+    of = sample or next((one.sample for one in upstream if one.sample is not None), None)
+    return _Known(size, most, of)
+
+
+def _held(figures: Mapping[str, Planned], size: Size) -> Size:
+    """What an artifact will hold: text, else files; of one that only lists what goes into it, that."""
+    held = [figures[name].value for name in ("text_bytes", "bytes") if name in figures]
+    rows = figures["documents"].value if "documents" in figures else None if held else size.rows
+    return Size(held[0] if held else None if "documents" in figures else size.bytes, rows)
+
+
+def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> Sample | None:
+    """Of the row groups that inputs name; None where they name none, or the recipe asks for no amount."""
+    read = [entry for entry in inputs if "row_groups" in entry]
+    amounts = [(unit, count) for unit, count in recipe.get("amount", {}).items() if count is not None]
+    size = size_of_inputs(inputs)
+    if not read or not amounts or not size.bytes:
+        return None
+    [(unit, asked)] = amounts
+    taken = {"files": len(read), "documents": round(size.rows or 0), "text_bytes": text_bytes}[unit]
+    taken = asked if taken is None else taken
+    whole = len(inputs) if unit == "files" else round(taken * sum(entry["bytes"] for entry in inputs) / size.bytes)
+    groups = sum(len(entry["row_groups"]) for entry in read)
+    whole = taken if taken < asked else whole
+    return Sample(len(read), len(inputs), groups, round(size.rows or 0), unit, asked, taken, whole)
+
+
+def _fix(tokens: int, available: float | None, sample: Sample | None, lower: str) -> str:
+    if sample is None or available is None:
+        return lower
+    enough = math.ceil(_WITH_MARGIN * sample.taken * tokens / max(available, 1))
+    step = 10 ** max(len(str(enough)) - 2, 0)
+    enough = -(-enough // step) * step
+    if sample.is_all_there_is or sample.whole <= sample.taken:
+        return f"the dataset has no more: {lower}"
+    if enough > sample.whole:
+        return f"the dataset has only {sample.whole:,} {sample.unit} or so in all: {lower}"
+    return f"raise `amount.{sample.unit}` from {sample.asked:,} to {enough:,}, or {lower}"

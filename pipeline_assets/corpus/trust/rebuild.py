@@ -1,0 +1,281 @@
+"""Where a rebuild is made: a folder below the data root that nothing takes for an artifact.
+
+`rebuilds/<name>.unfinished` is built in, and gone on with after a crash if the same program does the same. What is kept
+of a finished rebuild is `rebuilds/<name>`, and `rebuilds/<name>.replaced` is what a copy took the place of. All of it
+may be deleted at any time.
+
+A rebuilt copy takes the place of the damaged artifact that it was made after.
+
+Builds an artifact again from its manifest, beside the sealed one, and judges it.
+"""
+
+import contextlib
+import datetime
+import itertools
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.normalize.converted import group_manifest, write_group_manifest
+from pipeline_assets.corpus.recipes.drive import build_again
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import damage_of, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
+from pipeline_assets.corpus.spine.usage import folder_bytes, versions
+from pipeline_assets.corpus.trust.differences import Outcome, judge
+from pipeline_assets.corpus.trust.read_back import Step, read_chain
+
+FOLDER = "rebuilds"
+_TICKET = "rebuild.json"
+_UNFINISHED = ".unfinished"
+_TICKET_FILE: OwnFile[Any] = OwnFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """An open scratch folder. `kept` is where it goes if it is to be kept."""
+
+    folder: Path
+    kept: Path
+
+    def end(self) -> None:
+        """Nothing more is built: after a crash from here on, the next rebuild starts clean."""
+        durable.remove(self.folder / _TICKET)
+
+    def keep(self) -> None:
+        """The folder has its lasting name, in the place of one that was kept before."""
+        self.end()
+        durable.remove(self.kept)
+        durable.rename(self.folder, self.kept)
+
+    def remove(self) -> None:
+        """The folder is gone."""
+        self.end()
+        durable.remove(self.folder)
+
+
+@contextlib.contextmanager
+def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[Scratch]:
+    """The scratch folder of a rebuild, alone.
+
+    Args:
+        ticket: what is rebuilt and with what; a folder that was begun under another ticket is thrown away, since its
+            shards would be those of another program.
+    Raises:
+        InputError: another process does the same rebuild.
+    """
+    kept = root / FOLDER / name
+    folder = kept.with_name(name + _UNFINISHED)
+    data = json.dumps(ticket, sort_keys=True).encode()
+    with locked(kept) as lock:
+        if not _TICKET_FILE.holds(folder / _TICKET, data):
+            durable.remove(folder / _TICKET)
+            durable.remove(folder)
+            durable.make_folder(folder)
+            durable.write_durably(folder / _TICKET, data)
+        yield Scratch(folder, kept)
+        durable.remove(lock.path)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a rebuild left below the data root.
+
+    Attributes:
+        name: of the artifact, with the first digits of its digest.
+        is_finished: whether it was kept; else it was stopped, and the same command goes on.
+        builder: who is at work on it; None where nobody is.
+        last_write: when the folder, or one right below it, last changed.
+    """
+
+    folder: Path
+    name: str
+    is_finished: bool
+    builder: Builder | None
+    last_write: datetime.datetime
+    bytes: int
+
+
+def leftovers(root: Path) -> list[Leftover]:
+    """Every rebuild that was kept or not finished, by name. Only read; one that ends meanwhile is left out."""
+    found = []
+    for folder in sorted((root / FOLDER).iterdir()) if (root / FOLDER).is_dir() else []:
+        if folder.name.startswith(".") or not folder.is_dir():
+            continue
+        is_finished = not folder.name.endswith(_UNFINISHED)
+        name = folder.name.removesuffix(_UNFINISHED)
+        with contextlib.suppress(FileNotFoundError):
+            builder = None if is_finished else owner_of(folder.with_name(name))
+            times = [os.stat(path).st_mtime for path in (folder, *folder.iterdir())]
+            last_write = datetime.datetime.fromtimestamp(max(times), datetime.UTC)
+            found.append(Leftover(folder, name, is_finished, builder, last_write, folder_bytes(folder)))
+    return found
+
+
+_REPLACED = ".replaced"
+
+
+def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
+    """Puts the copy in its place; returns the folder where the damaged artifact is kept, `<kept>.replaced`, numbered
+    where that is taken.
+
+    The damaged files have a second name there before anything moves. Then the folders are exchanged in one step, so
+    that a reader sees the one or the other; where the system can't, as a seal does it, whose recovery undoes a crash.
+
+    Args:
+        copy: of the same digest, on the same file system.
+        sealed: the manifest of what is expected in the place.
+    Raises:
+        BuilderBusy: another process builds the artifact.
+        RetryableError: it was replaced meanwhile.
+        InputError: its place is on another file system.
+    """
+    with locked(place, highest_number(place)) as lock:
+        recover_locked(place)
+        if read_manifest(place) != sealed:
+            raise RetryableError("it was replaced meanwhile", place, "run the same command again")
+        if copy.stat().st_dev != place.stat().st_dev:
+            raise InputError(f"it lies on another file system than {copy}", place, "move the copy there by hand")
+        aside = _free(kept)
+        _link_files(place, aside)
+        put_in_place(copy, place, lock.fence)
+        if group_manifest(place).exists():
+            write_group_manifest(open_artifact(place))
+        return aside
+
+
+def _link_files(folder: Path, target: Path) -> None:
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        linked = target / path.relative_to(folder)
+        durable.make_folder(linked.parent)
+        durable.link(path, linked)
+    for below in (target, *(path for path in target.rglob("*") if path.is_dir())):
+        durable.fsync_folder(below)
+
+
+def _free(kept: Path) -> Path:
+    names = itertools.chain([_REPLACED], (f"{_REPLACED}.{number}" for number in itertools.count(2)))
+    return next(path for path in (kept.with_name(kept.name + name) for name in names) if not path.exists())
+
+
+logger = logging.getLogger("corpusmill")
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """What came of a rebuild.
+
+    Attributes:
+        outcomes: upstream first, the artifact that was asked for last.
+        kept: folder of the rebuilt artifacts, by their targets' folders; None if it was removed.
+    """
+
+    outcomes: Sequence[Outcome]
+    kept: Path | None
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all came out as their manifests say, and are still sealed so."""
+        return all(outcome.verdict == "identical" for outcome in self.outcomes)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether what is sealed now is as all manifests say: as it was, or because copies were put back."""
+        return all(outcome.verdict == "identical" or outcome.replaced is not None for outcome in self.outcomes)
+
+    def copy_of(self, outcome: Outcome) -> Path | None:
+        """Where the rebuilt copy is; None if it was removed, or put back."""
+        return None if self.kept is None or outcome.replaced is not None else self.kept / outcome.step.target.folder
+
+
+def rebuild(
+    folder: Path,
+    run: Run,
+    with_upstream: bool = False,
+    keep: bool = False,
+    puts_back: bool = False,
+) -> Rebuild:
+    """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
+
+    The sealed folder isn't touched, unless copies are put back. Artifacts that are read are hashed as they are, so that
+    a damaged one is not taken for a rebuild that differs. A rebuild that was killed is gone on with.
+
+    Args:
+        run: upstream artifacts are found in its data root by digest.
+        with_upstream: whether what it is made from is built again too, from the hub on; then nothing that is sealed is
+            read but manifests, and the files of `folder` to be held against theirs.
+        keep: whether the rebuilt copy stays; one that differs always does.
+        puts_back: whether copies take the places of what is damaged in `folder`; the damaged is kept.
+    Raises:
+        UsageError, InputError: see `read_chain`; a damaged input; what a build raises.
+    """
+    chain = read_chain(folder, run.root, with_upstream)
+    asked = chain.steps[-1].manifest
+    here = versions()
+    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
+    with scratch_folder(run.root, _name(asked), ticket) as scratch:
+        aside = replace(run, root=scratch.folder, replace=True)
+        outcomes: list[Outcome] = []
+        for step in chain.steps:
+            if any(_is_unlike(outcome, step) for outcome in outcomes):
+                outcomes.append(Outcome(step, "not rebuilt"))
+                continue
+            logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
+            _drop_damaged(scratch.folder / step.target.folder)
+            try:
+                artifact = build_again(step.target, aside)
+            except InputError as error:
+                raise chain.explained(error) from None
+            is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
+            outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
+        if puts_back:
+            outcomes = list(_put_back(outcomes, scratch))
+        done = Rebuild(outcomes, scratch.kept)
+        if keep or not done.is_sound:
+            scratch.keep()
+            return done
+        scratch.remove()
+        return Rebuild(outcomes, None)
+
+
+def _put_back(outcomes: Sequence[Outcome], scratch: Scratch) -> Iterator[Outcome]:
+    """The outcomes, after copies took the places of what is damaged."""
+    scratch.end()
+    for outcome in outcomes:
+        step = outcome.step
+        if outcome.verdict == "damaged" and step.place is not None:
+            copy, kept = scratch.folder / step.target.folder, scratch.kept.with_name(_name(step.manifest))
+            yield replace(outcome, replaced=put_back(copy, step.place, step.manifest, kept))
+        else:
+            yield outcome
+
+
+def _name(manifest: Manifest) -> str:
+    """Of an artifact's folder among the rebuilds."""
+    return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
+
+
+def _is_unlike(outcome: Outcome, step: Step) -> bool:
+    """Whether a step is made from what came out different, so that it would too."""
+    return outcome.verdict in ("different", "not rebuilt") and outcome.step.target in step.target.upstream
+
+
+def _drop_damaged(folder: Path) -> None:
+    """What an interrupted rebuild sealed, and is no more as it was: a copy may take a sealed artifact's place."""
+    try:
+        manifest = read_manifest(folder)
+        is_damaged = manifest is not None and any(damage_of(folder, manifest))
+    except InputError:
+        is_damaged = True
+    if is_damaged:
+        durable.remove(folder)

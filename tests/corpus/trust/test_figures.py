@@ -1,0 +1,89 @@
+"""Figures of artifacts: what a manifest tells, and of its provenance what can be read, since no digest covers it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.trust.figures import (
+    FIGURES,
+    Outcome,
+    Planned,
+    Size,
+    outcomes,
+    real_figures,
+    size_of,
+    size_of_inputs,
+    total_size,
+)
+
+
+@pytest.fixture
+def split(split_of: Callable[..., Artifact]) -> Manifest:
+    return split_of({f"page-{number}": f"some text of page {number}" for number in range(40)}, "data", 100).manifest
+
+
+def with_provenance(manifest: Manifest, **provenance: object) -> Manifest:
+    return replace(manifest, provenance={**manifest.provenance, **provenance})
+
+
+def test_figures_have_one_order_and_real_ones_are_those_of_the_manifest(split: Manifest) -> None:
+    found = outcomes(split)
+
+    figures = [one.figure for one in found]
+    assert figures == [name for name in FIGURES if name in figures]
+    real = {one.figure: one.real for one in found}
+    assert real["tokens"] == split.identity.counts["tokens"] <= 100
+    assert real["documents"] == split.identity.counts["documents"]
+    assert real["bytes"] == sum(file.bytes for file in split.storage)
+    assert real["peak_disk_bytes"] > real["bytes"]
+    assert real["cpu_seconds"] > 0
+    assert "bytes_fetched" not in real
+
+
+def test_building_is_told_without_planning_and_fetching(split: Manifest) -> None:
+    manifest = with_provenance(split, seconds=10.0, seconds_of={"plan": 1.5, "fetch": 3.5})
+
+    assert real_figures(manifest)["build_seconds"] == 5.0
+    assert real_figures(manifest)["fetch_seconds"] == 3.5
+
+
+def test_a_figure_that_was_only_planned_is_told_too(split: Manifest) -> None:
+    planned = {"value": 2, "basis": "footers"}
+
+    found = outcomes(with_provenance(split, planned={"text_bytes": planned, "no figure": planned}))
+
+    assert Outcome("text_bytes", Planned(2, "footers"), None) in found
+    assert "no figure" not in [one.figure for one in found]
+
+
+@pytest.mark.parametrize("planned", [None, [], "much", {"tokens": 3}, {"tokens": {"value": "x", "basis": ""}}])
+@pytest.mark.parametrize("seconds", [None, "long"])
+def test_a_provenance_that_was_edited_is_passed_over(split: Manifest, planned: object, seconds: object) -> None:
+    found = outcomes(with_provenance(split, planned=planned, seconds=seconds, seconds_of=[], peak_memory_bytes="x"))
+
+    assert {one.planned for one in found} == {None}
+    assert not {"build_seconds", "peak_memory_bytes"} & {one.figure for one in found}
+
+
+def test_of_files_whose_footers_are_known_the_row_groups_count() -> None:
+    read = {"name": "a", "bytes": 100, "row_groups": [{"start": 4, "stop": 34, "rows": 7}]}
+
+    assert size_of_inputs([read, {"name": "b", "bytes": 100}]) == Size(30, 7)
+    assert size_of_inputs([{"name": "a", "bytes": 100}, {"name": "b", "bytes": 1}]) == Size(101, None)
+    assert size_of_inputs([{"name": "upstream", "digest": "sha256:"}]) == Size()
+
+
+def test_a_sum_is_known_if_all_of_it_is() -> None:
+    assert total_size([Size(1, 2), Size(3, None)]) == Size(4, None)
+    assert total_size([]) == Size()
+
+
+def test_an_artifact_has_the_size_of_its_text_else_of_its_files(split: Manifest) -> None:
+    files = sum(file.bytes for file in split.storage)
+    counts = {**split.identity.counts, "text_bytes": {"train": 5, "valid": 2}}
+
+    assert size_of(split) == Size(files, split.identity.counts["documents"])
+    assert size_of(replace(split, identity=replace(split.identity, counts=counts))).bytes == 7

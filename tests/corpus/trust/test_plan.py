@@ -1,0 +1,228 @@
+"""The plan of any recipe: exact where files are listed or sealed, else as the data root's own builds showed."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stage_a_build import INLINE, build, local_source, recipe_of
+
+from pipeline_assets import demo
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.trust.figures import FIGURES, outcomes, real_figures
+from pipeline_assets.corpus.trust.plan import RecipePlan, plan_recipe
+from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import KINDS, read_recipe
+from resources.loopback_hub import LoopbackHub
+
+Plan = Callable[..., RecipePlan]
+SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
+NOWHERE = "http://127.0.0.1:9"
+ROWS = [{"text": f"Text number {number} with some words.", "key": str(number)} for number in range(50)]
+
+
+@pytest.fixture
+def demo_hub(demo_root: Path) -> Iterator[LoopbackHub]:
+    with LoopbackHub(demo_root / demo.HUB_FOLDER) as running:
+        yield running
+
+
+@pytest.fixture
+def recipe(demo_root: Path) -> HealingRecipe:
+    return read_recipe(demo_root / "recipes" / "healing_text_v1.yaml")
+
+
+@pytest.fixture
+def plan(demo_hub: LoopbackHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
+    """The plan of the demo's recipe, below a data root, with a cache of the test's own."""
+
+    def made(root: Path, wanted: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
+        run = Run(root, EngineSettings(workers=2), HubFiles(tmp_path / "cache", endpoint, tries=1))
+        return plan_recipe(artifact_statuses(root, wanted.targets()), KINDS, run)
+
+    return made
+
+
+def plan_offline(recipe: Recipe, root: Path) -> RecipePlan:
+    run = Run(root, INLINE, HubFiles(root / "hub_cache", endpoint=NOWHERE))
+    return plan_recipe(artifact_statuses(root, recipe.targets()), KINDS, run)
+
+
+class TestBeforeAnythingWasBuilt:
+    """What the listing and footers tell is exact; nothing else is made up."""
+
+    def test_what_is_known_is_what_the_build_came_to(
+        self, plan: Plan, tmp_path: Path, demo_root: Path, demo_hub: LoopbackHub
+    ) -> None:
+        planned = plan(tmp_path)
+
+        built = [open_artifact(demo_root / one.holding.target.folder).manifest for one in planned.artifacts]
+        snapshot, sample = built[SNAPSHOT], planned.artifacts[SNAPSHOT].sample
+        assert planned.missing_bytes == snapshot.provenance["bytes_fetched"]
+        assert planned.fetched_bytes == snapshot.provenance["bytes_fetched_to_plan"]
+        assert planned.fetched_bytes == sum(request.bytes_sent for request in demo_hub.requests)
+        assert {name: one.value for name, one in planned.artifacts[SNAPSHOT].figures.items()} == {
+            "bytes_read": real_figures(snapshot)["bytes_read"],
+            "rows": snapshot.identity.counts["ledger"]["in"],
+            "bytes_fetched": snapshot.provenance["bytes_fetched"],
+        }
+        assert sample is not None
+        assert (sample.files, sample.files_listed, sample.row_groups, sample.rows) == (8, 8, 28, 1037)
+        assert sample.asked <= sample.taken < sample.whole
+
+    def test_a_budget_is_known_and_time_and_memory_are_not(self, plan: Plan, tmp_path: Path) -> None:
+        planned = plan(tmp_path)
+
+        assert set(planned.artifacts[TRAIN].figures) == set(planned.artifacts[VALID].figures) == {"tokens"}
+        assert [(one.name, one.available, one.is_met) for one in planned.budgets] == [
+            ("train", None, True),
+            ("valid", None, True),
+        ]
+        assert planned.fetch_seconds is None
+        assert planned.seconds("build_seconds") is None
+        [disk] = planned.rooms
+        assert (disk.needed, disk.kept) == (planned.missing_bytes, planned.missing_bytes)
+
+
+class TestByEarlierBuilds:
+    """A data root that has built a kind tells what another of it will take."""
+
+    def test_another_sample_is_planned_in_proportion(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
+        changed = recipe.model_copy(update={"snapshot": recipe.snapshot.model_copy(update={"seed": "another"})})
+
+        planned = plan(root, changed)
+
+        real = {
+            number: real_figures(open_artifact(root / planned.artifacts[number].holding.target.folder).manifest)
+            for number in (SNAPSHOT, SELECTION, TRAIN, VALID)
+        }
+        for number, figures in real.items():
+            for name in ("documents", "text_bytes", "tokens", "bytes", "peak_disk_bytes"):
+                if name in figures:
+                    known = planned.artifacts[number].figures[name].value
+                    assert known == pytest.approx(figures[name], rel=0.15), (number, name)
+        assert planned.seconds("cpu_seconds") == pytest.approx(
+            sum(one["cpu_seconds"] for one in real.values()), rel=0.2
+        )
+        assert planned.artifacts[TRAIN].figures["peak_memory_bytes"].value == real[TRAIN]["peak_memory_bytes"]
+        assert [one.is_met for one in planned.budgets] == [True, True]
+        assert [one.needs_replace for one in planned.artifacts] == [True, True, True, True, False]
+
+    def test_what_is_replaced_goes_when_the_new_one_is_sealed(
+        self, plan: Plan, root: Path, tmp_path: Path, recipe: HealingRecipe
+    ) -> None:
+        changed = recipe.model_copy(update={"snapshot": recipe.snapshot.model_copy(update={"seed": "another"})})
+
+        disk, memory = plan(root, changed).rooms
+
+        assert disk.kept is not None
+        assert disk.kept < disk.needed
+        assert disk.fits and memory.fits
+
+    def test_every_kind_is_sealed_with_what_was_planned_of_it(self, tmp_path: Path) -> None:
+        recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+        build(recipe, tmp_path)
+        again = recipe.model_copy(update={"name": "again", "outputs": None})
+
+        planned = plan_offline(again, tmp_path)
+        built = build(again, tmp_path)
+
+        for one in planned.artifacts:
+            manifest = built[one.holding.target.role].manifest
+            told = {outcome.figure: outcome.planned for outcome in outcomes(manifest) if outcome.planned is not None}
+            assert told == one.figures != {}
+            for name in ("rows", "documents", "text_bytes", "tokens", "bytes"):
+                if name in told:
+                    assert told[name].value == pytest.approx(real_figures(manifest)[name], rel=0.05), name
+
+
+class TestWhatIsThere:
+    """It costs nothing, and what is made of it is planned by it."""
+
+    def test_what_is_built_asks_no_hub(self, plan: Plan, demo_root: Path) -> None:
+        planned = plan(demo_root, endpoint=NOWHERE)
+
+        assert planned.to_build == []
+        assert (planned.budgets, planned.missing_bytes, planned.seconds("build_seconds")) == ([], 0, None)
+        assert planned.rooms == []
+
+    def test_a_split_is_planned_by_its_snapshot(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
+        train = open_artifact(root / recipe.megatron_split("train").folder).manifest
+        shutil.rmtree(root / "megatron" / recipe.name / "train")
+
+        planned = plan(root, endpoint=NOWHERE)
+
+        assert [one.holding.is_there for one in planned.artifacts] == [True, True, False, True, False]
+        assert planned.artifacts[TRAIN].figures["tokens"].value == train.identity.decisions["token_budget"]
+        assert [budget.name for budget in planned.budgets] == ["train"]
+
+    def test_a_given_source_is_planned_by_what_is_sealed(self, tmp_path: Path) -> None:
+        build(recipe_of(local_source(tmp_path, "notes", ROWS)), tmp_path)
+        given = recipe_of({"kind": "normalized", "source": "notes", "filters": {"length": {"min_words": 2}}})
+
+        [filtered, report] = plan_offline(given, tmp_path).artifacts
+
+        assert filtered.figures["rows"].value == 50
+        assert report.figures["tokens"].value > 0
+
+    def test_a_given_source_that_is_not_there_says_where_it_would_be(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError) as error:
+            plan_offline(recipe_of({"kind": "normalized", "source": "notes"}), tmp_path)
+
+        assert str(error.value) == (
+            "stage_a/mixed/normalized/notes: nothing is sealed there; make it first, or correct the recipe"
+        )
+
+    def test_a_folder_that_is_not_there_is_an_error_before_anything_is_built(self, tmp_path: Path) -> None:
+        section = local_source(tmp_path, "notes", ROWS) | {"path": "nowhere"}
+
+        with pytest.raises(UsageError) as error:
+            plan_offline(recipe_of(section), tmp_path)
+
+        assert str(error.value) == f"{tmp_path / 'nowhere'}: there is no such folder; correct the source's folder"
+
+
+class TestBudgets:
+    """Too little text is told before it is fetched, with what helps: never more of what a dataset hasn't."""
+
+    @staticmethod
+    def asking(recipe: HealingRecipe, text_bytes: int, tokens: int) -> HealingRecipe:
+        amount = recipe.snapshot.amount.model_copy(update={"text_bytes": text_bytes})
+        snapshot = recipe.snapshot.model_copy(update={"amount": amount})
+        megatron = recipe.megatron.model_copy(update={"token_budget": tokens})
+        return recipe.model_copy(update={"snapshot": snapshot, "megatron": megatron})
+
+    @pytest.mark.parametrize("is_built", [False, True])
+    def test_beyond_the_whole_dataset_no_more_text_is_advised(
+        self, plan: Plan, tmp_path: Path, root: Path, recipe: HealingRecipe, is_built: bool
+    ) -> None:
+        planned = plan(root if is_built else tmp_path, self.asking(recipe, 10**12, 10**9))
+
+        fix = "the dataset has no more: lower `megatron.token_budget`"
+        assert [(one.is_met, one.fix) for one in planned.budgets] == [(False, fix)] * 2
+
+    def test_nor_more_than_the_dataset_has(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
+        of_sealed = self.asking(recipe, recipe.snapshot.amount.text_bytes or 0, 10**9)
+
+        planned = plan(root, of_sealed, endpoint=NOWHERE)
+
+        train, _ = planned.budgets
+        assert not train.is_met
+        assert train.fix.startswith("the dataset has only 2,")
+        assert train.fix.endswith("text_bytes or so in all: lower `megatron.token_budget`")
+
+    def test_a_sample_too_small_asks_for_a_larger_one(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
+        [train, valid] = plan(root, self.asking(recipe, 240_000, recipe.megatron.token_budget)).budgets
+
+        assert (train.is_met, valid.is_met) == (False, False)
+        assert train.fix.startswith("raise `amount.text_bytes` from 240,000 to 1,")
+
+
+def test_figures_are_told_in_one_order(plan: Plan, root: Path, recipe: HealingRecipe) -> None:
+    assert set(FIGURES) >= {name for one in plan(root, recipe).artifacts for name in one.figures}

@@ -1,0 +1,229 @@
+"""An artifact and its chain held against their manifests: one changed bit anywhere is found, and nothing is claimed of
+what was not read.
+"""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.readers.held import CURE
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.rehash import Journal
+from pipeline_assets.corpus.trust.result import Sample, Scope, Verification, as_json
+from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+
+SET = Path("megatron", "pages_v1")
+
+
+def verify(folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0") -> Verification:
+    scope = Scope(root, None if sample is None else Sample.parse(sample, seed), threads=2)
+    found = look_at_chain(folder, scope)
+    hold(found, Journal(None))
+    return found
+
+
+def found_at(found: Verification, root: Path) -> set[str]:
+    return {finding.where.relative_to(root).as_posix() for finding in found.findings}
+
+
+def files_of_the_chain(root: Path) -> Iterator[Path]:
+    """Every file that a manifest of the chain vouches for, the manifests, and the hub's bytes in the cache."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.suffix != ".lock" and path.stat().st_size:
+            yield path
+
+
+def test_the_whole_chain_is_intact(pristine: Path) -> None:
+    found = verify(pristine / SET, pristine)
+
+    assert (found.verdict, found.findings, found.unread) == ("intact", [], [])
+    assert [artifact.manifest.kind for artifact in found.chain.artifacts] == [
+        "healing/megatron_dataset",
+        "healing/megatron_split",
+        "healing/megatron_split",
+        "healing/healing_text_manifest",
+        "healing/fineweb_edu_snapshot",
+    ]
+    assert len(found.tasks) == 4 + 4 + 5
+    assert found.bytes_read == sum(task.bytes for task in found.all_tasks)
+    assert found.hub is not None
+    assert [name.rpartition(":")[2] for name in found.hub.whole] == ["a.parquet"]
+    assert [name.rpartition(":")[2] for name in found.hub.in_part] == ["b.parquet"]
+    assert found.proofs == []
+
+
+def test_without_upstream_it_is_the_artifact_and_its_members(pristine: Path) -> None:
+    found = verify(pristine / SET)
+
+    assert (found.verdict, found.hub, len(found.tasks)) == ("intact", None, 8)
+
+
+def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
+    bits = random.Random("bits")
+    for path in files_of_the_chain(chain_root):
+        sealed = path.read_bytes()
+        for position in [0, len(sealed) - 1, *(bits.randrange(len(sealed)) for _ in range(4))]:
+            flipped = bytearray(sealed)
+            flipped[position] ^= 1 << bits.randrange(8)
+            path.write_bytes(flipped)
+            where = path.relative_to(chain_root).as_posix()
+            try:
+                found = verify(chain_root / SET, chain_root)
+            except InputError as refused:
+                assert refused.where == str(path)
+                continue
+            assert found.verdict == "damaged", (where, position)
+            words = " ".join([*found_at(found, chain_root), *(finding.what for finding in found.findings)])
+            assert where in words or where.split("/")[0] == "hub_cache", (where, words)
+        path.write_bytes(sealed)
+    assert verify(chain_root / SET, chain_root).verdict == "intact"
+
+
+def test_a_damaged_file_of_the_cache_says_what_to_do(chain_root: Path) -> None:
+    for path in chain_root.glob("hub_cache/*/bytes/*/*"):
+        path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+
+    found = verify(chain_root / SET, chain_root)
+
+    assert len(found.findings) == 5
+    assert all(finding.what.endswith(f"; {CURE}") for finding in found.findings)
+    assert sum("the hub lists" in finding.what for finding in found.findings) == 1
+
+
+def test_a_cache_that_was_emptied_is_no_finding_and_is_said(chain_root: Path) -> None:
+    shutil.rmtree(chain_root / "hub_cache")
+
+    found = verify(chain_root / SET, chain_root)
+
+    assert found.verdict == "intact"
+    assert found.hub is not None and len(found.hub.not_here) == 2
+
+
+def test_a_missing_upstream_is_a_finding_and_the_others_go_on(chain_root: Path) -> None:
+    shutil.rmtree(chain_root / "selections" / "pages_v1")
+    tokens = chain_root / SET / "valid" / "tokens.bin"
+    tokens.write_bytes(bytes(tokens.stat().st_size))
+
+    found = verify(chain_root / SET, chain_root, "100%")
+
+    assert found_at(found, chain_root) == {"megatron/pages_v1", "megatron/pages_v1/valid/tokens.bin"}
+    assert [proven.why_not for proven in found.proofs] == ["what it was made from is not here"] * 2
+    # Nothing says any more that the snapshot is part of the chain.
+    assert len(found.chain.artifacts) == 3
+    assert found.verdict == "damaged"
+    assert [found.is_damaged(artifact) for artifact in found.chain.artifacts] == [False, False, True]
+
+
+def test_where_only_upstream_is_missing_the_verdict_is_incomplete(chain_root: Path) -> None:
+    shutil.rmtree(chain_root / "selections" / "pages_v1")
+
+    found = verify(chain_root / SET, chain_root)
+
+    assert (found.verdict, len(found.findings)) == ("incomplete", 1)
+    assert not any(found.is_damaged(artifact) for artifact in found.chain.artifacts)
+
+
+def test_an_artifact_that_is_replaced_while_it_is_read_is_not_called_damaged(chain_root: Path) -> None:
+    found = look_at_chain(chain_root / SET / "train", Scope())
+    shutil.rmtree(chain_root / SET / "train")
+    shutil.copytree(chain_root / SET / "valid", chain_root / SET / "train")
+
+    with pytest.raises(InputError) as refused:
+        hold(found, Journal(None))
+
+    assert str(refused.value) == (
+        f"{chain_root / SET}/train: it was replaced while it was read; run the same command again"
+    )
+
+
+@pytest.mark.parametrize("share", ["1%", "10%", "50%"])
+def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(pristine: Path, share: str) -> None:
+    found = verify(pristine / SET, pristine, share)
+
+    sample = Sample.parse(share)
+    assert found.verdict == "intact of a sample"
+    assert 100 * sample.share >= found.percent_read
+    assert found.unread and len(found.unread) + len(found.results) == len(found.all_tasks)
+    assert {found.state_of(task) for task in found.unread} == {"not_read"}
+
+
+def test_a_file_that_a_sample_leaves_out_must_still_be_there_in_its_size(chain_root: Path) -> None:
+    (chain_root / SET / "train" / "tokens.bin").unlink()
+    (chain_root / SET / "valid" / "tokens.bin").write_bytes(b"short")
+
+    found = verify(chain_root / SET, None, "1%")
+
+    assert found_at(found, chain_root) == {
+        "megatron/pages_v1/train/tokens.bin",
+        "megatron/pages_v1/valid/tokens.bin",
+    }
+
+
+def test_a_sample_finds_in_documents_what_it_does_not_read_in_files(chain_root: Path) -> None:
+    tokens = chain_root / SET / "train" / "tokens.bin"
+    tokens.write_bytes(bytes(tokens.stat().st_size))
+
+    found = verify(chain_root / SET, chain_root, "20%")
+
+    assert tokens in [task.paths[0] for task in found.unread]
+    assert found.verdict == "damaged"
+    assert all(": token " in finding.what for finding in found.findings)
+
+
+def test_every_file_is_drawn_by_some_seed(pristine: Path) -> None:
+    drawn = set()
+    for seed in range(30):
+        found = verify(pristine / SET, pristine, "45%", str(seed))
+        drawn |= {result.task.name for result in found.results if result.task in found.tasks}
+
+    assert len(drawn) == len({task.name for task in found.tasks})
+
+
+def test_a_sample_of_everything_is_intact_and_proves_every_document(pristine: Path) -> None:
+    found = verify(pristine / SET, pristine, "100%")
+
+    assert found.verdict == "intact"
+    assert [(proven.artifact.folder.name, proven.how, proven.not_here) for proven in found.proofs] == [
+        ("train", "encoded again", 0),
+        ("valid", "encoded again", 0),
+        (next((pristine / "corpora" / "pages").glob("[!.]*")).name, "held against their rows of the hub's files", 0),
+    ]
+    assert all(
+        proven.documents == proven.artifact.manifest.identity.counts["documents"] and not proven.not_here
+        for proven in found.proofs
+    )
+
+
+def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> None:
+    tokens = chain_root / SET / "train" / "tokens.bin"
+    tokens.write_bytes(bytes(tokens.stat().st_size))
+    (chain_root / SET / "valid" / "extra").write_text("")
+
+    report = as_json(verify(chain_root / SET, chain_root, "60%"), {"corpusmill": "1"})
+
+    states = {
+        (artifact["name"], file["path"]): file["state"]
+        for artifact in report["artifacts"]
+        for file in artifact["files"]
+    }
+    assert report["verdict"] == "damaged"
+    assert report["scope"] == {
+        "upstream": True,
+        "content": True,
+        "data": str(chain_root),
+        "sample": "60%",
+        "seed": "0",
+        "threads": 2,
+    }
+    assert len(states) == report["files"] == 13
+    assert sum(state == "as_sealed" for state in states.values()) == report["files_as_sealed"]
+    assert {"as_sealed", "not_read"} <= set(states.values()) <= {"as_sealed", "not_read", "damaged"}
+    assert f"{chain_root / SET}/valid/extra" in [finding["path"] for finding in report["findings"]]
+    assert [artifact["findings"] > 0 for artifact in report["artifacts"]] == [False, True, True, False, False]
+    assert {file["state"] for file in report["hub"]["files"]} <= {"as_sealed", "not_read"}
+    assert [(proof["shards"], len(proof["shards_drawn"])) for proof in report["documents"]] == [(3, 3), (3, 3), (4, 4)]
+    assert 0 < report["percent_of_bytes_read"] <= 60
+    assert (report["mb_per_second"] > 0, report["program"]) == (True, {"corpusmill": "1"})
