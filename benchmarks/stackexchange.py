@@ -36,9 +36,9 @@ _ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
 
 
 def documents(posts: Path, folder: Path) -> Iterator[Document]:
-    from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
+    from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets
     from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-    from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+    from pipeline_assets.corpus.readers.stackexchange.threads import Site
     from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, read_threads
     from pipeline_assets.corpus.spine.building import BuildFolder
     from pipeline_assets.corpus.spine.stage import WHOLE

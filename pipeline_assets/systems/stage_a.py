@@ -415,7 +415,7 @@ def _convert_site(
 ) -> Converted:
     # Compiled code is loaded only where it is needed.
     from pipeline_assets.corpus.normalize.threads import convert_site
-    from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+    from pipeline_assets.corpus.readers.stackexchange.threads import Site
     from pipeline_assets.corpus.readers.stackexchange.threads import ThreadRules
 
     if len(files) != 1:

@@ -14,10 +14,8 @@ from pipeline_assets.corpus.normalize.converted import (
     write_outcomes,
 )
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_buckets
-from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
-from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, ThreadRules, read_threads
+from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, Site, ThreadRules, read_threads
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError

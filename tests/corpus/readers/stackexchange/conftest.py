@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
+from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets
 from pipeline_assets.corpus.readers.stackexchange.spill import RANGE_BYTES, RUN_BYTES, plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, Outcome, ThreadRules, read_threads
 from pipeline_assets.corpus.spine.building import BuildFolder
 from pipeline_assets.corpus.spine.stage import WHOLE

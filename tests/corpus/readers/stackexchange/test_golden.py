@@ -10,7 +10,7 @@ import pytest
 from made_dump import answer, dump, question
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import Site
 
 PROJECT = Path(__file__).parents[4]
 REAL = PROJECT.parent / "shared" / "data" / "stackexchange"

@@ -9,7 +9,7 @@ from made_dump import END, HEAD, answer, dump, question, row
 from reference_reader import read_site
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
+from pipeline_assets.corpus.readers.stackexchange.threads import Site
 from pipeline_assets.corpus.readers.stackexchange.threads import Dropped, Outcome, ThreadRules
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.rejects import Reject
