@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator
 
-from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import (
@@ -15,7 +15,7 @@ from pipeline_assets.corpus.normalize.converted import (
 )
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, Site, ThreadRules, read_threads
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.spine.building import BuildFolder, Building, Receipt, total_counts
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
@@ -28,16 +28,15 @@ def normalize_bucket(
     bucket: Bucket,
     window: Window,
     folder: BuildFolder,
-    site: Site,
-    rules: ThreadRules,
-    derive_id: DeriveId,
+    file: str,
+    recipe: SiteRecipe,
     licences: LicenceTable,
     zstd_level: int,
 ) -> Receipt:
     """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
-        outcomes = _counting_answers(read_threads(bucket, site, rules, window), writer)
-        writer.count("rows", write_outcomes(outcomes, writer, derive_id, licences))
+        outcomes = _counting_answers(read_threads(bucket, file, recipe, window), writer)
+        writer.count("rows", write_outcomes(outcomes, writer, no_derived_id, licences))
         writer.count("rows", writer.counts.get("merged", 0))
     return writer.receipt()
 
@@ -45,8 +44,7 @@ def normalize_bucket(
 def convert_site(
     building: Building,
     file: SourceFile,
-    site: Site,
-    rules: ThreadRules,
+    recipe: SiteRecipe,
     bucket_bytes: int,
     licences: LicenceTable,
     settings: NormalizeSettings,
@@ -59,12 +57,7 @@ def convert_site(
     spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings.engine))
     buckets = plan_buckets(building, spilled, "threads", bucket_bytes)
     work = functools.partial(
-        normalize_bucket,
-        site=site,
-        rules=rules,
-        derive_id=no_derived_id,
-        licences=licences,
-        zstd_level=settings.zstd_level,
+        normalize_bucket, file=file.name, recipe=recipe, licences=licences, zstd_level=settings.zstd_level
     )
     named = convert_shards(building, work, buckets, settings)
     before, after = total_counts(spilled), total_counts(named.values())

@@ -2,14 +2,15 @@
 
 A run is a file of frames, one for each block of BLOCK_IDS question ids that it has rows of, in order of ids. A frame is
 zstd of a list in MessagePack: of each row its question's id, its number, and its post or fault. The run ends with an
-index, zstd of int64 (frames, 4): block, rows, bytes of rows as in the dump, bytes of the frame; and its size, int64. All
-zstd has a checksum. Pass 2 reads buckets: ranges of questions out of every run. They are planned from the sizes of
-blocks, so they are the same whatever the runs were.
+index, zstd of int64 (frames, 4): block, rows, their bytes in the dump, bytes of the frame; and its size, int64. Every
+zstd frame has a checksum. Pass 2 reads buckets: ranges of questions out of every run. They are planned from the sizes
+of blocks, so they are the same whatever the runs were.
 """
 
+import mmap
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +21,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.stackexchange.archive import MOST_EXPANSION, POSTS, is_archive, pour, pour_archive
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, pour, pour_archive
 from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostsXml, Row
 from pipeline_assets.corpus.spine.building import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -33,7 +34,7 @@ SPILLED = f"{WORK}/spilled"
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27
 BLOCK_IDS = 4096
-NOT_A_THREAD = -(1 << 60)  # rows without a question are sorted from here on
+_NOT_A_THREAD = -(1 << 60)  # rows without a question are sorted from here on
 _LAST_POST_TYPE = 99
 _POST_TYPES = {
     3: "orphaned_tag_wiki",
@@ -44,7 +45,6 @@ _POST_TYPES = {
     8: "privilege_wiki",
 }
 _NO_THREAD = Fault("missing_attribute", "no number in Id, PostTypeId or ParentId")
-_ROW = b"<row"
 _OVERHEAD_BYTES = 256  # of a row in memory, beyond its own
 _ZSTD_LEVEL = 1
 _SIZE_BYTES = 8
@@ -73,41 +73,23 @@ def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[Sp
     Args:
         name: of the shards, to which their number is added.
     """
-    cuts = [0] if is_archive(file) else [0, *_cuts(file, range_bytes)]
+    cuts = [0]
+    if not is_archive(file) and file.stat().st_size > range_bytes:
+        with open(file, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as posts:
+            for target in range(range_bytes, len(posts), range_bytes):
+                cut = posts.find(b"<row", max(target, cuts[-1] + 1))  # a `<` stands in no value
+                if cut < 0:
+                    break
+                cuts.append(cut)
     pairs = zip(cuts, [*cuts[1:], None], strict=True)
     return [SpillShard(f"{name}-{number:05d}", file, start, stop) for number, (start, stop) in enumerate(pairs)]
 
 
-def _cuts(file: Path, range_bytes: int) -> Iterator[int]:
-    """Where rows begin, the first at or after each multiple of `range_bytes`: a `<` stands in no value."""
-    size, cut = file.stat().st_size, 0
-    with open(file, "rb", buffering=0) as source:
-        for target in range(range_bytes, size, range_bytes):
-            at = max(target, cut + 1)
-            found = -1
-            while found < 0:
-                source.seek(at)
-                block = source.read(1 << 16)
-                found = block.find(_ROW)
-                if found < 0 and len(block) < len(_ROW):
-                    return
-                at += found if found >= 0 else len(block) - len(_ROW) + 1
-            cut = at
-            yield cut
-
-
-def spill_rows(
-    shard: SpillShard,
-    window: Window,
-    folder: BuildFolder,
-    run_bytes: int = RUN_BYTES,
-    most_expansion: int = MOST_EXPANSION,
-) -> Receipt:
+def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
     """The runs of a part of a file, a stage for the engine. Memory: `run_bytes`, and the longest row.
 
     Args:
         window: has no part in this: `rows` aren't known.
-        most_expansion: see `pour_archive`.
     Returns:
         Files: the runs. Counts: `rows` read; `spilled`, which pass 2 will account for one by one;
         `dropped/<post type>`, posts that are neither question nor answer.
@@ -122,7 +104,7 @@ def spill_rows(
         runs.add(posts.feed(block))
 
     if is_packed:
-        pour_archive(shard.file, take, most_expansion)
+        pour_archive(shard.file, take)
     else:
         pour(shard.file, take, shard.start, shard.stop)
     runs.add(posts.close())
@@ -155,7 +137,7 @@ class Runs:
                 continue
             thread = 0 if row.fault else row.thread()
             spilled = _encoder.encode(row.post() if thread else row.fault or _NO_THREAD)
-            key = thread or NOT_A_THREAD + number
+            key = thread or _NOT_A_THREAD + number
             self._blocks[key // BLOCK_IDS].append((key, number, msgspec.Raw(spilled)))
             self._block_bytes[key // BLOCK_IDS] += row.size + 1
             self._bytes += len(spilled) + _OVERHEAD_BYTES

@@ -26,16 +26,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter, itemgetter
+from typing import Annotated
+
+import pydantic
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, SpilledRow, read_bucket, read_post
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 from pipeline_assets.corpus.spine.rejects import Reject
 from pipeline_assets.corpus.spine.stage import KILLED_WORKER, WHOLE, Window
 
-UNKNOWN = "unknown"
+_UNKNOWN = "unknown"
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
 _TAG_NAME = re.compile(r"[^<>|]+")  # in `<a><b>`, as it was, and in `|a|b|`, as newer dumps have it
@@ -55,32 +59,22 @@ _META = (
 )
 
 
-@dataclass(frozen=True)
-class Site:
-    """Where posts come from.
+class SiteRecipe(RecipePart):
+    """One site, and which of its threads are kept, and which answers in them.
 
     Attributes:
-        host: `beer.stackexchange.com`.
-        source_file: the dump's file, as the manifest lists it.
         source, domain: of the Documents.
+        host: `beer.stackexchange.com`.
+        min_question_score, min_answer_score: posts below are left out; None for no limit.
+        min_answers: threads with fewer that are kept are left out.
     """
 
-    host: str
-    source_file: str
     source: str
-    domain: str
-
-
-@dataclass(frozen=True)
-class ThreadRules:
-    """Which threads are kept, and which answers in them; None for no limit. Answers are counted last."""
-
-    min_question_score: int | None
-    min_answer_score: int | None
-    min_answers: int
-
-
-EVERY_THREAD = ThreadRules(None, None, 0)
+    domain: Annotated[str, Option("What kind of text.", default="questions")]
+    host: str
+    min_question_score: Annotated[int | None, Option("Threads below are left out.", default=None)]
+    min_answer_score: Annotated[int | None, Option("Answers below are left out.", default=None)]
+    min_answers: Annotated[int, Option("Threads with fewer are left out.", default=0)] = pydantic.Field(ge=0)
 
 
 @dataclass(frozen=True)
@@ -95,7 +89,7 @@ class Dropped:
 Outcome = Document | Reject | Dropped
 
 
-def read_threads(bucket: Bucket, site: Site, rules: ThreadRules, window: Window = WHOLE) -> Iterator[Outcome]:
+def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE) -> Iterator[Outcome]:
     """What becomes of every row of a bucket: Documents by question id and what the rules drop; last the rejects by row.
 
     The accepted answer comes first, then the others by score from high to low, then by id. A Document's posts are its
@@ -107,6 +101,7 @@ def read_threads(bucket: Bucket, site: Site, rules: ThreadRules, window: Window 
     `empty_answer`, one without text.
 
     Args:
+        file: the dump's, as the manifest lists it.
         window: rows are numbered in the order of questions, then of the file.
     Raises:
         InputError: a spilled run is damaged.
@@ -114,7 +109,7 @@ def read_threads(bucket: Bucket, site: Site, rules: ThreadRules, window: Window 
     rows = []
     for place, row in window.of(read_bucket(bucket), 0):
         if place in window.fatal:
-            yield Reject(site.source_file, row[1], KILLED_WORKER)
+            yield Reject(file, row[1], KILLED_WORKER)
         else:
             rows.append(row)
     rejects: list[Reject] = []
@@ -124,9 +119,9 @@ def read_threads(bucket: Bucket, site: Site, rules: ThreadRules, window: Window 
             missing = Fault("no_question", f"question {question_id} is not in the file, or rejected")
             faults |= {post.row: missing for post in posts}
             posts = []
-        rejects += [Reject(site.source_file, number, fault.reason, fault.detail) for number, fault in faults.items()]
+        rejects += [Reject(file, number, fault.reason, fault.detail) for number, fault in faults.items()]
         if posts:
-            yield from _thread(posts, site, rules)
+            yield from _thread(posts, file, recipe)
     yield from sorted(rejects, key=attrgetter("row"))
 
 
@@ -143,52 +138,53 @@ def _posts_and_faults(rows: Iterable[SpilledRow]) -> tuple[list[Post], dict[int,
     return list(posts.values()), faults
 
 
-def _thread(posts: Sequence[Post], site: Site, rules: ThreadRules) -> Iterator[Document | Dropped]:
+def _thread(posts: Sequence[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | Dropped]:
     """
     Args:
         posts: of one thread, with its question.
     """
     [question] = (post for post in posts if post.post_type_id == QUESTION)
-    if rules.min_question_score is not None and question.score < rules.min_question_score:
-        yield from (Dropped(site.source_file, post.row, "low_question_score") for post in posts)
+    if recipe.min_question_score is not None and question.score < recipe.min_question_score:
+        yield from (Dropped(file, post.row, "low_question_score") for post in posts)
         return
     answers: list[tuple[Post, str]] = []
     accepted = question.accepted_answer_id
     for post in sorted(posts, key=lambda post: (post.id != accepted, -post.score, post.id)):
         if post is question:
             continue
-        if rules.min_answer_score is not None and post.score < rules.min_answer_score:
-            yield Dropped(site.source_file, post.row, "low_answer_score")
+        if recipe.min_answer_score is not None and post.score < recipe.min_answer_score:
+            yield Dropped(file, post.row, "low_answer_score")
         elif text := body_text(post.body):
             answers.append((post, text))
         else:
-            yield Dropped(site.source_file, post.row, "empty_answer")
-    if len(answers) < rules.min_answers:
+            yield Dropped(file, post.row, "empty_answer")
+    if len(answers) < recipe.min_answers:
         kept = [question, *(post for post, _ in answers)]
-        yield from (Dropped(site.source_file, post.row, "few_answers") for post in kept)
+        yield from (Dropped(file, post.row, "few_answers") for post in kept)
         return
-    yield _document(question, answers, site)
+    yield _document(question, answers, file, recipe)
 
 
-def _document(question: Post, answers: Sequence[tuple[Post, str]], site: Site) -> Document:
+def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
     """
     Args:
         answers: with their texts.
     """
-    licences = [_licence_of_post(post.content_license, post.creation_date[:10]) for post in (question, *(post for post, _ in answers))]
+    posts = [question, *(post for post, _ in answers)]
+    licences = [_licence_of_post(post.content_license, post.creation_date[:10]) for post in posts]
     licence = _licence_of_thread(licences)
     parts = [" ".join((question.title or "").split()), body_text(question.body)]
     parts += [f"Answer:\n\n{text}" for _, text in answers]
     return Document(
         text="\n\n".join(filter(None, parts)),
-        source=site.source,
-        domain=site.domain,
-        doc_id=f"stackexchange:{site.host}:{question.id}",
+        source=recipe.source,
+        domain=recipe.domain,
+        doc_id=f"stackexchange:{recipe.host}:{question.id}",
         license_tag=licence.tag,
         created_at=question.creation_date,
         meta={
-            "site": site.host,
-            "url": f"https://{site.host}/questions/{question.id}",
+            "site": recipe.host,
+            "url": f"https://{recipe.host}/questions/{question.id}",
             **{name: getattr(question, name) for name in _META},
             "tags": _TAG_NAME.findall(question.tags or ""),
             "license_evidence": licence.evidence,
@@ -201,16 +197,16 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], site: Site) -
                     "license_tag": licence.tag,
                     "source_row": post.row,
                 }
-                for (post, _), licence in zip(answers, licences[1:], strict=True)
+                for post, licence in zip(posts[1:], licences[1:], strict=True)
             ],
-            "source_file": site.source_file,
+            "source_file": file,
             "source_row": question.row,
         },
     )
 
 
 @dataclass(frozen=True)
-class Licence:
+class _Licence:
     """A tag, and what it was told from."""
 
     tag: str
@@ -218,7 +214,7 @@ class Licence:
 
 
 @lru_cache(maxsize=10_000)
-def _licence_of_post(content_license: str | None, created_on: str) -> Licence:
+def _licence_of_post(content_license: str | None, created_on: str) -> _Licence:
     """
     Args:
         content_license: the attribute; None where the dump has none.
@@ -226,17 +222,17 @@ def _licence_of_post(content_license: str | None, created_on: str) -> Licence:
     """
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
-        tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
-        return Licence(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
+        tag = f"cc-by-sa-{version[1]}" if version else _UNKNOWN
+        return _Licence(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
     tag = next(tag for since, tag in _SINCE if created_on >= since)
-    return Licence(tag, f"date: {created_on}")
+    return _Licence(tag, f"date: {created_on}")
 
 
-def _licence_of_thread(posts: Sequence[Licence]) -> Licence:
+def _licence_of_thread(posts: Sequence[_Licence]) -> _Licence:
     """The newest licence of its posts, the question's first; the evidence counts them if they differ."""
     if len({licence.tag for licence in posts}) == 1:
         return posts[0]
     tags = Counter(licence.tag for licence in posts)
-    newest = max(posts, key=lambda licence: (licence.tag == UNKNOWN, licence.tag))
+    newest = max(posts, key=lambda licence: (licence.tag == _UNKNOWN, licence.tag))
     counted = ", ".join(f"{count} {tag}" for tag, count in sorted(tags.items()))
-    return Licence(newest.tag, f"{newest.evidence}; newest of {counted}")
+    return _Licence(newest.tag, f"{newest.evidence}; newest of {counted}")
