@@ -4,10 +4,10 @@
 
 The ceiling is a bare `lxml.etree.iterparse` that makes a dictionary of each row and forgets it: nothing is joined or
 rendered. The reader also sorts the rows by question on disk (compressed, with checksums, synced), renders the HTML of
-every body, joins the threads, and builds Documents. Start is imports and compiled code from its cache, on a site of
-one post. Documents are proven equal to those of the tests' reference reader on the site itself; then its rows, again
-and again under new ids, are the input, of which each copy has to give the same texts. Site: --site, else a sample if
-there is one, else a made one. Flows run in turn; ratios are medians of those of a round.
+every body, joins the threads, and builds Documents. Start is imports, on a site of one post. Documents are proven equal
+to those of the tests' reference reader on the site itself; then its rows, again and again under new ids, are the input,
+of which each copy has to give the same texts. Site: --site, else a sample if there is one, else a made one. Flows run
+in turn; ratios are medians of those of a round.
 """
 
 import argparse
@@ -36,17 +36,17 @@ _ID = re.compile(rb' (Id|ParentId|AcceptedAnswerId)="(\d+)"')
 
 
 def documents(posts: Path, folder: Path) -> Iterator[Document]:
-    from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
-    from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-    from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
-    from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, read_threads
+    from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
+    from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe, read_threads
     from pipeline_assets.corpus.spine.staging import BuildFolder
     from pipeline_assets.corpus.spine.worker import WHOLE
 
-    building, site = BuildFolder(folder), Site("site.example.org", posts.name, "stackexchange", "qa")
+    scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
+    site = {"source": "stackexchange", "domain": "qa", "host": "site.example.org"}
+    building, recipe = BuildFolder(folder), SiteRecipe.from_content(site | scores)
     receipts = [spill_rows(shard, WHOLE, building) for shard in plan_spill(posts, "site")]
     for bucket in plan_buckets(building, receipts, "site", BUCKET_BYTES):
-        outcomes = read_threads(bucket, site, EVERY_THREAD)
+        outcomes = read_threads(bucket, posts.name, recipe)
         yield from (outcome for outcome in outcomes if isinstance(outcome, Document))
 
 

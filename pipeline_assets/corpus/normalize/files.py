@@ -22,6 +22,7 @@ from pipeline_assets.corpus.normalize.converted import (
     write_outcomes,
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
+from pipeline_assets.corpus.normalize.threads import convert_site
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
 from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
@@ -82,9 +83,6 @@ def convert_files(
         case LocalSource():
             converted = convert_local(building, files, source, shard_bytes, licences, settings)
         case StackExchangeSource():
-            # Compiled code is loaded only where it is needed.
-            from pipeline_assets.corpus.normalize.threads import convert_site
-
             if len(files) != 1:
                 names = ", ".join(file.name for file in files[:3])
                 what = f"{len(files)} files match, and a source is one site: {names}"

@@ -10,6 +10,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
+from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import key
@@ -115,23 +116,16 @@ class WikipediaSource(FilesSection, WikipediaRecipe):
     source: Annotated[Name, Option("Name of the source.", default="wikipedia")]
 
 
-class StackExchangeSource(FilesSection):
+class StackExchangeSource(FilesSection, SiteRecipe):
     """One site: its Posts.xml, or the .7z that it came in.
 
     Attributes:
         files: a pattern that matches that one file.
-        host: `beer.stackexchange.com`.
-        min_question_score, min_answer_score: posts below are left out; None for no limit.
-        min_answers: threads with fewer that are kept are left out.
     """
 
     kind: Literal["stackexchange"]
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-    domain: Annotated[str, Option("What kind of text.", default="questions")]
-    host: str
-    min_question_score: Annotated[int | None, Option("Threads below are left out.", default=None)]
-    min_answer_score: Annotated[int | None, Option("Answers below are left out.", default=None)]
-    min_answers: Annotated[int, Option("Threads with fewer are left out.", default=0)] = pydantic.Field(ge=0)
+    source: Name
 
 
 class LocalSource(FilesSection, LocalRecipe):

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator
 
-from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import (
@@ -13,12 +13,9 @@ from pipeline_assets.corpus.normalize.converted import (
     no_derived_id,
     write_outcomes,
 )
-from pipeline_assets.corpus.normalize.sources import StackExchangeSource
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_buckets
-from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
-from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, ThreadRules, read_threads
+from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
@@ -32,16 +29,15 @@ def normalize_bucket(
     bucket: Bucket,
     window: Window,
     folder: BuildFolder,
-    site: Site,
-    rules: ThreadRules,
-    derive_id: DeriveId,
+    file: str,
+    recipe: SiteRecipe,
     licences: LicenceTable,
     zstd_level: int,
 ) -> Receipt:
     """One bucket. Counts: as `ShardWriter`, `rows`, which are posts, and `merged`, answers in their question's text."""
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
-        outcomes = _counting_answers(read_threads(bucket, site, rules, window), writer)
-        writer.count("rows", write_outcomes(outcomes, writer, derive_id, licences))
+        outcomes = _counting_answers(read_threads(bucket, file, recipe, window), writer)
+        writer.count("rows", write_outcomes(outcomes, writer, no_derived_id, licences))
         writer.count("rows", writer.counts.get("merged", 0))
     return writer.receipt()
 
@@ -49,7 +45,7 @@ def normalize_bucket(
 def convert_site(
     building: StagingDir,
     file: SourceFile,
-    source: StackExchangeSource,
+    recipe: SiteRecipe,
     bucket_bytes: int,
     licences: LicenceTable,
     settings: NormalizeSettings,
@@ -59,17 +55,10 @@ def convert_site(
     Raises:
         InputError: from the passes, or posts are lost on the way.
     """
-    site = Site(source.host, file.name, source.source, source.domain)
-    rules = ThreadRules(source.min_question_score, source.min_answer_score, source.min_answers)
     spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings.engine))
     buckets = plan_buckets(building, spilled, "threads", bucket_bytes)
     work = functools.partial(
-        normalize_bucket,
-        site=site,
-        rules=rules,
-        derive_id=no_derived_id,
-        licences=licences,
-        zstd_level=settings.zstd_level,
+        normalize_bucket, file=file.name, recipe=recipe, licences=licences, zstd_level=settings.zstd_level
     )
     named = convert_shards(building, work, buckets, settings)
     before, after = total_counts(spilled), total_counts(named.values())

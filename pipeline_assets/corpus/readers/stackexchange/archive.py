@@ -3,10 +3,9 @@
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, cast
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, install_hint
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from py7zr.io import WriterFactory
 
 POSTS = "Posts.xml"
-MOST_EXPANSION = 100
+_MOST_EXPANSION = 100  # text packs to a tenth at best
 _MAGIC = b"7z\xbc\xaf\x27\x1c"
 _SHOWN_BYTES = 60
 _BLOCK_BYTES = 1 << 18  # larger ones leave the cache before they are scanned and copied: a fifth slower
@@ -77,50 +76,23 @@ def pour(file: Path, sink: Sink, start: int, stop: int | None) -> None:
             left -= len(block)
 
 
-def pour_archive(file: Path, sink: Sink, most_expansion: int = MOST_EXPANSION) -> None:
+def pour_archive(file: Path, sink: Sink) -> None:
     """Posts.xml out of an archive, block by block. Its checksum is known to hold only when this returns.
 
-    Args:
-        most_expansion: how many times larger than the archive its content may be. Text packs to a tenth at best.
     Raises:
         InputError: it has no Posts.xml, or two; wants a password; unpacks to more than allowed, or in steps that
             nothing bounds; is damaged.
     """
-    with open(file, "rb") as packed, _opened(packed, file) as archive:
-        name = _posts_name(archive, file)
-        _check_expansion(archive, file, most_expansion)
-        try:
-            with _explained(file):
-                archive.extract(targets=[name], factory=cast("WriterFactory", _Pouring(sink)))
-        except _SinkFailed as failed:
-            raise failed.error from None
-
-
-@contextmanager
-def _opened(packed: BinaryIO, file: Path) -> "Iterator[SevenZipFile]":
     unpacker = _unpacker(file)
-    with _explained(file):
-        archive = unpacker(packed, blocksize=_PACKED_BLOCK_BYTES)
-    with archive:
-        yield archive
-
-
-def _unpacker(file: Path) -> "type[SevenZipFile]":
-    try:
-        import py7zr
-    except ImportError:
-        fix = f"{install_hint('stackexchange')}, or unpack the archive"
-        raise RetryableError("reading a .7z needs py7zr", file, fix) from None
-    return py7zr.SevenZipFile
-
-
-@contextmanager
-def _explained(file: Path) -> Iterator[None]:
-    """What py7zr raises, as a line for the user."""
     from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
     try:
-        yield
+        with open(file, "rb") as packed, unpacker(packed, blocksize=_PACKED_BLOCK_BYTES) as archive:
+            name = _posts_name(archive, file)
+            _check_expansion(archive, file)
+            archive.extract(targets=[name], factory=cast("WriterFactory", _Pouring(sink)))
+    except _SinkFailed as failed:
+        raise failed.error from None
     except PasswordRequired:
         raise InputError("it wants a password", file, "unpack it yourself: no dump is encrypted") from None
     except CrcError:
@@ -130,6 +102,15 @@ def _explained(file: Path) -> Iterator[None]:
     except (ArchiveError, MemoryError, *_DAMAGE) as error:
         what = f"the archive is damaged ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
         raise InputError(what, file, _FETCH_AGAIN) from None
+
+
+def _unpacker(file: Path) -> "type[SevenZipFile]":
+    try:
+        import py7zr
+    except ImportError:
+        fix = f"{install_hint('stackexchange')}, or unpack the archive"
+        raise RetryableError("reading a .7z needs py7zr", file, fix) from None
+    return py7zr.SevenZipFile
 
 
 def _posts_name(archive: "SevenZipFile", file: Path) -> str:
@@ -144,7 +125,7 @@ def _posts_name(archive: "SevenZipFile", file: Path) -> str:
     return found[0]
 
 
-def _check_expansion(archive: "SevenZipFile", file: Path, most_expansion: int) -> None:
+def _check_expansion(archive: "SevenZipFile", file: Path) -> None:
     """By the sizes it declares: py7zr unpacks no more than those, 128 MB at a time."""
     unbounded = sorted(_UNBOUNDED_METHODS.intersection(archive.archiveinfo().method_names))
     if unbounded:
@@ -152,9 +133,9 @@ def _check_expansion(archive: "SevenZipFile", file: Path, most_expansion: int) -
         raise InputError(what, file, "unpack it yourself")
     size = file.stat().st_size
     unpacked = sum(entry.uncompressed for entry in archive.files)
-    if unpacked > most_expansion * size:
-        what = f"its {size:,} bytes would unpack to {unpacked:,}, more than {most_expansion} times as many"
-        raise InputError(what, file, "if you trust it, raise most_expansion; else fetch it again")
+    if unpacked > _MOST_EXPANSION * size:
+        what = f"its {size:,} bytes would unpack to {unpacked:,}, more than {_MOST_EXPANSION} times as many"
+        raise InputError(what, file, "if you trust it, unpack it yourself; else fetch it again")
 
 
 class _SinkFailed(Exception):

@@ -1,116 +1,230 @@
-"""The posts of a bucket as columns. Names of users are never read."""
+"""A Posts.xml, fed block by block, to its rows, and a row to a post. Memory: a block, and the longest row.
 
-import numpy as np
-from numpy.typing import NDArray
+Between `<posts>` and `</posts>` stand empty elements `<row … />` and white space. No value has a `<` in it: a row lasts
+to the next one, and expat reads it as an XML document of its own. Such a one has no DTD, so no entities, and a row with
+a character that XML doesn't have is rejected alone.
+"""
 
-from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
-from pipeline_assets.corpus.readers.stackexchange.arrays import Integers
-from pipeline_assets.corpus.readers.stackexchange.buckets import BucketRows
-from pipeline_assets.corpus.readers.stackexchange.lines import copy_lines
-from pipeline_assets.corpus.readers.stackexchange.posts_scan import INTEGERS, INVALID, MISSING, STRINGS, read_rows
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+from xml.parsers import expat
 
-QUESTION = 1
-_DATE = b"0000-00-00T00:00:00"
-_WORDS = np.array([0, 8, 11])
+import msgspec
+
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.spine.errors import InputError
+
+MOST_ROW_BYTES = 16 << 20
+QUESTION, ANSWER = 1, 2
+_MOST_PROLOG_BYTES = 1 << 16
+_SHOWN_BYTES = 60
+_COMMENTS = rb"(?:<!--(?:(?!--).)*-->\s*)*"
+# A declaration that names a DTD elsewhere, or none, declares nothing here: it is passed over, and nothing is fetched.
+_DECLARATION = rb"""<!DOCTYPE\s(?:[^\[\]<>"']|"[^"]*"|'[^']*')*"""
+_PROLOG = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml\s[^<>]*?\?>\s*)?%b(?:%b>\s*%b)?(?:<posts\s*(?P<empty>/)?>|(?P<dtd>%b\[))"
+    % (_COMMENTS, _DECLARATION, _COMMENTS, _DECLARATION),
+    re.DOTALL,
+)
+_WITHOUT_DTD = """perl -i.dtd -pe 'BEGIN{$/="]>"} if($.==1){s/<!DOCTYPE.*//s; $/="\\n"}' FILE"""
+_ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']*)""")
+_UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
+_ROW, _END = re.compile(rb"<row[\s/]"), re.compile(rb"</posts\s*>\s*")
+_NO_HEAD, _NO_END = "not the head of a Posts.xml: <?xml …?><posts>", "not the end of a Posts.xml: </posts>"
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|&#(?:[0-9]+|x[0-9a-fA-F]+);")
+_NO_REFERENCE = re.compile(rb"&(?!(?:lt|gt|amp|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
+_is_number, _is_integer = re.compile("[0-9]{1,15}").fullmatch, re.compile("-?[0-9]{1,15}").fullmatch
+_is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").match
+_OF_ANSWERS = ("Score", "CreationDate", "Body")
+_OF_QUESTIONS = (*_OF_ANSWERS, "Title")
 
 
-def _words(date: bytes) -> NDArray[np.uint64]:
-    """The eight bytes at each of _WORDS."""
-    words: NDArray[np.uint64] = eight_bytes_at_each(np.frombuffer(date + bytes(5), np.uint8))[_WORDS]
-    return words
-
-
-# the upper half of a digit is 3, and still is when 6 is added; of `:` and what comes after it no longer is
-_MASKS, _EXPECTED = _words(bytes(0xF0 if byte == 0x30 else 0xFF for byte in _DATE)), _words(_DATE)
-_SIXES = _words(bytes(6 if byte == 0x30 else 0 for byte in _DATE))
-
-Places = Integers
-
-
-class Posts:
-    """The rows of a bucket; a place is the position of one in it.
+class Post(msgspec.Struct, array_like=True, rename="pascal"):
+    """A question or an answer, by the dump's names. Names of users are never read.
 
     Attributes:
-        keys, numbers: of the rows, as spilled.
-        data: uint8, in which values lie.
+        row: its number in the file.
     """
 
-    def __init__(self, rows: BucketRows, places: Places) -> None:
+    post_type_id: int
+    id: int
+    parent_id: int | None
+    accepted_answer_id: int | None
+    score: int
+    view_count: int | None
+    owner_user_id: int | None
+    answer_count: int | None
+    comment_count: int | None
+    favorite_count: int | None
+    creation_date: str
+    body: str
+    title: str | None
+    tags: str | None
+    last_edit_date: str | None
+    last_activity_date: str | None
+    closed_date: str | None
+    community_owned_date: str | None
+    content_license: str | None
+    row: int = 0
+
+
+_NAMES = Post.__struct_encode_fields__[:-1]
+_INTEGERS = _NAMES[: _NAMES.index("CreationDate")]
+
+
+class Row(NamedTuple):
+    """A row of the file.
+
+    Attributes:
+        attributes: with U+FFFD for each character that can't be there, of which `fault` tells.
+        size: bytes from the first name to the last quote.
+    """
+
+    attributes: dict[str, str]
+    size: int
+    fault: Fault | None
+
+    def number(self, name: str) -> int:
+        """A number above 0 of up to 15 digits; 0 if the attribute is none."""
+        value = self.attributes.get(name, "")
+        return int(value) if _is_number(value) else 0
+
+    def thread(self) -> int:
+        """The id of the question that it belongs to; 0 if it is no question or answer, or doesn't say."""
+        name = {QUESTION: "Id", ANSWER: "ParentId"}.get(self.number("PostTypeId"))
+        return self.number(name) if name and self.number("Id") else 0
+
+    def post(self) -> Post | Fault:
+        """What the row of a thread says; or the first thing that it lacks, or says in no way that can be read."""
+        values: list[str | int | None] = [*map(self.attributes.get, _NAMES)]
+        for place, name in enumerate(_INTEGERS):
+            if name in self.attributes:
+                if not _is_integer(self.attributes[name]):
+                    return Fault("wrong_type", f"{name} is no integer")
+                values[place] = int(self.attributes[name])
+        for name in _OF_QUESTIONS if values[0] == QUESTION else _OF_ANSWERS:
+            if name not in self.attributes:
+                return Fault("missing_attribute", name)
+        if not _is_date(self.attributes["CreationDate"]):
+            return Fault("wrong_type", "CreationDate is no date and time")
+        return msgspec.convert(values, Post)
+
+
+class PostsXml:
+    """What was fed of a file, or of a part of one that begins and ends between rows.
+
+    Args:
+        where: the file, for errors.
+        start: the part's first byte in it; 0 with the file's head.
+        is_last: whether the part has the file's end.
+    """
+
+    def __init__(self, where: str, start: int = 0, is_last: bool = True) -> None:
+        self._where, self._is_last = where, is_last
+        self._is_prolog = start == 0
+        self._left, self._at = b"", start  # what was fed and isn't read yet; where in the file it begins
+
+    def feed(self, block: bytes) -> Iterator[Row]:
+        """Rows that the block completes, in file order.
+
+        Raises:
+            InputError: the file is none of posts, or broken (says at which byte).
         """
-        Args:
-            places: rows that are looked into.
+        self._left += block
+        if self._is_prolog:
+            self._pass_prolog()
+            if self._is_prolog:
+                return
+        self._pass(len(self._left) - len(self._left.lstrip()))
+        if self._left and not self._left.startswith(b"<"):
+            self._refuse(0, "no part of a row")
+        at = 0
+        while (end := self._left.find(b"<", at + 1)) >= 0:
+            yield self._row(at, end)
+            at = end
+        self._pass(at)
+        if len(self._left) > MOST_ROW_BYTES:
+            self._refuse(0, f"where {MOST_ROW_BYTES:,} bytes begin that hold no whole row")
+
+    def close(self) -> Iterator[Row]:
+        """The last row of a part that others follow.
+
+        Raises:
+            InputError: the end is missing, or more follows it.
         """
-        is_post = np.zeros(len(rows.keys), bool)
-        is_post[places] = rows.keys[places] >= 0
-        self.keys, self.numbers = rows.keys, rows.numbers
-        self.data, self._eights = rows.data, eight_bytes_at_each(rows.data)
-        self._integers = np.empty((len(is_post), len(INTEGERS)), np.int64)
-        self._strings = np.empty((len(is_post), len(STRINGS), 2), np.int64)
-        read_rows(self.data, self._eights, 0, is_post, self._integers, self._strings)
+        if self._is_prolog:
+            self._refuse(0, _NO_HEAD)
+        if not self._is_last:
+            yield self._row(0, len(self._left))
+        elif not self._left.startswith(b"</"):
+            is_whole = self._left.rstrip().endswith(b"/>")
+            at = self._at + (len(self._left) if is_whole else 0)
+            what = f"it is cut off: after byte {at:,} comes no whole row and no </posts>"
+            raise InputError(what, self._where, "fetch it again; its size is on its page")
+        elif not _END.fullmatch(self._left):
+            self._refuse(0, _NO_END)
 
-    def integers(self, name: str, places: Places) -> Integers:
-        """Values of an attribute; MISSING where there is none."""
-        values: Integers = self._integers[places, INTEGERS.index(name)]
-        return values
+    def _pass(self, size: int) -> None:
+        self._left = self._left[size:]
+        self._at += size
 
-    def bounds(self, name: str, places: Places) -> Integers:
-        """Where the values of an attribute lie in `data`, shape (places, 2); MISSING where there is none."""
-        bounds: Integers = self._strings[places, STRINGS.index(name)]
-        return bounds
+    def _pass_prolog(self) -> None:
+        if self._left.startswith(_UTF16_BOMS):
+            raise InputError("it is UTF-16", self._where, "convert it to UTF-8, which the dumps are in")
+        match = _PROLOG.match(self._left)
+        if match is None:
+            if len(self._left) > _MOST_PROLOG_BYTES:
+                self._refuse(0, _NO_HEAD)
+            return
+        if match["dtd"]:
+            fix = f"take it out of the file: {_WITHOUT_DTD}"
+            raise InputError("it has a DTD of its own, which no dump has", self._where, fix)
+        encoding = _ENCODING.search(match[0])
+        if encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
+            what = f"its encoding is {encoding[1].decode('ascii', 'replace')}"
+            raise InputError(what, self._where, "convert it to UTF-8, which the dumps are in")
+        self._is_prolog = False
+        self._pass(match.end())
+        if match["empty"]:  # which says the same as `<posts></posts>`
+            self._left = b"</posts>" + self._left
+            self._at -= len(b"</posts>")
 
-    def optional_integers(self, name: str, places: Places) -> list[int | None]:
-        values: list[int | None] = self.integers(name, places).tolist()
-        return [None if value == MISSING else value for value in values] if MISSING in values else values
+    def _row(self, start: int, end: int) -> Row:
+        """The row in these bytes of what is left."""
+        row, fault = self._left[start:end], None
+        if not _ROW.match(row):
+            self._refuse(start, _NO_END if row.startswith(b"</") else "no part of a row")
+        attributes, broken_at = _read(row)
+        if broken_at is not None:
+            text = row.decode("utf-8", "replace")
+            attributes, still_broken_at = _read(_FORBIDDEN.sub("\ufffd", text).encode())
+            if still_broken_at is not None:
+                is_behind = broken_at < len(row) and row[:broken_at].rstrip().endswith(b"/>")
+                self._refuse(start + broken_at, "no part of a row" if is_behind else "where a row is broken")
+            is_utf8 = text.encode() == row
+            fault = _FORBIDDEN_CHARACTER if is_utf8 else _NOT_UTF8
+        return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
 
-    def texts(self, name: str, places: Places) -> list[str | None]:
-        """Values of an attribute, as the dump escapes them; None where there is none."""
-        bounds = self.bounds(name, places)
-        is_there = bounds[:, 0] != MISSING
-        if not is_there.any():
-            return [None] * len(places)
-        found = self._decoded(bounds[is_there])
-        if len(found) == len(places):
-            return found
-        values: list[str | None] = [None] * len(places)
-        for place, value in zip(np.flatnonzero(is_there).tolist(), found, strict=True):
-            values[place] = value
-        return values
+    def _refuse(self, at: int, what: str) -> NoReturn:
+        shown = self._left[at : at + _SHOWN_BYTES].decode("utf-8", "replace")
+        fix = "fetch the file again; if it is so at its source, correct it there"
+        raise InputError(f"byte {self._at + at:,} is {what}: {shown!r}", self._where, fix)
 
-    def _decoded(self, bounds: Integers) -> list[str | None]:
-        """Values, all at once: as lines, which is what they were spilled as."""
-        starts, stops = np.ascontiguousarray(bounds.T)
-        lines = np.empty(int((stops - starts).sum()) + len(bounds), np.uint8)
-        copy_lines(self.data, starts, stops, lines, 0)
-        return [*str(lines[:-1].data, "utf-8").split("\n")]
 
-    def reason(self, place: int) -> tuple[str, str]:
-        """Why pass 1 rejected a row that is spilled as no post: (reason, detail)."""
-        start, stop = self._strings[place, 0].tolist()
-        reason, _, detail = self.data[start:stop].tobytes().decode("utf-8").partition(": ")
-        return reason, detail
+_FORBIDDEN_CHARACTER = Fault("invalid_character", "one that XML does not have")
+_NOT_UTF8 = Fault("invalid_utf8", "a value is no UTF-8")
 
-    def faults(self, places: Places) -> dict[int, tuple[str, str]]:
-        """Posts that lack something, or say it in no way that can be read: place → (reason, detail)."""
-        found: dict[int, tuple[str, str]] = {}
 
-        def note(is_at_fault: NDArray[np.bool_], reason: str, detail: str) -> None:
-            for place in places[is_at_fault].tolist():
-                found.setdefault(place, (reason, detail))
-
-        for name in INTEGERS:
-            note(self.integers(name, places) == INVALID, "wrong_type", f"{name} is no integer")
-        note(self.integers("Score", places) == MISSING, "missing_attribute", "Score")
-        for name in ("CreationDate", "Body"):
-            note(self.bounds(name, places)[:, 0] == MISSING, "missing_attribute", name)
-        has_title = self.bounds("Title", places)[:, 0] != MISSING
-        note((self.integers("PostTypeId", places) == QUESTION) & ~has_title, "missing_attribute", "Title")
-        note(~self._is_date(self.bounds("CreationDate", places)), "wrong_type", "CreationDate is no date and time")
-        return found
-
-    def _is_date(self, bounds: Integers) -> NDArray[np.bool_]:
-        """Whether values begin as `2014-01-21T20:26:05` does, by three words of eight bytes that overlap."""
-        starts = bounds[:, :1].clip(0, len(self.data) - len(_DATE))  # of those that are missing, anywhere
-        words = self._eights[starts + _WORDS]
-        fits = (words & _MASKS == _EXPECTED) & (words + _SIXES & _MASKS == _EXPECTED)
-        is_date: NDArray[np.bool_] = fits.all(axis=1) & (bounds[:, 1] - bounds[:, 0] >= len(_DATE))
-        return is_date
+def _read(row: bytes) -> tuple[dict[str, str], int | None]:
+    """The attributes of a row; where it stops to be one, None if it doesn't."""
+    attributes: dict[str, str] = {}
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler = lambda _, values: attributes.update(values)
+    try:
+        parser.Parse(row, True)
+    except expat.ExpatError:
+        unsound = _NO_REFERENCE.search(row)
+        # expat says 0 if the row has no end, and if it has a reference to an entity.
+        return attributes, min(parser.ErrorByteIndex or len(row), unsound.start() if unsound else len(row))
+    return attributes, None

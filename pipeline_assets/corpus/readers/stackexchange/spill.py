@@ -1,44 +1,41 @@
-"""Pass 1: rows of a Posts.xml, or of a site's .7z, sorted by question into runs. Read once, from front to back."""
+"""Pass 1: rows of a Posts.xml, or of a site's .7z, sorted by question into runs. Read once, from front to back.
 
-from collections import Counter
-from collections.abc import Iterator
+A run is a file of frames, one for each block of BLOCK_IDS question ids that it has rows of, in order of ids. A frame is
+zstd of a list in MessagePack: of each row its question's id, its number, and its post or fault. The run ends with an
+index, zstd of int64 (frames, 4): block, rows, their bytes in the dump, bytes of the frame; and its size, int64. Every
+zstd frame has a checksum. Pass 2 reads buckets: ranges of questions out of every run. They are planned from the sizes
+of blocks, so they are the same whatever the runs were.
+"""
+
+import mmap
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+import msgspec
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.readers.stackexchange.archive import MOST_EXPANSION, POSTS, is_archive, pour, pour_archive
-from pipeline_assets.corpus.readers.stackexchange.buckets import Run
-from pipeline_assets.corpus.readers.stackexchange.row_scan import (
-    AS_DUMPED,
-    FORBIDDEN,
-    NO_NUMBER,
-    NOT_UTF8,
-    OTHERWISE,
-    PARENT_ID,
-    POST_ID,
-    POST_TYPE,
-    START,
-    STATE,
-    STOP,
-)
-from pipeline_assets.corpus.readers.stackexchange.rows import PostsXml, ScannedRows, as_dumped
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, pour, pour_archive
+from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostsXml, Row
+from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.ledger import dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
-from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
 SPILLED = f"{WORK}/spilled"
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27
-NOT_A_THREAD = -(1 << 60)  # keys of rejected rows lie from here on
-_QUESTION, _ANSWER, _LAST_POST_TYPE = 1, 2, 99
-_ROW = b"<row"
-_REASONS = {
-    FORBIDDEN: "invalid_character: one that XML does not have",
-    NOT_UTF8: "invalid_utf8: a value is no UTF-8",
-}
+BLOCK_IDS = 4096
+_NOT_A_THREAD = -(1 << 60)  # rows without a question are sorted from here on
+_LAST_POST_TYPE = 99
 _POST_TYPES = {
     3: "orphaned_tag_wiki",
     4: "tag_wiki_excerpt",
@@ -47,6 +44,16 @@ _POST_TYPES = {
     7: "wiki_placeholder",
     8: "privilege_wiki",
 }
+_NO_THREAD = Fault("missing_attribute", "no number in Id, PostTypeId or ParentId")
+_OVERHEAD_BYTES = 256  # of a row in memory, beyond its own
+_ZSTD_LEVEL = 1
+_SIZE_BYTES = 8
+_START_AGAIN = "remove the folder that it lies in and run the command again"
+
+SpilledRow = tuple[int, int, msgspec.Raw]
+_encoder = msgspec.msgpack.Encoder()
+_frame_decoder = msgspec.msgpack.Decoder(list[SpilledRow])
+_row_decoder: msgspec.msgpack.Decoder[Post | Fault] = msgspec.msgpack.Decoder(Post | Fault)
 
 
 @dataclass(frozen=True)
@@ -66,44 +73,23 @@ def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[Sp
     Args:
         name: of the shards, to which their number is added.
     """
-    if is_archive(file):
-        return [SpillShard(f"{name}-00000", file, 0, None)]
-    cuts = [0, *_cuts(file, range_bytes)]
-    stops: list[int | None] = [*cuts[1:], None]
-    pairs = enumerate(zip(cuts, stops, strict=True))
-    return [SpillShard(f"{name}-{number:05d}", file, start, stop) for number, (start, stop) in pairs]
+    cuts = [0]
+    if not is_archive(file) and file.stat().st_size > range_bytes:
+        with open(file, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as posts:
+            for target in range(range_bytes, len(posts), range_bytes):
+                cut = posts.find(b"<row", max(target, cuts[-1] + 1))  # a `<` stands in no value
+                if cut < 0:
+                    break
+                cuts.append(cut)
+    pairs = zip(cuts, [*cuts[1:], None], strict=True)
+    return [SpillShard(f"{name}-{number:05d}", file, start, stop) for number, (start, stop) in enumerate(pairs)]
 
 
-def _cuts(file: Path, range_bytes: int) -> Iterator[int]:
-    """Where rows begin, the first at or after each multiple of `range_bytes`: a `<` stands in no value."""
-    size, cut = file.stat().st_size, 0
-    with open(file, "rb", buffering=0) as source:
-        for target in range(range_bytes, size, range_bytes):
-            at = max(target, cut + 1)
-            found = -1
-            while found < 0:
-                source.seek(at)
-                block = source.read(1 << 16)
-                found = block.find(_ROW)
-                if found < 0 and len(block) < len(_ROW):
-                    return
-                at += found if found >= 0 else len(block) - len(_ROW) + 1
-            cut = at
-            yield cut
-
-
-def spill_rows(
-    shard: SpillShard,
-    window: Window,
-    folder: BuildFolder,
-    run_bytes: int = RUN_BYTES,
-    most_expansion: int = MOST_EXPANSION,
-) -> Receipt:
-    """The runs of a part of a file, a stage for the engine. Memory: `run_bytes` and what Python adds to a row.
+def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
+    """The runs of a part of a file, a stage for the engine. Memory: `run_bytes`, and the longest row.
 
     Args:
-        window: has no part in this: no row is looked into.
-        most_expansion: see `pour_archive`.
+        window: has no part in this: `rows` aren't known.
     Returns:
         Files: the runs. Counts: `rows` read; `spilled`, which pass 2 will account for one by one;
         `dropped/<post type>`, posts that are neither question nor answer.
@@ -111,71 +97,161 @@ def spill_rows(
         InputError: the file can't be read to its end.
     """
     is_packed = is_archive(shard.file)
-    where = f"{shard.file}/{POSTS}" if is_packed else str(shard.file)
-    spill = _Spill(PostsXml(where, shard.start, shard.stop is None), folder, f"{SPILLED}/{shard.name}", run_bytes)
+    posts = PostsXml(f"{shard.file}/{POSTS}" if is_packed else str(shard.file), shard.start, shard.stop is None)
+    runs = Runs(folder, f"{SPILLED}/{shard.name}", run_bytes)
+
+    def take(block: bytes) -> None:
+        runs.add(posts.feed(block))
+
     if is_packed:
-        pour_archive(shard.file, spill.take, most_expansion)
+        pour_archive(shard.file, take)
     else:
-        pour(shard.file, spill.take, shard.start, shard.stop)
-    return spill.close()
+        pour(shard.file, take, shard.start, shard.stop)
+    runs.add(posts.close())
+    return runs.receipt()
 
 
-class _Spill:
-    """Rows on their way from a file into runs."""
+class Runs:
+    """Rows on their way into runs, of which one at a time is held in memory."""
 
-    def __init__(self, posts: PostsXml, folder: BuildFolder, stem: str, run_bytes: int) -> None:
-        self._posts, self._folder, self._stem, self._run_bytes = posts, folder, stem, run_bytes
-        self._run, self._rows = Run(run_bytes), 0
+    def __init__(self, folder: BuildFolder, stem: str, run_bytes: int) -> None:
+        self._folder, self._stem, self._run_bytes = folder, stem, run_bytes
+        self._rows = 0
         self._dropped: Counter[int] = Counter()
         self._files: list[OutputFile] = []
+        self._clear()
 
-    def take(self, block: bytes) -> None:
-        """The next bytes of the file."""
-        for data, rows in self._posts.feed(block):
-            self._add(data, rows)
-            if self._run.size >= self._run_bytes:
+    def _clear(self) -> None:
+        self._bytes = 0
+        self._blocks: defaultdict[int, list[SpilledRow]] = defaultdict(list)
+        self._block_bytes: Counter[int] = Counter()
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """The next rows of the file."""
+        for row in rows:
+            number = self._rows
+            self._rows += 1
+            post_type = row.number("PostTypeId")
+            if ANSWER < post_type <= _LAST_POST_TYPE:
+                self._dropped[post_type] += 1
+                continue
+            thread = 0 if row.fault else row.thread()
+            spilled = _encoder.encode(row.post() if thread else row.fault or _NO_THREAD)
+            key = thread or _NOT_A_THREAD + number
+            self._blocks[key // BLOCK_IDS].append((key, number, msgspec.Raw(spilled)))
+            self._block_bytes[key // BLOCK_IDS] += row.size + 1
+            self._bytes += len(spilled) + _OVERHEAD_BYTES
+            if self._bytes >= self._run_bytes:
                 self._write()
 
-    def _add(self, data: bytes, rows: ScannedRows) -> None:
-        numbers = np.arange(self._rows, self._rows + len(rows))
-        self._rows += len(rows)
-        keys = _keys(rows)
-        is_post = (keys > 0) & (rows[:, STATE] == AS_DUMPED)
-        for place in np.flatnonzero(~is_post).tolist():
-            self._add_other(data[rows[place, START] : rows[place, STOP]], rows[place], numbers[place : place + 1])
-        self._run.add(keys[is_post], numbers[is_post], data, rows[is_post, START], rows[is_post, STOP])
-
-    def _add_other(self, line: bytes, row: ScannedRows, number: NDArray[np.int64]) -> None:
-        """A row that is no question or answer, or not as the dumps have them."""
-        reason = _REASONS.get(int(row[STATE]), "")
-        if row[STATE] == OTHERWISE:
-            line, row = as_dumped(line)
-        post_type = int(row[POST_TYPE])
-        if _ANSWER < post_type <= _LAST_POST_TYPE:
-            self._dropped[post_type] += 1
-            return
-        key = _keys(row[None])
-        if not reason and key[0] <= 0:
-            reason = "missing_attribute: no number in Id, PostTypeId or ParentId"
-        if reason:
-            key, line = NOT_A_THREAD + number, reason.encode()
-        self._run.add(key, number, line, np.array([0]), np.array([len(line)]))
-
     def _write(self) -> None:
-        if self._run.size:
-            self._files.append(self._run.write(self._folder, f"{self._stem}-{len(self._files):05d}"))
+        name = f"{self._stem}-{len(self._files):05d}"
+        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
+        index: list[tuple[int, int, int, int]] = []
+        with DurableFile(self._folder.path(name)) as file:
+            for block, rows in sorted(self._blocks.items()):
+                size = file.write(compressor.compress(_encoder.encode(rows)))
+                index.append((block, len(rows), self._block_bytes[block], size))
+            tail = compressor.compress(np.array(index, "<i8").tobytes())
+            file.write(tail + len(tail).to_bytes(_SIZE_BYTES, "little"))
+        self._files.append(OutputFile.plain(name, sum(map(len, self._blocks.values())), file))
+        self._clear()
 
-    def close(self) -> Receipt:
+    def receipt(self) -> Receipt:
         """All is written."""
-        self._posts.close()
-        self._write()
+        if self._blocks:
+            self._write()
         by_type = {dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}")): n for kind, n in self._dropped.items()}
         spilled = self._rows - self._dropped.total()
         return Receipt(self._files, dict(sorted({"rows": self._rows, "spilled": spilled, **by_type}.items())))
 
 
-def _keys(rows: ScannedRows) -> NDArray[np.int64]:
-    """The question that each row belongs to; 0 or less if it is no question or answer, or doesn't say."""
-    is_question, is_answer = rows[:, POST_TYPE] == _QUESTION, rows[:, POST_TYPE] == _ANSWER
-    key = np.where(is_question, rows[:, POST_ID], rows[:, PARENT_ID])
-    return np.where((is_question | is_answer) & (rows[:, POST_ID] > 0), key, NO_NUMBER)
+@dataclass(frozen=True)
+class RunFile:
+    """A run on disk; `first_row` is added to the row numbers in it."""
+
+    path: Path
+    first_row: int
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A shard of pass 2: the rows of a range of blocks, out of every run. `rows` are posts, read or rejected."""
+
+    name: str
+    runs: tuple[RunFile, ...]
+    first_block: int
+    last_block: int
+    rows: int
+
+
+def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bucket_bytes: int) -> list[Bucket]:
+    """Ranges of questions of about `bucket_bytes` of the dump each, in order of ids.
+
+    Args:
+        receipts: of every shard of pass 1 of one file, in order.
+        name: of the buckets, to which their number is added.
+    """
+    found, first_row = [], 0
+    for receipt in receipts:
+        found += [RunFile(folder.path(file.path), first_row) for file in receipt.files]
+        first_row += receipt.counts["rows"]
+    runs = tuple(found)  # one for all buckets
+    sizes: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
+    for run in runs:
+        with open(run.path, "rb", buffering=0) as file:
+            for block, block_rows, row_bytes, _ in _read_index(file, run.path).tolist():
+                sizes[block] += row_bytes
+                rows[block] += block_rows
+    groups = grouped_by_size(sorted(sizes), sizes.__getitem__, bucket_bytes)
+    return [
+        Bucket(f"{name}-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
+        for number, blocks in enumerate(groups)
+    ]
+
+
+def read_bucket(bucket: Bucket) -> list[SpilledRow]:
+    """The rows of a bucket by question, then number.
+
+    Raises:
+        InputError: a run is damaged.
+    """
+    found: list[SpilledRow] = []
+    for run in bucket.runs:
+        with open(run.path, "rb", buffering=0) as file:
+            index = _read_index(file, run.path)
+            first, stop = np.searchsorted(index[:, 0], [bucket.first_block, bucket.last_block + 1])
+            file.seek(int(index[:first, 3].sum()))
+            for size in index[first:stop, 3].tolist():
+                rows = _frame_decoder.decode(_decompressed(file.read(size), run.path))
+                found += [(key, number + run.first_row, post) for key, number, post in rows]
+    return sorted(found)  # numbers differ: no two rows are compared by their posts
+
+
+def read_post(row: SpilledRow) -> Post | Fault:
+    """What a row says; or what is wrong with it."""
+    post = _row_decoder.decode(row[2])
+    if isinstance(post, Post):
+        post.row = row[1]
+    return post
+
+
+def _read_index(file: BinaryIO, path: Path) -> NDArray[np.int64]:
+    end = max(file.seek(0, os.SEEK_END) - _SIZE_BYTES, 0)
+    file.seek(end)
+    size = int.from_bytes(file.read(), "little")
+    if not 0 < size <= end:
+        raise RetryableError("the spilled rows are damaged (they have no index)", path, _START_AGAIN)
+    file.seek(end - size)
+    return np.frombuffer(_decompressed(file.read(size), path), "<i8").reshape(-1, 4)
+
+
+def _decompressed(frame: bytes, path: Path) -> bytes:
+    try:
+        content = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise RetryableError(f"the spilled rows are damaged ({error})", path, _START_AGAIN) from None
+    if not content:  # a header that says so is believed, and the rest is not looked at
+        raise RetryableError("the spilled rows are damaged (a part has no content)", path, _START_AGAIN)
+    return content

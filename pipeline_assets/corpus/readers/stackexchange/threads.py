@@ -1,34 +1,80 @@
-"""Pass 2: a bucket of posts → one Document a question thread, and what becomes of every other post."""
+"""Pass 2: a bucket of posts → one Document a question thread, and what becomes of every other post.
 
-from collections.abc import Iterator
+A Document's text is the title, the question, and each answer under a line `Answer:`, a blank line between each:
+
+    Why is the sky blue?
+
+    My teacher says it reflects the sea.
+
+    Answer:
+
+    Rayleigh scattering.
+
+Names of users are left out. The ids of their accounts, and the address of the thread, by which the licence asks to
+name them, are in `meta`.
+
+Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then to before 2018-05-02 under 3.0, from then on
+under 4.0 (stackoverflow.com/help/licensing). Newer dumps say it for each post in `ContentLicense`. A thread is tagged
+with the newest licence of its posts: each version lets an adaptation, as a joined text is, be under a later one (2.5
+§4b, 3.0 §4b). Each post's own stays in `meta`. One post of an unknown licence makes it `unknown`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
+import pydantic
 
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
-from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, read_bucket
-from pipeline_assets.corpus.readers.stackexchange.escapes import unescaped
-from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Places, Posts
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site, thread_documents
+from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
+from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, SpilledRow, read_bucket, read_post
 from pipeline_assets.corpus.spine.ledger import Reject
+from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
-_BATCH_POSTS = 1024
+_UNKNOWN = "unknown"
+_SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
+_LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
+_TAG_NAME = re.compile(r"[^<>|]+")  # in `<a><b>`, as it was, and in `|a|b|`, as newer dumps have it
+_META = (
+    "score",
+    "view_count",
+    "answer_count",
+    "comment_count",
+    "favorite_count",
+    "accepted_answer_id",
+    "owner_user_id",
+    "last_edit_date",
+    "last_activity_date",
+    "closed_date",
+    "community_owned_date",
+    "content_license",
+)
 
 
-@dataclass(frozen=True)
-class ThreadRules:
-    """Which threads are kept, and which answers in them; None for no limit. Answers are counted last."""
+class SiteRecipe(RecipePart):
+    """One site, and which of its threads are kept, and which answers in them.
 
-    min_question_score: int | None
-    min_answer_score: int | None
-    min_answers: int
+    Attributes:
+        source, domain: of the Documents.
+        host: `beer.stackexchange.com`.
+        min_question_score, min_answer_score: posts below are left out; None for no limit.
+        min_answers: threads with fewer that are kept are left out.
+    """
 
-
-EVERY_THREAD = ThreadRules(None, None, 0)
+    source: str
+    domain: Annotated[str, Option("What kind of text.", default="questions")]
+    host: str
+    min_question_score: Annotated[int | None, Option("Threads below are left out.", default=None)]
+    min_answer_score: Annotated[int | None, Option("Answers below are left out.", default=None)]
+    min_answers: Annotated[int, Option("Threads with fewer are left out.", default=0)] = pydantic.Field(ge=0)
 
 
 @dataclass(frozen=True)
@@ -43,107 +89,150 @@ class Dropped:
 Outcome = Document | Reject | Dropped
 
 
-def read_threads(bucket: Bucket, site: Site, rules: ThreadRules, window: Window = WHOLE) -> Iterator[Outcome]:
-    """What becomes of every row of a bucket: first the rejects and what the rules drop, then Documents by question id.
+def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE) -> Iterator[Outcome]:
+    """What becomes of every row of a bucket: Documents by question id and what the rules drop; last the rejects by row.
 
     The accepted answer comes first, then the others by score from high to low, then by id. A Document's posts are its
     question, at `source_row`, and those that `meta.answers` lists.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `missing_attribute`, `wrong_type`; `duplicate_post`, an id that
-    came before in the thread; `no_question`, an answer to a question that isn't there; `killed_worker`. Dropped:
-    `low_question_score`, `low_answer_score`, `few_answers`, each for every post it takes; `empty_answer`, one without
-    text.
+    came before in the thread; `no_question`, an answer to a question that isn't there; `killed_worker`, which come
+    first. Dropped: `low_question_score`, `low_answer_score`, `few_answers`, each for every post it takes;
+    `empty_answer`, one without text.
 
     Args:
+        file: the dump's, as the manifest lists it.
         window: rows are numbered in the order of questions, then of the file.
     Raises:
         InputError: a spilled run is damaged.
     """
-    rows = read_bucket(bucket)
-    order = np.lexsort((rows.numbers, rows.keys))
-    is_fatal = np.isin(np.arange(len(order)), list(window.fatal))
-    in_window = slice(window.start, window.stop)
-    for place in order[in_window][is_fatal[in_window]].tolist():
-        yield Reject(site.source_file, int(rows.numbers[place]), KILLED_WORKER)
-    places = order[in_window][~is_fatal[in_window]]
-    posts = Posts(rows, places)
-    places, rejects = _without_rejects(posts, places, site.source_file)
-    yield from rejects
-    places, dropped = _without_low_scores(posts, places, site.source_file, rules)
-    yield from dropped
-    yield from _documents(posts, _in_text_order(posts, places), site, rules.min_answers)
+    rows = []
+    for place, row in window.of(read_bucket(bucket), 0):
+        if place in window.fatal:
+            yield Reject(file, row[1], KILLED_WORKER)
+        else:
+            rows.append(row)
+    rejects: list[Reject] = []
+    for question_id, members in groupby(rows, itemgetter(0)):
+        posts, faults = _posts_and_faults(members)
+        if not any(post.post_type_id == QUESTION for post in posts):
+            missing = Fault("no_question", f"question {question_id} is not in the file, or rejected")
+            faults |= {post.row: missing for post in posts}
+            posts = []
+        rejects += [Reject(file, number, fault.reason, fault.detail) for number, fault in faults.items()]
+        if posts:
+            yield from _thread(posts, file, recipe)
+    yield from sorted(rejects, key=attrgetter("row"))
 
 
-def _without_rejects(posts: Posts, places: Places, file: str) -> tuple[Places, list[Reject]]:
-    """Posts of threads that have their question, each once; and what is wrong with the rest."""
-    faults = {place: posts.reason(place) for place in places[posts.keys[places] < 0].tolist()}
-    places = places[posts.keys[places] >= 0]
-    faults |= posts.faults(places)
-    places = places[~np.isin(places, list(faults))]
-    keys, ids = posts.keys[places], posts.integers("Id", places)
-    by_id = np.lexsort((posts.numbers[places], ids, keys))
-    repeats = (np.diff(keys[by_id]) == 0) & (np.diff(ids[by_id]) == 0)
-    is_repeat = np.zeros(len(places), bool)
-    is_repeat[by_id[1:][repeats]] = True
-    faults |= {place: ("duplicate_post", "its Id came before") for place in places[is_repeat].tolist()}
-    places = places[~is_repeat]
-    has_question = np.isin(posts.keys[places], posts.keys[places[_is_question(posts, places)]])
-    for place in places[~has_question].tolist():
-        faults[place] = "no_question", f"question {posts.keys[place]} is not in the file, or rejected"
-    numbered = sorted((int(posts.numbers[place]), fault) for place, fault in faults.items())
-    return places[has_question], [Reject(file, number, *fault) for number, fault in numbered]
+def _posts_and_faults(rows: Iterable[SpilledRow]) -> tuple[list[Post], dict[int, Fault]]:
+    """Posts, each id once; what is wrong with other rows, by their number."""
+    posts: dict[int, Post] = {}
+    faults: dict[int, Fault] = {}
+    for row in rows:
+        post = read_post(row)
+        if isinstance(post, Fault):
+            faults[row[1]] = post
+        elif posts.setdefault(post.id, post) is not post:
+            faults[row[1]] = Fault("duplicate_post", "its Id came before")
+    return list(posts.values()), faults
 
 
-def _is_question(posts: Posts, places: Places) -> NDArray[np.bool_]:
-    return np.asarray(posts.integers("PostTypeId", places) == QUESTION)
+def _thread(posts: Sequence[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | Dropped]:
+    """
+    Args:
+        posts: of one thread, with its question.
+    """
+    [question] = (post for post in posts if post.post_type_id == QUESTION)
+    if recipe.min_question_score is not None and question.score < recipe.min_question_score:
+        yield from (Dropped(file, post.row, "low_question_score") for post in posts)
+        return
+    answers: list[tuple[Post, str]] = []
+    accepted = question.accepted_answer_id
+    for post in sorted(posts, key=lambda post: (post.id != accepted, -post.score, post.id)):
+        if post is question:
+            continue
+        if recipe.min_answer_score is not None and post.score < recipe.min_answer_score:
+            yield Dropped(file, post.row, "low_answer_score")
+        elif text := body_text(post.body):
+            answers.append((post, text))
+        else:
+            yield Dropped(file, post.row, "empty_answer")
+    if len(answers) < recipe.min_answers:
+        kept = [question, *(post for post, _ in answers)]
+        yield from (Dropped(file, post.row, "few_answers") for post in kept)
+        return
+    yield _document(question, answers, file, recipe)
 
 
-def _without_low_scores(posts: Posts, places: Places, file: str, rules: ThreadRules) -> tuple[Places, list[Dropped]]:
-    scores, is_question = posts.integers("Score", places), _is_question(posts, places)
-    is_kept = np.ones(len(places), bool)
-    dropped: list[Dropped] = []
-    if rules.min_question_score is not None:
-        low = posts.keys[places[is_question & (scores < rules.min_question_score)]]
-        is_kept = ~np.isin(posts.keys[places], low)
-        dropped += [Dropped(file, number, "low_question_score") for number in posts.numbers[places[~is_kept]].tolist()]
-    if rules.min_answer_score is not None:
-        is_low = is_kept & ~is_question & (scores < rules.min_answer_score)
-        is_kept &= ~is_low
-        dropped += [Dropped(file, number, "low_answer_score") for number in posts.numbers[places[is_low]].tolist()]
-    return places[is_kept], dropped
+def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
+    """
+    Args:
+        answers: with their texts.
+    """
+    posts = [question, *(post for post, _ in answers)]
+    licences = [_licence_of_post(post.content_license, post.creation_date[:10]) for post in posts]
+    licence = _licence_of_thread(licences)
+    parts = [" ".join((question.title or "").split()), body_text(question.body)]
+    parts += [f"Answer:\n\n{text}" for _, text in answers]
+    return Document(
+        text="\n\n".join(filter(None, parts)),
+        source=recipe.source,
+        domain=recipe.domain,
+        doc_id=f"stackexchange:{recipe.host}:{question.id}",
+        license_tag=licence.tag,
+        created_at=question.creation_date,
+        meta={
+            "site": recipe.host,
+            "url": f"https://{recipe.host}/questions/{question.id}",
+            **{name: getattr(question, name) for name in _META},
+            "tags": _TAG_NAME.findall(question.tags or ""),
+            "license_evidence": licence.evidence,
+            "answers": [
+                {
+                    "id": post.id,
+                    "score": post.score,
+                    "owner_user_id": post.owner_user_id,
+                    "created_at": post.creation_date,
+                    "license_tag": licence.tag,
+                    "source_row": post.row,
+                }
+                for post, licence in zip(posts[1:], licences[1:], strict=True)
+            ],
+            "source_file": file,
+            "source_row": question.row,
+        },
+    )
 
 
-def _in_text_order(posts: Posts, places: Places) -> Places:
-    """Threads by id of their questions; in each the question, the accepted answer, the others by score, then id."""
-    keys, ids, is_question = posts.keys[places], posts.integers("Id", places), _is_question(posts, places)
-    questions = places[is_question]
-    accepted = posts.integers("AcceptedAnswerId", questions)[np.searchsorted(posts.keys[questions], keys)]
-    return places[np.lexsort((ids, -posts.integers("Score", places), ids != accepted, ~is_question, keys))]
+@dataclass(frozen=True)
+class _Licence:
+    """A tag, and what it was told from."""
+
+    tag: str
+    evidence: str
 
 
-def _documents(posts: Posts, places: Places, site: Site, min_answers: int) -> Iterator[Document | Dropped]:
-    """Batch by batch of whole threads."""
-    questions = np.flatnonzero(_is_question(posts, places))
-    start = 0
-    while start < len(places):
-        later = np.searchsorted(questions, start + _BATCH_POSTS)
-        stop = int(questions[later]) if later < len(questions) else len(places)
-        yield from _batch(posts, places[start:stop], site, min_answers)
-        start = stop
+@lru_cache(maxsize=10_000)
+def _licence_of_post(content_license: str | None, created_on: str) -> _Licence:
+    """
+    Args:
+        content_license: the attribute; None where the dump has none.
+        created_on: ISO 8601 date, UTC.
+    """
+    if content_license is not None:
+        version = _LICENCE_NAME.fullmatch(content_license)
+        tag = f"cc-by-sa-{version[1]}" if version else _UNKNOWN
+        return _Licence(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
+    tag = next(tag for since, tag in _SINCE if created_on >= since)
+    return _Licence(tag, f"date: {created_on}")
 
 
-def _batch(posts: Posts, places: Places, site: Site, min_answers: int) -> Iterator[Document | Dropped]:
-    bodies = "\0".join(body or "" for body in posts.texts("Body", places))  # a character that XML doesn't have
-    texts = [body_text(body) for body in unescaped(bodies).split("\0")]
-    is_question = _is_question(posts, places)
-    is_kept = is_question | np.fromiter(map(bool, texts), bool, len(texts))
-    for number in posts.numbers[places[~is_kept]].tolist():
-        yield Dropped(site.source_file, number, "empty_answer")
-    firsts = np.flatnonzero(is_question[is_kept])
-    sizes = np.diff(firsts, append=is_kept.sum())
-    has_answers = np.repeat(sizes > min_answers, sizes)
-    for number in posts.numbers[places[is_kept][~has_answers]].tolist():
-        yield Dropped(site.source_file, number, "few_answers")
-    is_kept[is_kept] = has_answers
-    kept_texts = list(compress(texts, is_kept.tolist()))
-    yield from thread_documents(posts, places[is_kept], sizes[sizes > min_answers].tolist(), kept_texts, site)
+def _licence_of_thread(posts: Sequence[_Licence]) -> _Licence:
+    """The newest licence of its posts, the question's first; the evidence counts them if they differ."""
+    if len({licence.tag for licence in posts}) == 1:
+        return posts[0]
+    tags = Counter(licence.tag for licence in posts)
+    newest = max(posts, key=lambda licence: (licence.tag == _UNKNOWN, licence.tag))
+    counted = ", ".join(f"{count} {tag}" for tag, count in sorted(tags.items()))
+    return _Licence(newest.tag, f"{newest.evidence}; newest of {counted}")

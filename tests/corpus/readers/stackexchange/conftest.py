@@ -7,16 +7,21 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
-from pipeline_assets.corpus.readers.stackexchange.spill import RANGE_BYTES, RUN_BYTES, plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
-from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, Outcome, ThreadRules, read_threads
+from pipeline_assets.corpus.readers.stackexchange.spill import (
+    RANGE_BYTES,
+    RUN_BYTES,
+    plan_buckets,
+    plan_spill,
+    spill_rows,
+)
+from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
 
 sys.path.insert(0, str(Path(__file__).parent))  # of made_dump and reference_reader
 
-SITE = Site("garden.example.org", "garden.7z", "stackexchange", "qa")
+from made_dump import site
+
 Read = Callable[..., list[Outcome]]
 
 
@@ -27,11 +32,11 @@ def read(tmp_path: Path) -> Read:
 
     def read(
         posts: Path | bytes,
-        rules: ThreadRules = EVERY_THREAD,
+        recipe: SiteRecipe | None = None,
         range_bytes: int = RANGE_BYTES,
         run_bytes: int = RUN_BYTES,
         bucket_bytes: int = 1 << 24,
-        site: Site = SITE,
+        file: str = "garden.7z",
     ) -> list[Outcome]:
         root = tmp_path / f"read{next(runs)}"
         root.mkdir()
@@ -42,7 +47,7 @@ def read(tmp_path: Path) -> Read:
         shards = plan_spill(posts, "garden", range_bytes)
         receipts = [spill_rows(shard, WHOLE, folder, run_bytes) for shard in shards]
         buckets = plan_buckets(folder, receipts, "garden", bucket_bytes)
-        return [outcome for bucket in buckets for outcome in read_threads(bucket, site, rules)]
+        return [outcome for bucket in buckets for outcome in read_threads(bucket, file, recipe or site())]
 
     return read
 

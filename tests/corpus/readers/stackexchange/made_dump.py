@@ -1,6 +1,8 @@
-"""Makes the bytes of a Posts.xml as the dumps are."""
+"""Makes the bytes of a Posts.xml as the dumps are, and a recipe of its site."""
 
 from xml.sax.saxutils import escape
+
+from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 
 HEAD, END = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\n<posts>\n', b"</posts>"
 _ESCAPES = {'"': "&quot;", "\n": "&#xA;", "\r": "&#xD;", "\t": "&#x9;"}
@@ -25,3 +27,9 @@ def answer(post_id: int, parent_id: int, **changes: object) -> bytes:
 
 def dump(*rows: bytes) -> bytes:
     return HEAD + b"".join(rows) + END
+
+
+def site(host: str = "garden.example.org", **rules: object) -> SiteRecipe:
+    """A recipe that keeps every thread, but for the rules."""
+    scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
+    return SiteRecipe.from_content({"source": "stackexchange", "domain": "qa", "host": host, **scores, **rules})

@@ -6,11 +6,11 @@ Prints how many documents it has, and the most memory that the process has taken
 import sys
 from pathlib import Path
 
+from made_dump import site
+
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.buckets import plan_buckets
-from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
-from pipeline_assets.corpus.readers.stackexchange.threads import EVERY_THREAD, read_threads
+from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
+from pipeline_assets.corpus.readers.stackexchange.threads import read_threads
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
 
@@ -18,12 +18,12 @@ RANGE_BYTES, RUN_BYTES, BUCKET_BYTES = 16 << 20, 4 << 20, 4 << 20
 
 
 def main(dump: Path, root: Path) -> None:
-    folder, site = BuildFolder(root), Site("garden.example.org", dump.name, "stackexchange", "qa")
+    folder, recipe = BuildFolder(root), site()
     receipts = [spill_rows(shard, WHOLE, folder, RUN_BYTES) for shard in plan_spill(dump, "garden", RANGE_BYTES)]
     documents = sum(
         isinstance(outcome, Document)
         for bucket in plan_buckets(folder, receipts, "garden", BUCKET_BYTES)
-        for outcome in read_threads(bucket, site, EVERY_THREAD)
+        for outcome in read_threads(bucket, dump.name, recipe)
     )
     # Not ru_maxrss: that begins with what the process had which this one was forked from.
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from reference_reader import text_of
 
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
-from pipeline_assets.corpus.readers.stackexchange.escapes import escaped, tag_names, unescaped
 
 
 def rendered(html: str) -> str:
@@ -211,7 +210,6 @@ def test_any_html_reads_as_the_reference_reads_it(html: str) -> None:
     "piece", ["&amp;", "\u00a0", "©", "é", "  ", " &lt;", "\n", " \n", '"', "!", " !", "<br>", "�", ""]
 )
 def test_a_character_means_the_same_wherever_it_lies(piece: str) -> None:
-    """Text is read eight bytes at a time."""
     for before in range(17):
         line = f"{'x' * before}{piece}{'y' * (16 - before)}"
         for html in (
@@ -232,18 +230,3 @@ def test_any_text_comes_back_from_a_code_block(text: str) -> None:
     lines = rendered(f"<pre><code>{code}\n</code></pre>").split("\n")
 
     assert "\n".join(lines[1:-1]) == text.removeprefix("\n") or not text.strip(" \n\t")
-
-
-# Escapes and tags
-
-
-@given(st.text())
-def test_escaping_for_xml_is_undone(text: str) -> None:
-    assert unescaped(escaped(text)) == text
-
-
-@given(st.lists(st.text(st.sampled_from("abc-.#+1é"), min_size=1), max_size=5))
-def test_tags_of_both_forms_are_the_same(names: list[str]) -> None:
-    assert tag_names(escaped("".join(f"<{name}>" for name in names))) == names
-    assert tag_names("|" + "|".join(names) + "|" if names else "") == names
-    assert tag_names(None) == []

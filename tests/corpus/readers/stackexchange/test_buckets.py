@@ -1,48 +1,61 @@
-"""Spilled rows: runs come back as they were added; one that was changed on disk is refused."""
+"""Spilled rows: runs come back sorted by question; one that was changed on disk is refused."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, Run, RunFile, read_bucket
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.stackexchange.posts import Post, Row
+from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, RunFile, Runs, read_bucket, read_post
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
 
-def written(folder: Path, run_bytes: int = 100) -> Bucket:
-    """A run of three rows out of a longer text, added in two parts."""
-    run = Run(run_bytes)
-    run.add(np.array([7, 9]), np.array([0, 1]), b"(one)(two)", np.array([1, 6]), np.array([4, 9]))
-    run.add(np.array([7]), np.array([2]), b"three", np.array([0]), np.array([5]))
-    run.write(BuildFolder(folder), "run")
-    return Bucket("bucket", (RunFile(folder / "run", 10),), 0, 0, 3)
+def question(post_id: int, body: str) -> Row:
+    said = {"CreationDate": "2014-01-21T20:26:05.383", "Score": "3", "Title": "Why?"}
+    return Row({"Id": str(post_id), "PostTypeId": "1", "Body": body, **said}, 100, None)
 
 
-@pytest.mark.parametrize("run_bytes", [1, 100])
-def test_rows_come_back_in_the_order_they_were_added(tmp_path: Path, run_bytes: int) -> None:
-    rows = read_bucket(written(tmp_path, run_bytes))
+def written(folder: Path, run_bytes: int = 1 << 20) -> Bucket:
+    """Three questions, each time in the order of the file, in one run or more."""
+    runs = Runs(BuildFolder(folder), "run", run_bytes)
+    runs.add([question(7, "one"), question(9, "two")])
+    runs.add([question(7, "three")])
+    files = tuple(RunFile(folder / file.path, 10) for file in runs.receipt().files)
+    return Bucket("bucket", files, 0, 0, 3)
 
-    assert (rows.keys.tolist(), rows.numbers.tolist()) == ([7, 9, 7], [10, 11, 12])
-    assert rows.data.tobytes() == b"one\ntwo\nthree\n" + bytes(16)
+
+def said(bucket: Bucket) -> list[tuple[int, int, str]]:
+    posts = [read_post(row) for row in read_bucket(bucket)]
+    return [(post.id, post.row, post.body) for post in posts if isinstance(post, Post)]
 
 
-def test_a_run_has_no_rows_once_it_is_written(tmp_path: Path) -> None:
-    run = Run(100)
-    for name in ("first", "second"):
-        run.add(np.array([7]), np.array([0]), name.encode(), np.array([0]), np.array([len(name)]))
-        run.write(BuildFolder(tmp_path), name)
+@pytest.mark.parametrize(("run_bytes", "runs"), [(1, 3), (500, 2), (1 << 20, 1)])
+def test_rows_come_back_by_question_then_number_from_one_run_or_more(tmp_path: Path, run_bytes: int, runs: int) -> None:
+    bucket = written(tmp_path, run_bytes)
 
-    assert run.size == 0
-    for name in ("first", "second"):
-        rows = read_bucket(Bucket("bucket", (RunFile(tmp_path / name, 0),), 0, 0, 1))
-        assert rows.data.tobytes() == name.encode() + b"\n" + bytes(16)
+    assert len(bucket.runs) == runs
+    assert said(bucket) == [(7, 10, "one"), (7, 12, "three"), (9, 11, "two")]
+
+
+def test_a_row_without_a_thread_comes_back_as_its_fault(tmp_path: Path) -> None:
+    runs = Runs(BuildFolder(tmp_path), "run", 1 << 20)
+    runs.add([Row({"Id": "7"}, 10, None), Row({}, 10, Fault("invalid_utf8", "a value is no UTF-8"))])
+    [file] = runs.receipt().files
+
+    [first, second] = read_bucket(Bucket("bucket", (RunFile(tmp_path / file.path, 0),), -(1 << 62), -1, 2))
+
+    assert (first[1], read_post(first)) == (
+        0,
+        Fault("missing_attribute", "no number in Id, PostTypeId or ParentId"),
+    )
+    assert (second[1], read_post(second)) == (1, Fault("invalid_utf8", "a value is no UTF-8"))
 
 
 def test_a_run_that_was_changed_or_cut_is_never_read_as_another(tmp_path: Path) -> None:
     """A few bits of zstd's headers mean nothing: without them it says the same."""
     bucket = written(tmp_path)
-    run, rows = tmp_path / "run", read_bucket(bucket)
+    [run], expected = (file.path for file in bucket.runs), said(bucket)
     sound = run.read_bytes()
     changed = [bytearray(sound) for _ in range(8 * len(sound))]
     for bit, each in enumerate(changed):
@@ -52,7 +65,7 @@ def test_a_run_that_was_changed_or_cut_is_never_read_as_another(tmp_path: Path) 
     for each in (*changed, *(sound[:size] for size in range(len(sound)))):
         run.write_bytes(each)
         try:
-            assert read_bucket(bucket).data.tobytes() == rows.data.tobytes()
+            assert said(bucket) == expected
         except InputError as error:
             assert error.what.startswith("the spilled rows are damaged")
             refused += 1

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_dump import answer, dump, question
+from made_dump import answer, dump, question, site
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
 
 PROJECT = Path(__file__).parents[4]
 REAL = PROJECT.parent / "shared" / "data" / "stackexchange"
@@ -26,7 +25,7 @@ def test_a_document_of_a_real_site_is_the_one_that_was_read_by_eye(read: Read, d
     """Lists in lists and a quote in one, steps by number, tags as links; with and without a licence in the rows."""
     host = doc_id.split(":")[1]
 
-    outcomes = read(REAL / host / "Posts.xml", site=Site(host, "Posts.xml", "stackexchange", "qa"))
+    outcomes = read(REAL / host / "Posts.xml", site(host), file="Posts.xml")
 
     [document] = (each for each in outcomes if isinstance(each, Document) and each.doc_id == doc_id)
     assert hashlib.sha256(msgspec.json.encode(document)).hexdigest() == DIGESTS[doc_id]

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_dump import END, HEAD, answer, dump, question, row
+from made_dump import END, HEAD, answer, dump, question, row, site
 from reference_reader import read_site
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.thread_document import Site
-from pipeline_assets.corpus.readers.stackexchange.threads import Dropped, Outcome, ThreadRules
+from pipeline_assets.corpus.readers.stackexchange.threads import Dropped, Outcome
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 
@@ -31,7 +30,7 @@ def documents_of(outcomes: list[Outcome]) -> list[Document]:
 def test_an_independent_reader_finds_the_same_threads_in_a_real_site(read: Read, name: str) -> None:
     reference = read_site(REAL / name / "Posts.xml")
 
-    outcomes = read(REAL / name / "Posts.xml", site=Site(name, "Posts.xml", "stackexchange", "qa"))
+    outcomes = read(REAL / name / "Posts.xml", site(name), file="Posts.xml")
 
     documents = documents_of(outcomes)
     assert [document.text for document in documents] == [thread.text for thread in reference.threads]
@@ -98,15 +97,15 @@ def test_every_row_is_a_document_a_reject_or_dropped(read: Read) -> None:
 @pytest.mark.parametrize(
     ("rules", "texts"),
     [
-        (ThreadRules(None, None, 1), ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2\n\nAnswer:\n\nBody 3"]),
-        (ThreadRules(4, None, 0), ["Title 9\n\nBody 9"]),
-        (ThreadRules(None, 2, 0), ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2", "Title 9\n\nBody 9"]),
+        ({"min_answers": 1}, ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2\n\nAnswer:\n\nBody 3"]),
+        ({"min_question_score": 4}, ["Title 9\n\nBody 9"]),
+        ({"min_answer_score": 2}, ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2", "Title 9\n\nBody 9"]),
     ],
 )
-def test_rules_drop_threads_and_answers_and_say_so(read: Read, rules: ThreadRules, texts: list[str]) -> None:
+def test_rules_drop_threads_and_answers_and_say_so(read: Read, rules: dict[str, int], texts: list[str]) -> None:
     rows = [question(1, Score=3), answer(2, 1, Score=2), answer(3, 1, Score=1), question(9, Score=4)]
 
-    outcomes = read(dump(*rows), rules)
+    outcomes = read(dump(*rows), site(**rules))
 
     assert [document.text for document in documents_of(outcomes)] == texts
     used = sum(1 + len(document.meta["answers"]) for document in documents_of(outcomes))
