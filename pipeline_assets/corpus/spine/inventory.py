@@ -6,7 +6,8 @@ is let go at once, and only where a building folder lies; files are held against
 
 import contextlib
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
 from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
@@ -147,7 +148,7 @@ def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBui
     """Builds of artifacts that no target names, by folder. Arguments as of `orphans`."""
     asked = {lineage.root / target.folder for target in targets}
     places = {place for folder in lineage.leftovers if (place := target_of(folder)) is not None}
-    builds = [(place, _unfinished(place)) for place in sorted(places - asked)]
+    builds = [(place, _unfinished(place, lineage.root)) for place in sorted(places - asked)]
     return [OrphanBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
@@ -156,9 +157,7 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unset
     Args:
         is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
     """
-    unfinished = None
-    if is_unsettled:
-        unfinished = _unfinished(root / target.folder, lambda plan: _is_asked(plan, root, target))
+    unfinished = _unfinished(root / target.folder, root, target) if is_unsettled else None
     sealed, words = target.state(root)
     is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
     if sealed == "current":
@@ -187,12 +186,9 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unset
     )
 
 
-def _unfinished(place: Path, is_asked: Callable[[Any], bool] = lambda _: False) -> Unfinished | None:
+def _unfinished(place: Path, root: Path, target: Target | None = None) -> Unfinished | None:
     """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
     ended in between is no interrupted one.
-
-    Args:
-        is_asked: whether a plan is what is asked for now.
     """
     if not _unsettled(place):
         return None
@@ -201,11 +197,10 @@ def _unfinished(place: Path, is_asked: Callable[[Any], bool] = lambda _: False) 
     if not folders:
         return None
     newest = folders[-1]
-    shards: dict[str, int] = {}
-    for receipt in sorted((newest / RECEIPTS).glob("*/*.json")):
-        shards[receipt.parent.name] = shards.get(receipt.parent.name, 0) + 1
+    shards = Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json")))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    return Unfinished(folders, shards, _last_write(newest), _is_as_asked(newest, is_asked), is_sealing, builder)
+    is_as_asked = target is not None and _is_as_asked(newest, root, target)
+    return Unfinished(folders, shards, _last_write(newest), is_as_asked, is_sealing, builder)
 
 
 def _unsettled(place: Path) -> list[Path]:
@@ -213,18 +208,12 @@ def _unsettled(place: Path) -> list[Path]:
     return building_folders(place) or numbered(place, "old")
 
 
-def _is_as_asked(folder: Path, is_asked: Callable[[Any], bool]) -> bool:
-    """Whether the next build adopts what a building folder holds."""
+def _is_as_asked(folder: Path, root: Path, target: Target) -> bool:
+    """Whether the next build of a target adopts what a building folder holds."""
     try:
-        return is_asked(PLAN_FILE.read(folder / PLAN))
+        return bool(PLAN_FILE.read(folder / PLAN) == target.plan(root))
     except (FileNotFoundError, NotADirectoryError, InputError):
         return False
-
-
-def _is_asked(plan: Any, root: Path, target: Target) -> bool:
-    inputs: Any = target.inputs(root)
-    asked = {"recipe": target.recipe, "stage": vars(target.stage), "inputs": inputs, "tokenizer": target.tokenizer}
-    return bool(plan == {"kind": target.kind, **asked})
 
 
 def _last_write(folder: Path) -> datetime.datetime:
@@ -262,14 +251,4 @@ def _listed_size(lineage: Lineage, folder: Path, one: Listed) -> Size:
 
 def _counted(counts: Mapping[str, Any], stored_bytes: Sequence[int]) -> Size:
     stored = sum(stored_bytes) if stored_bytes else None
-    return Size(_total(counts.get("documents")), _total(counts.get("tokens")), stored)
-
-
-def _total(count: object) -> int | None:
-    """A count, or the sum of one that is told by partition."""
-    match count:
-        case int():
-            return count
-        case dict():
-            return sum(value for value in count.values() if isinstance(value, int))
-    return None
+    return Size(total(counts.get("documents")), total(counts.get("tokens")), stored)

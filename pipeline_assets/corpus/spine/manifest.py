@@ -219,36 +219,37 @@ class Manifest:
         if written.schema != SCHEMA:
             raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
         parts = written.identity
+        said = msgspec.structs.asdict(parts) | {
+            part: _Told.of(getattr(parts, part), where) for part in ("decisions", "counts")
+        }
+        claimed, recipe_sha256 = written.digest, said.pop("recipe_sha256")
         asked = {"inputs": parts.inputs, "counts": parts.counts, "provenance": written.provenance}
         MANIFEST_FILE.shaped(asked, _Asked, where)
         manifest = cls(
             kind=written.kind,
             name=written.name,
-            identity=Identity(
-                stage=parts.stage,
-                recipe=parts.recipe,
-                inputs=parts.inputs,
-                tokenizer=parts.tokenizer,
-                decisions=_Told.of(parts.decisions, where),
-                counts=_Told.of(parts.counts, where),
-                files=parts.files,
-            ),
+            identity=Identity(**said),
             storage=written.storage,
             provenance=written.provenance,
         )
         try:
-            claimed, recipe_sha256 = written.digest, parts.recipe_sha256
             actual, actual_recipe_sha256 = manifest.digest, sha256_of(parts.recipe)
         except (ValueError, TypeError) as error:
             raise InputError(f"this is no manifest: {error}", where, MANIFEST_FILE.fix) from None
         if (claimed, recipe_sha256) != (actual, actual_recipe_sha256):
-            what = f"digest is {claimed}, its identity has {actual}"
-            raise InputError(what, where, _EDITED)
+            raise InputError(f"digest is {claimed}, its identity has {actual}", where, _EDITED)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
         outside = next((name for name in names if not lies_inside(name)), None)
         if outside is not None:
             raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
         return manifest
+
+
+def total(count: object) -> int | None:
+    """A count, or the sum of one that is told by part; None where it is neither."""
+    if isinstance(count, dict):
+        return sum(part for part in count.values() if isinstance(part, int))
+    return count if isinstance(count, int) else None
 
 
 def seal_holds(data: bytes) -> bool:

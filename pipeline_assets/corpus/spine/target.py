@@ -94,10 +94,17 @@ class Target:
         Raises:
             InputError: one is not sealed.
         """
-        entries = []
-        for target in self.upstream:
-            entries.append({"name": target.role, "digest": open_artifact(root / target.folder).manifest.digest})
-        return entries
+        upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
+        return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in upstream]
+
+    def plan(self, root: Path) -> dict[str, Any]:
+        """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
+
+        Raises:
+            InputError: an upstream artifact is not sealed.
+        """
+        asked = {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
+        return asked | {"inputs": self.inputs(root)}
 
     def stale_because(self, root: Path, manifest: Manifest) -> str | None:
         """Why a sealed manifest is not what this target asks for; None if it is."""
@@ -185,15 +192,7 @@ class Target:
             return open_artifact(root / self.folder)
         self.refuse_to_overwrite(root, replace)
         self._refuse_failed_upstream(root)
-        folder, inputs = root / self.folder, self.inputs(root)
-        stopwatch = Stopwatch()
-        plan = {
-            "kind": self.kind,
-            "recipe": self.recipe,
-            "stage": vars(self.stage),
-            "inputs": inputs,
-            "tokenizer": self.tokenizer,
-        }
+        folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
         with open_building(folder, plan) as building, PeakMemory() as memory:
             if self.is_sealed(root):
                 building.discard()
@@ -207,21 +206,20 @@ class Target:
             except InputError:
                 building.discard_unstarted()
                 raise
-            if self.inputs(root) != inputs:
+            if self.plan(root) != plan:
                 raise RetryableError(
                     "what it is made from was replaced meanwhile", folder, "run the same command again"
                 )
-            identity = self._identity(content, inputs)
-            stored = [file.stored for file in [*content.files, *content.labels]]
-            usage: dict[str, Any] = {
+            provenance = {
+                **stopwatch.provenance(run_settings),
                 "peak_disk_bytes": folder_bytes(building.folder),
                 "peak_memory_bytes": memory.bytes,
+                "adopted_shards": adopted,
+                **content.provenance,
+                **({} if self.made_for is None else {"made_for": self.made_for}),
             }
-            usage["adopted_shards"] = adopted
-            provenance = {**stopwatch.provenance(run_settings), **usage, **content.provenance}
-            if self.made_for is not None:
-                provenance["made_for"] = self.made_for
-            return building.seal(self.kind, self.name, identity, stored, provenance)
+            stored = [file.stored for file in (*content.files, *content.labels)]
+            return building.seal(self.kind, self.name, self._identity(content, plan["inputs"]), stored, provenance)
 
     def seal_members(
         self,

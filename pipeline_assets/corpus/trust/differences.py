@@ -88,16 +88,6 @@ def row_differences(sealed: Path, rebuilt: Path) -> RowDifferences:
     return _compare_bytes(sealed, rebuilt, because)
 
 
-@dataclass
-class _Tally:
-    """Rows of both sides as they are met."""
-
-    sealed: int = 0
-    rebuilt: int = 0
-    differing: int = 0
-    first: tuple[RowDifference, ...] = ()
-
-
 def _side_by_side(
     unit: Unit,
     sealed: Iterable[Any],
@@ -105,15 +95,16 @@ def _side_by_side(
     are_equal: Callable[[Any, Any], bool],
     describe: Callable[[int, Any, Any], RowDifference],
 ) -> RowDifferences:
-    tally = _Tally()
+    rows_sealed = rows_rebuilt = differing = 0
+    first: list[RowDifference] = []
     for row, (one, other) in enumerate(itertools.zip_longest(sealed, rebuilt)):
-        tally.sealed += one is not None
-        tally.rebuilt += other is not None
+        rows_sealed += one is not None
+        rows_rebuilt += other is not None
         if one is None or other is None or not are_equal(one, other):
-            tally.differing += 1
-            if len(tally.first) < SHOWN_ROWS:
-                tally.first += (describe(row, one, other),)
-    return RowDifferences(unit, tally.sealed, tally.rebuilt, tally.differing, tally.first)
+            differing += 1
+            if len(first) < SHOWN_ROWS:
+                first.append(describe(row, one, other))
+    return RowDifferences(unit, rows_sealed, rows_rebuilt, differing, first)
 
 
 def _compare_lines(sealed: Path, rebuilt: Path) -> RowDifferences:

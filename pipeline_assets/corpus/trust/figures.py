@@ -16,7 +16,7 @@ from typing import Any
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
 
 FIGURES = (
     "bytes_fetched",
@@ -117,8 +117,8 @@ def size_of_inputs(inputs: Inputs) -> Size:
 def size_of(manifest: Manifest) -> Size:
     """What a sealed artifact holds: its text, else its files, else the files that it lists."""
     counts, listed = manifest.identity.counts, size_of_inputs(manifest.identity.inputs)
-    held = (_count(counts.get("text_bytes")), _sum(file.bytes for file in manifest.storage), listed.bytes)
-    rows = (_count(counts.get("documents")), _count(counts.get("ledger", {}).get("out")), listed.rows)
+    held = (total(counts.get("text_bytes")), _sum(file.bytes for file in manifest.storage), listed.bytes)
+    rows = (total(counts.get("documents")), total(counts.get("ledger", {}).get("out")), listed.rows)
     return Size(_first(held), _first(rows))
 
 
@@ -128,7 +128,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
     found = {
         "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
-        **{name: _count(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
+        **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": _sum(file.bytes for file in manifest.storage),
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
         "fetch_seconds": laps.get("fetch"),
@@ -158,13 +158,6 @@ def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:
 def _section(manifest: Manifest, name: str) -> Mapping[str, Any]:
     section = manifest.provenance.get(name)
     return section if isinstance(section, dict) else {}
-
-
-def _count(count: object) -> int | None:
-    """A count, or the sum of one that is told by part."""
-    if isinstance(count, dict):
-        return sum(part for part in count.values() if isinstance(part, int))
-    return count if isinstance(count, int) else None
 
 
 def _sum(counts: Iterable[float | None]) -> float | None:

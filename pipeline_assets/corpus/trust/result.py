@@ -9,11 +9,11 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -22,10 +22,8 @@ from pipeline_assets.corpus.spine.lineage import Chain, Finding
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.contents import ContentResult
-    from pipeline_assets.corpus.trust.proof import ShardProof
-from collections.abc import Mapping
-from typing import Any
+    from pipeline_assets.corpus.trust.proof import ContentResult, ShardProof
+
 
 T = TypeVar("T")
 _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.ASCII)
