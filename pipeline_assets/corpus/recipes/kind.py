@@ -22,7 +22,7 @@ class Build(Protocol):
     """Seals the artifact that a target describes; one that is there as asked is not touched."""
 
     def __call__(self, target: Target, run: Run) -> Artifact:
-        """The sealed artifact, below the run's data root, as are those that it is made from."""
+        """The sealed artifact, which lies below the run's data root, as does its upstream."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Kind:
         rows: what tracing, peeking, comparing and proving ask of its rows; None where it has none.
         preview: what a person would want to see of it first; by default, where it has rows, the first of them.
         beside: writes what lies beside every one.
-        listing: the files outside of the data root that one is made from, told before it is built; None where it is
+        listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
         limit: the most that a recipe asks of one; None where it is all there is.
     """

@@ -120,7 +120,11 @@ def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_war
         yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
         return
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
-    yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_in_workers, start, settings))
+
+    def run_missing(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
+        return _Pool[S](stage, start, folder, settings.workers).run(shards)
+
+    yield functools.partial(_run, settings=settings, run_missing=run_missing)
 
 
 _RunMissing = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]
@@ -163,14 +167,6 @@ def _run_here(
         warm_up()
     for shard in shards:
         yield run_shard(work, shard, WHOLE, folder, stage)
-
-
-def _run_in_workers(
-    start: Starter, settings: EngineSettings, stage: str, shards: Sequence[S], folder: BuildFolder
-) -> Generator[Receipt]:
-    if shards:
-        pool: _Pool[S] = _Pool(stage, start, folder, settings.workers)
-        yield from pool.run(shards)
 
 
 class _Pool(Generic[S]):

@@ -61,7 +61,7 @@ class ArtifactStatus:
     Attributes:
         condition: of the build if one is under way or was interrupted, else of what is sealed. What a crash left beside
             an artifact that is there as asked is no build: nothing will go on from it.
-        sealed: the state of what is sealed, whatever is being built beside it.
+        sealed: the state of the sealed artifact, even while another is being built beside it.
         reason: why it is failed, stale, damaged or missing; None where it is current.
         manifest: None where nothing readable is sealed.
         checks: what they said of what is sealed.
@@ -79,7 +79,7 @@ class ArtifactStatus:
 
     @property
     def is_there(self) -> bool:
-        """Whether what is sealed is as asked, whatever checks say of it: it isn't built again."""
+        """Whether the sealed artifact is as asked, passed its checks or not: it isn't built again."""
         return self.sealed in ("current", "failed")
 
 

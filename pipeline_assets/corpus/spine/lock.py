@@ -37,7 +37,7 @@ _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, 
 
 
 class _Line(msgspec.Struct):
-    """What a lock file says; what of it is odd says nothing."""
+    """The content of a lock file. A file with an odd value counts as empty."""
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
     pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] | None = None

@@ -1,7 +1,4 @@
-"""The bytes that are hashed when a value is named by its content.
-
-The manifest: one schema for every artifact. What it is made of has a digest; how it is stored and came about has
-none.
+"""The manifest: one schema for every artifact. Its identity has a digest; storage and provenance have none.
 
 `identity` is what the content depends on, and the content; its canonical JSON names the artifact for the world.
 `storage` lists every file as stored, so that damage is found. `provenance` is true and useful, and changes nothing.
@@ -169,7 +166,7 @@ class Manifest:
         return self.identity.digest
 
     def storage_complaints(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
-        """What of `storage`, which no digest covers, doesn't fit the content that the digest names.
+        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names.
 
         Args:
             labels_of: names of the files beside the content that artifacts of a kind have; None where nobody can tell.
@@ -246,7 +243,7 @@ class Manifest:
 
 
 def total(count: object) -> int | None:
-    """A count, or the sum of one that is told by part; None where it is neither."""
+    """A count, or the sum of a count by parts; None where the value is neither."""
     if isinstance(count, dict):
         return sum(part for part in count.values() if isinstance(part, int))
     return count if isinstance(count, int) else None
@@ -321,7 +318,7 @@ class _RowGroup(msgspec.Struct):
 
 
 class _Input(msgspec.Struct):
-    """What every reader may ask of an input, whatever it is."""
+    """Fields that every reader may ask of an input, artifact or file."""
 
     name: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]

@@ -22,11 +22,11 @@ class ExternalInputs(Protocol):
     """Files outside of the data root that an artifact is made from."""
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:
-        """What of them is not as it was when the manifest was sealed, in words; None if all is."""
+        """Which files changed since the manifest was sealed, in words; None where none did."""
 
 
 class Demand(Protocol):
-    """What a recipe asks of an artifact beyond its bytes, told from its manifest: asked anew whenever it is looked at.
+    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked.
 
     Attributes:
         check: name of the check that asks it.
@@ -58,8 +58,8 @@ class Target:
             share the artifact. None where nothing is said.
         outside: files of this machine that it is made from; None where there are none.
         compared_to: artifacts that its checks hold it against; nothing of it depends on them.
-        demand: what is asked of it beyond its bytes; None where nothing is.
-        is_given: whether it lies there already, made by another recipe: no matter how, it is as asked.
+        demand: a limit to its counts; None where the recipe sets none.
+        is_given: whether it lies there already, made by another recipe: then it is as asked, however it was made.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Target:
 
     @property
     def role(self) -> str:
-        """Kind and partition: what it is to those that are made from it, whatever it is called."""
+        """Kind and partition: the name of this input in manifests downstream, however the artifact is called."""
         return self.kind if self.partition is None else f"{self.kind}/{self.partition}"
 
     @property
@@ -158,7 +158,7 @@ class Target:
         return (*(one for one in kept if one.name != asked_now.name), asked_now)
 
     def is_sealed(self, root: Path) -> bool:
-        """Whether it is there as asked, whatever checks say of it: to build it again would give equal bytes."""
+        """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""
         return self.state(root)[0] in ("current", "failed")
 
     def is_settled(self, root: Path) -> bool:
@@ -257,7 +257,7 @@ class Target:
             target.refuse_failed(root)
 
     def _holds(self, root: Path, identity: Identity) -> bool:
-        """Whether what is sealed there has this content, whatever its provenance says."""
+        """Whether an artifact of this digest is sealed there, of any provenance."""
         try:
             sealed = read_manifest(root / self.folder)
         except InputError:
@@ -302,7 +302,7 @@ class BuildResult:
         counts, decisions: as in the manifest's identity.
         outside: inputs that are files from elsewhere, of a hub or of this machine, as in the manifest's identity.
         labels: files that carry a time or a path; not part of the digest.
-        provenance: what the build has to say that changes no byte.
+        provenance: facts of the build that change no byte.
     """
 
     files: Sequence[OutputFile]

@@ -1,6 +1,6 @@
-"""Which rows of two files of one name differ, and what they hold there: both are read side by side, once, in blocks.
+"""What a rebuilt artifact says of the sealed one: the same, another, or which of the two is wrong.
 
-What a rebuilt artifact says of the sealed one: the same, another, or which of the two is wrong.
+Files whose contents differ are read side by side, once, in blocks: which rows differ, and what they hold there.
 """
 
 import itertools
@@ -277,7 +277,7 @@ class Outcome:
         files: those whose content differs, or that are damaged where they are sealed.
         elsewhere: what else of the identity differs: counts, decisions, inputs; a line each.
         stored_otherwise: files of equal content in other bytes, which is no difference.
-        versions: those that are not what they were when it was sealed.
+        versions: of libraries and the like that changed since it was sealed.
         replaced: where the damaged artifact is kept whose place the copy took; None if it took none.
         is_sealed_intact: whether the sealed files were read and are as they were sealed.
     """
@@ -299,7 +299,7 @@ def judge(
     """The rebuilt artifact in `copy` held against the manifest of the step.
 
     Args:
-        versions_here: those that it was rebuilt with.
+        versions_here: of libraries and the like that it was rebuilt with.
         holds_sealed: whether the sealed files too are held against that manifest: every byte of them is read.
     Raises:
         RetryableError: the sealed artifact was replaced meanwhile.
@@ -359,7 +359,7 @@ def _elsewhere(sealed: Identity, rebuilt: Identity) -> Iterator[str]:
 
 
 def _rest(identity: Identity) -> dict[str, Any]:
-    """What of an identity is no file, and not the same by construction."""
+    """Counts, decisions and inputs of an identity: its other parts are files, or the same by construction."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}
 

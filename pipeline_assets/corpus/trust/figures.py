@@ -1,6 +1,6 @@
-"""Figures of an artifact: what its manifest tells of what it took and gave, beside what was planned.
+"""Figures of an artifact: what its build took and gave, as its manifest tells, beside what was planned.
 
-The data root's own track record: what earlier builds of a kind took and gave for what went into them.
+The track record of a data root is what its earlier builds of a kind took and gave, in proportion to their inputs.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ FIGURES = (
     "cpu_seconds",
     "build_seconds",
 )
-"""What is planned of an artifact, in the order in which it is told; an artifact has those that it knows."""
+"""Names of the figures that are planned of an artifact, in the order of their lines; an artifact has those it knows."""
 Inputs = Iterable[Mapping[str, Any]]
 
 
@@ -50,7 +50,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One figure of a finished artifact; `planned` is None where nothing was planned, `real` where nothing was told."""
+    """One figure of a finished artifact; `planned` and `real` are None where they aren't known."""
 
     figure: str
     planned: Planned | None
@@ -139,7 +139,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
 
 
 def outcomes(manifest: Manifest) -> list[Outcome]:
-    """Figures that were planned, and those that are known, in their order. What can't be read is left out: no digest
+    """Planned and real figures, in their order. A figure that can't be read is left out: no digest
     covers it.
     """
     real, planned = real_figures(manifest), {}
@@ -261,7 +261,7 @@ class TrackRecord:
 
 
 def _latest_folders(root: Path) -> Iterator[Path]:
-    """Sealed folders: of those that lie in one folder, the latest."""
+    """The latest sealed folders of each folder."""
     sealed: dict[Path, list[tuple[float, str]]] = {}
     for area in AREAS:
         for folder, below, files in os.walk(root / area):

@@ -1,9 +1,8 @@
-"""Room: what a build needs of the disk and of memory, as far as it is known, held against what is free.
+"""The plan of a recipe: artifacts that are there, what building the others takes and gives, and what speaks against it.
 
-The plan of a recipe: what is there of its artifacts, what the rest will take and give, what speaks against it.
-
-One walk over the targets, upstream first. What goes into an artifact is known exactly where files are listed or what it
-is made from is sealed; what it takes and gives is in proportion to that, as earlier builds in the data root showed.
+One walk over the targets, upstream first. What goes into an artifact is known exactly where files are listed, or where
+its upstream is sealed; what its build takes and gives is in proportion to that, as earlier builds in the data root
+showed. What a build needs of the disk and of memory is held against what is free.
 """
 
 import contextlib
@@ -185,7 +184,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """Whether something else is sealed in its place, which is only given up when told to."""
+        """Whether another artifact is sealed in its place, which only `--replace` gives up."""
         return self.holding.sealed in ("stale", "damaged") and not self._is_of_members
 
     @property
@@ -285,7 +284,7 @@ class _Walk:
         self._known: dict[str, _Known] = {}
 
     def planned(self, holding: ArtifactStatus) -> ArtifactPlan:
-        """The plan of one artifact; those that it is made from were planned before."""
+        """The plan of one artifact, whose upstream was planned before."""
         target = holding.target
         upstream = [self._upstream(one) for one in target.upstream]
         if holding.is_there and holding.manifest is not None:

@@ -64,7 +64,7 @@ def read_contents(
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
         for result in pool.map(lambda item: _read(item[0], item[1], journal), contents):
-            progress.add(result.task.bytes, {})
+            progress.add(result.task.bytes)
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -137,7 +137,7 @@ class Prover(Protocol):
         """What is read for a shard: if one of these is touched, its proof counts no more."""
 
     def prove(self, proof: ShardProof, within: Sample, stop: threading.Event) -> None:
-        """Looks at the documents that `within` draws by their ids, counts those that are right, complains of others.
+        """Looks at the documents that `within` draws by their ids; right ones are counted, wrong ones are complaints.
 
         Raises:
             InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it should be.

@@ -1,12 +1,9 @@
-"""Where a rebuild is made: a folder below the data root that nothing takes for an artifact.
+"""A rebuild: an artifact is made again from its manifest, beside the sealed one, and held against it.
 
-`rebuilds/<name>.unfinished` is built in, and gone on with after a crash if the same program does the same. What is kept
-of a finished rebuild is `rebuilds/<name>`, and `rebuilds/<name>.replaced` is what a copy took the place of. All of it
-may be deleted at any time.
-
-A rebuilt copy takes the place of the damaged artifact that it was made after.
-
-Builds an artifact again from its manifest, beside the sealed one, and judges it.
+It is made in a scratch folder, which nothing takes for an artifact: `rebuilds/<name>.unfinished` below the data root,
+gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`. A
+copy may take the place of a damaged artifact, which is then kept as `rebuilds/<name>.replaced`. All of `rebuilds` may
+be deleted at any time.
 """
 
 import contextlib

@@ -125,7 +125,7 @@ def _table_rows(documents: Path, shard: str) -> Iterator[tuple[int, int, str, in
 
 @dataclass(frozen=True)
 class SplitProver:
-    """Proves documents of one split. Ids are tiktoken's, whatever encoded the split.
+    """Proves documents of one split. Ids are tiktoken's, even where another library encoded the split.
 
     Attributes:
         corpus: the snapshot that the text lies in.
@@ -173,7 +173,7 @@ class SplitProver:
             proof.complain(what)
 
     def _wrongly_missing(self, shard: str, missing: Mapping[int, str], sequences: ShardSequences) -> Iterator[str]:
-        """Of documents, by row, those that the split should have: not the other's, not rejected, not behind the cut."""
+        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut."""
         identity = self.artifact.manifest.identity
         split_of = split_rule(identity.recipe["valid_fraction"])
         is_cut = shard == self.shards[-1] and identity.ledger.dropped.get("over_budget", 0) > 0
