@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline_assets.commands.quantities import as_bytes, as_seconds
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.figures import Outcome
+    from pipeline_assets.corpus.trust.figures import FigureOutcome
     from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 3
@@ -84,7 +84,7 @@ def _kind_lines(kind: str, artifacts: Sequence["ArtifactPlan"]) -> Iterator[str]
     yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))
 
 
-def _of_built(plan: "ArtifactPlan") -> Sequence["Outcome"]:
+def _of_built(plan: "ArtifactPlan") -> Sequence["FigureOutcome"]:
     from pipeline_assets.corpus.trust.figures import outcomes
 
     manifest = plan.holding.manifest
@@ -101,7 +101,7 @@ def _planned_words(waiting: Sequence["ArtifactPlan"]) -> str:
     return ", ".join(words) + told + "; " * bool(words and unknown) + "".join(unknown)
 
 
-def _real_words(found: Sequence["Outcome"]) -> str:
+def _real_words(found: Sequence["FigureOutcome"]) -> str:
     """What all of them came to, beside what was planned; nothing where nothing was planned."""
     words = []
     for name in _WORDS:

@@ -267,7 +267,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What became of one step.
 
     Attributes:
@@ -295,7 +295,7 @@ class Outcome:
 
 def judge(
     step: Step, rebuilt: Manifest, copy: Path, versions_here: Mapping[str, str | None], holds_sealed: bool
-) -> Outcome:
+) -> StepOutcome:
     """The rebuilt artifact in `copy` held against the manifest of the step.
 
     Args:
@@ -309,7 +309,7 @@ def judge(
         raise RetryableError("it was replaced meanwhile", step.place, "run the same command again")
     damage = _damage(step) if holds_sealed else {}
     is_same = rebuilt.digest == sealed.digest
-    return Outcome(
+    return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt=rebuilt,

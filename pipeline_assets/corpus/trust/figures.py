@@ -49,7 +49,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FigureOutcome:
     """One figure of a finished artifact; `planned` and `real` are None where they aren't known."""
 
     figure: str
@@ -138,7 +138,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
-def outcomes(manifest: Manifest) -> list[Outcome]:
+def outcomes(manifest: Manifest) -> list[FigureOutcome]:
     """Planned and real figures, in their order. A figure that can't be read is left out: no digest
     covers it.
     """
@@ -146,7 +146,9 @@ def outcomes(manifest: Manifest) -> list[Outcome]:
     for name, value in _section(manifest, "planned").items():
         with contextlib.suppress(KeyError, TypeError):
             planned[name] = Planned(value["value"] + 0, value["basis"])
-    return [Outcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real]
+    return [
+        FigureOutcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real
+    ]
 
 
 def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:

@@ -123,7 +123,7 @@ _WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text h
 
 
 @dataclass(frozen=True)
-class Sample:
+class HubSample:
     """What is read of a hub dataset, of how much.
 
     Attributes:
@@ -179,7 +179,7 @@ class ArtifactPlan:
 
     holding: ArtifactStatus
     figures: Mapping[str, Planned] = field(default_factory=dict)
-    sample: Sample | None = None
+    sample: HubSample | None = None
     budget: Budget | None = None
 
     @property
@@ -268,7 +268,7 @@ class _Known:
 
     size: Size
     most: Size
-    sample: Sample | None
+    sample: HubSample | None
 
 
 class _Walk:
@@ -327,7 +327,7 @@ class _Walk:
         return fetched if seconds is None else fetched | {"fetch_seconds": seconds}
 
     def _budget(
-        self, target: Target, limit: Limit | None, size: Size, most: Size, sample: Sample | None
+        self, target: Target, limit: Limit | None, size: Size, most: Size, sample: HubSample | None
     ) -> Budget | None:
         if limit is None or limit.tokens is None:
             return None
@@ -355,7 +355,7 @@ def _held(figures: Mapping[str, Planned], size: Size) -> Size:
     return Size(held[0] if held else None if "documents" in figures else size.bytes, rows)
 
 
-def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> Sample | None:
+def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> HubSample | None:
     """Of the row groups that inputs name; None where they name none, or the recipe asks for no amount."""
     read = [entry for entry in inputs if "row_groups" in entry]
     amounts = [(unit, count) for unit, count in recipe.get("amount", {}).items() if count is not None]
@@ -368,10 +368,10 @@ def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text
     whole = len(inputs) if unit == "files" else round(taken * sum(entry["bytes"] for entry in inputs) / size.bytes)
     groups = sum(len(entry["row_groups"]) for entry in read)
     whole = taken if taken < asked else whole
-    return Sample(len(read), len(inputs), groups, round(size.rows or 0), unit, asked, taken, whole)
+    return HubSample(len(read), len(inputs), groups, round(size.rows or 0), unit, asked, taken, whole)
 
 
-def _fix(tokens: int, available: float | None, sample: Sample | None, lower: str) -> str:
+def _fix(tokens: int, available: float | None, sample: HubSample | None, lower: str) -> str:
     if sample is None or available is None:
         return lower
     enough = math.ceil(_WITH_MARGIN * sample.taken * tokens / max(available, 1))

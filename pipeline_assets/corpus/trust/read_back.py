@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Chain:
+class StepChain:
     """What is built again, upstream first, the artifact that was asked for last.
 
     Attributes:
@@ -77,7 +77,7 @@ class _Reading:
         return (found.manifest, found.folder) if found is not None else None if copy is None else (copy, None)
 
 
-def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
+def read_chain(folder: Path, root: Path, with_upstream: bool) -> StepChain:
     """How the artifact in `folder` was made.
 
     Args:
@@ -94,7 +94,7 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
     steps = list(reading.steps.values())
     for step in steps:
         _refuse_other_version(step)
-    return Chain(steps, {place: _gone(reading, entry, folder) for place, entry in reading.lost.items()})
+    return StepChain(steps, {place: _gone(reading, entry, folder) for place, entry in reading.lost.items()})
 
 
 def _own(folder: Path, asked: Manifest) -> dict[str, tuple[Manifest, Path | None]]:
