@@ -49,9 +49,9 @@ class Unfinished:
 class Size:
     """How much a sealed artifact holds; None where its manifest counts no such thing, or nothing is stored."""
 
-    documents: int | None
-    tokens: int | None
-    bytes: int | None
+    documents: int | None = None
+    tokens: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Orphan:
     """An artifact that no recipe asks for; `digest` and `name` are None where the manifest can't be read (`damage`)."""
 
     folder: Path
-    name: str | None
-    digest: str | None
-    sealed_at: datetime.datetime | None
-    size: Size
-    damage: str | None
+    name: str | None = None
+    digest: str | None = None
+    sealed_at: datetime.datetime | None = None
+    size: Size = Size()
+    damage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     beside = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
     left = {folder / place.name for folder, path in beside if (place := target_of(path)) is not None}
     for target in targets:
-        holding = _holding(root, target, states, target.folder in left)
-        states[target.role] = holding.sealed
-        found.append(holding)
+        status = _status(root, target, states, target.folder in left)
+        states[target.role] = status.sealed
+        found.append(status)
     return found
 
 
@@ -132,16 +132,12 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
         targets: of every known recipe.
     """
     asked = {lineage.root / target.folder for target in targets}
-    wrong = [
-        Orphan(folder, None, None, None, Size(None, None, None), error.what)
-        for folder, error in lineage.unreadable.items()
-    ]
-    found = [
-        Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), _listed_size(lineage, folder, one), None)
-        for folder, one in lineage.sealed.items()
-        if folder not in asked
-    ]
-    return sorted([*found, *(one for one in wrong if one.folder not in asked)], key=lambda one: one.folder.parts)
+    found = [Orphan(folder, damage=error.what) for folder, error in lineage.unreadable.items() if folder not in asked]
+    for folder, one in lineage.sealed.items():
+        if folder not in asked:
+            size = _listed_size(lineage, folder, one)
+            found.append(Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), size))
+    return sorted(found, key=lambda one: one.folder.parts)
 
 
 def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBuild]:
@@ -152,7 +148,7 @@ def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBui
     return [OrphanBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
-def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
+def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
     """
     Args:
         is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
@@ -235,7 +231,7 @@ def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
 
 def _size(folder: Path, manifest: Manifest | None) -> Size:
     if manifest is None:
-        return Size(None, None, None)
+        return Size()
     try:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
     except InputError:  # a member is damaged: the reason says so

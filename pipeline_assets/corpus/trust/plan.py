@@ -177,7 +177,7 @@ class ArtifactPlan:
         budget: None where the recipe has none for it, or it is there.
     """
 
-    holding: ArtifactStatus
+    status: ArtifactStatus
     figures: Mapping[str, Planned] = field(default_factory=dict)
     sample: HubSample | None = None
     budget: Budget | None = None
@@ -185,11 +185,11 @@ class ArtifactPlan:
     @property
     def needs_replace(self) -> bool:
         """Whether another artifact is sealed in its place, which only `--replace` gives up."""
-        return self.holding.sealed in ("stale", "damaged") and not self._is_of_members
+        return self.status.sealed in ("stale", "damaged") and not self._is_of_members
 
     @property
     def _is_of_members(self) -> bool:
-        return any(other.folder.parent == self.holding.target.folder for other in self.holding.target.upstream)
+        return any(other.folder.parent == self.status.target.folder for other in self.status.target.upstream)
 
     def figure(self, name: str) -> float:
         """0 where it isn't known."""
@@ -197,10 +197,10 @@ class ArtifactPlan:
 
     def disk_use(self, root: Path) -> DiskUse:
         """What building it does to the disk, as far as it is known."""
-        unfinished, sealed = self.holding.unfinished, self.figure("bytes")
+        unfinished, sealed = self.status.unfinished, self.figure("bytes")
         left = sum(map(folder_bytes, unfinished.folders)) if unfinished else 0
-        is_replaced = self.holding.sealed != "missing" and not self._is_of_members
-        replaced = folder_bytes(root / self.holding.target.folder) if is_replaced else 0
+        is_replaced = self.status.sealed != "missing" and not self._is_of_members
+        replaced = folder_bytes(root / self.status.target.folder) if is_replaced else 0
         peak = max(self.figure("peak_disk_bytes"), sealed)
         return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left, left)
 
@@ -225,7 +225,7 @@ class RecipePlan:
 
     @property
     def to_build(self) -> list[ArtifactPlan]:
-        return [plan for plan in self.artifacts if not plan.holding.is_there]
+        return [plan for plan in self.artifacts if not plan.status.is_there]
 
     @property
     def budgets(self) -> list[Budget]:
@@ -247,9 +247,9 @@ def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: 
     """
     hub = run.hub_for("a recipe")
     before, walk = hub.traffic.bytes, _Walk(kinds, run)
-    artifacts = [walk.planned(holding) for holding in held]
+    artifacts = [walk.planned(status) for status in held]
     missing = sum(walk.missing.values())
-    to_build = [plan for plan in artifacts if not plan.holding.is_there]
+    to_build = [plan for plan in artifacts if not plan.status.is_there]
     rooms = disk_rooms([plan.disk_use(run.root) for plan in to_build], run.root, hub.cache) if to_build else []
     if memory := max((plan.figure("peak_memory_bytes") for plan in to_build), default=0):
         rooms.append(memory_room(memory))
@@ -283,13 +283,13 @@ class _Walk:
         self._kinds, self._run = kinds, run
         self._known: dict[str, _Known] = {}
 
-    def planned(self, holding: ArtifactStatus) -> ArtifactPlan:
+    def planned(self, status: ArtifactStatus) -> ArtifactPlan:
         """The plan of one artifact, whose upstream was planned before."""
-        target = holding.target
+        target = status.target
         upstream = [self._upstream(one) for one in target.upstream]
-        if holding.is_there and holding.manifest is not None:
-            self._known[target.role] = _sealed(holding.manifest, upstream)
-            return ArtifactPlan(holding)
+        if status.is_there and status.manifest is not None:
+            self._known[target.role] = _sealed(status.manifest, upstream)
+            return ArtifactPlan(status)
         kind = self._kinds[target.kind]
         listing = kind.listing(target, self._run) if kind.listing is not None else Listing()
         limit = kind.limit(target.recipe) if kind.limit is not None else None
@@ -301,7 +301,7 @@ class _Walk:
         most = listed if listing.inputs else total_size(one.most for one in upstream)
         of = sample or next((one.sample for one in upstream if one.sample is not None), None)
         self._known[target.role] = _Known(_held(figures, size), most, of)
-        return ArtifactPlan(holding, figures, sample, self._budget(target, limit, size, most, of))
+        return ArtifactPlan(status, figures, sample, self._budget(target, limit, size, most, of))
 
     def _upstream(self, target: Target) -> _Known:
         """
