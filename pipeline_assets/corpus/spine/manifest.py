@@ -76,6 +76,9 @@ class StageVersion:
     name: str
     version: int
 
+    def __str__(self) -> str:
+        return f"{self.name} version {self.version}"
+
 
 @dataclass(frozen=True)
 class FileContent:
@@ -189,10 +192,6 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The manifest file: indented for people, keys sorted."""
-        value = self._unsealed()
-        return _written(value | {"seal": "sha256:" + hashlib.sha256(_written(value)).hexdigest()})
-
-    def _unsealed(self) -> dict[str, Any]:
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -202,8 +201,8 @@ class Manifest:
             "storage": [vars(file) for file in self.storage],
             "provenance": self.provenance,
         }
-        canonical_json({key: value[key] for key in ("kind", "name", "storage")})
-        return value
+        canonical_json({key: value[key] for key in ("kind", "name", "storage")})  # raises where they can't be hashed
+        return _written(value | {"seal": "sha256:" + hashlib.sha256(_written(value)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":

@@ -114,7 +114,7 @@ class Target:
         if identity.recipe != self.recipe:
             return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe, name_of=bare))})"
         if identity.stage != self.stage:
-            return f"it was made by {_words(identity.stage)}, the program has {_words(self.stage)}"
+            return f"it was made by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
         if self.outside is not None and (changed := self.outside.changed(root, manifest)) is not None:
@@ -333,7 +333,3 @@ def changed_keys(
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _words(stage: StageVersion) -> str:
-    return f"{stage.name} version {stage.version}"

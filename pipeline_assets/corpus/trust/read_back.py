@@ -160,8 +160,7 @@ def _refuse_other_version(step: Step) -> None:
         return
     what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
     if kind is not None:
-        ours = f"{kind.stage.name} version {kind.stage.version}"
-        what = f"{manifest.name} was made by {stage.name} version {stage.version}, this program has {ours}"
+        what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
     made_with = ", ".join(f"{name} {version}" for name, version in versions_of(manifest.provenance).items())
     where = step.place or manifest.digest
     raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")
