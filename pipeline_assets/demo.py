@@ -106,12 +106,10 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
 def _build_stage_a(root: Path, path: Path) -> None:
     recipe = StageARecipe.read(path)
     has_built = _show(build_stage_a(recipe, root, _STAGE_A_WORKERS))
-    packed = recipe.packed()
-    assert packed is not None
     typer.echo("\n" + "\n".join(step_lines(recipe, root)))
     if has_built:
-        _show_rebuild(root, root / packed.folder, _STAGE_A_WORKERS)
-        _show_rebuild(root, root / recipe.report().folder, _STAGE_A_WORKERS, with_upstream=False)
+        _show_rebuild(root, root / recipe.target("stage_a/packed").folder, _STAGE_A_WORKERS)
+        _show_rebuild(root, root / recipe.target("stage_a/report").folder, _STAGE_A_WORKERS, with_upstream=False)
 
 
 def _show(outcomes: Iterator["Outcome"]) -> bool:

@@ -52,16 +52,9 @@ def build_stage_a(recipe: StageARecipe, root: Path, workers: int) -> Iterator["O
 
 def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
     """What became of the documents of all sources, a line a step, and what each source has of the tokens."""
-    packed_target = recipe.packed()
-    assert packed_target is not None
-    packed = open_artifact(root / packed_target.folder).manifest.identity.counts
-    of_all = (recipe.deduplicated(), recipe.decontaminated())
-    steps = {
-        "normalized": [recipe.normalized(source) for source in recipe.sources],
-        "filtered": [recipe.filtered(source) for source in recipe.sources],
-        **{target.kind.partition("/")[2]: [target] for target in of_all if target is not None},
-    }
-    for step, targets in steps.items():
+    packed = open_artifact(root / recipe.target("stage_a/packed").folder).manifest.identity.counts
+    for step in ("normalized", "filtered", "deduplicated", "decontaminated"):
+        targets = [target for target in recipe.targets() if target.kind == f"stage_a/{step}"]
         ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in targets]
         what = "rows" if step == "normalized" else "documents"
         rows_in, out = sum(one.rows_in for one in ledgers), sum(one.out for one in ledgers)

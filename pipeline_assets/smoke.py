@@ -107,18 +107,19 @@ def publish(root: Path, recipe: StageARecipe) -> None:
     report.json
     """
     for source in recipe.sources:
-        _publish_all(open_artifact(root / recipe.normalized(source).folder), root / NORMALIZED / source.source)
-    deduplicated, packed = recipe.deduplicated(), recipe.packed()
-    assert deduplicated is not None and packed is not None
-    corpus = open_artifact(root / deduplicated.folder)
+        _publish_all(
+            open_artifact(root / recipe.target("stage_a/normalized", source.source).folder),
+            root / NORMALIZED / source.source,
+        )
+    corpus = open_artifact(root / recipe.target("stage_a/deduplicated").folder)
     durable.make_folder((root / DEDUPED).parent)
     with JsonlZstWriter(root / DEDUPED, _ZSTD_LEVEL) as writer:
         for shard in shard_rows(corpus):
             for block in read_line_blocks(corpus.path(shard)):
                 writer.write_lines(block, block.count(b"\n"))
     _publish_file(corpus.path(Path(DECISIONS).name), root / DECISIONS)
-    _publish_all(open_artifact(root / packed.folder), root / PACKED)
-    _publish_file(open_artifact(root / recipe.report().folder).path(REPORT), root / REPORT)
+    _publish_all(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED)
+    _publish_file(open_artifact(root / recipe.target("stage_a/report").folder).path(REPORT), root / REPORT)
 
 
 def _publish_all(artifact: Artifact, folder: Path) -> None:

@@ -74,8 +74,7 @@ def normalize(
 ) -> Artifact:
     """The Documents of the recipe's first source, which is not filtered."""
     run, source = Run(root, engine, hub), recipe.sources[0]
-    raw, normalized = recipe.raw(source), recipe.normalized(source)
-    assert raw is not None
+    raw, normalized = (recipe.target(f"stage_a/{step}", source.source) for step in ("raw", "normalized"))
     KINDS[raw.kind].build(raw, run)
     return KINDS[normalized.kind].build(normalized, run)
 

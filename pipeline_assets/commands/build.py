@@ -192,9 +192,7 @@ def _bytes(path: Path) -> int:
 def _what_next(done: "Smoke") -> Iterator[str]:
     from pipeline_assets.corpus.formats.memmap import open_packed
 
-    packed = done.recipe.packed()
-    assert packed is not None
-    folder, root = done.root / packed.folder, done.root
+    folder, root = done.root / done.recipe.target("stage_a/packed").folder, done.root
     first = open_packed(folder).segments(0)[0].doc_id
     built = (
         f"{done.built} artifacts built, {done.checks} checks passed" if done.built else "all was there, nothing built"

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.normalize.sources import Step
 from pipeline_assets.corpus.readers.hub_configs import (
     CARD,
     config_named,
@@ -23,7 +24,7 @@ from pipeline_assets.corpus.snapshot.drawn_lines import head_columns
 from pipeline_assets.corpus.snapshot.plan import is_lines
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.systems.stage_a import StageARecipe, Step
+from pipeline_assets.systems.stage_a import StageARecipe
 
 NORMALIZED_DIR = "stage_a/normalized"
 SHARD_TEXT_BYTES = 1 << 26

@@ -26,31 +26,25 @@ from pipeline_assets.corpus.nemotron.row_checks import (
 from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, NORMALISE_STAGE, Domain, Effort, RowOrigin, RowsRecipe
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
-    SampledSplit,
     SplitFolder,
-    pin_of_folder,
-    pin_of_hub,
+    list_rows,
+    list_split,
+    pin_split,
+    split_files,
     split_folder_of,
 )
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.readers.hub_files import HubFile
-from pipeline_assets.corpus.readers.raw_pin import fetch_pinned, pinned_files
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, Recipe, RecipePart
-from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.figures import Limit, Listing
+from pipeline_assets.corpus.trust.figures import Limit
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -179,55 +173,44 @@ class NemotronRecipe(Recipe):
                 raise ValueError(f"`reasoning_effort` of {section.dataset} is told in a system message: add `system`")
         return self
 
-    def raw(self, section: DatasetSection, split: str) -> Target:
-        """The files that a split is made of."""
+    def goals(self) -> list[Target]:
+        """What all else is made for."""
+        rows: dict[tuple[str, str], Target] = {}
+        inventories: list[Target] = []
+        for section, split in self.all_splits():
+            raw = self._raw(section, split)
+            asked = [] if self.scan is None else [self._target(INVENTORY, section, split, self.scan.content(), [raw])]
+            inventories += asked
+            if self.rows is not None:
+                rows[section.dataset, split] = self._rows(section, split, raw, asked)
+        goals = [*(rows.values() if self.rows is not None else inventories)]
+        if self.scan is not None:
+            goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
+        if self.hf_layout is not None:
+            for section in self.datasets:
+                shards, name = [rows[section.dataset, split] for split in section.splits], dataset_key(section.dataset)
+                goals.append(HF_LAYOUT.target(self.name, self.hf_layout.content(), shards, partition=name))
+        return goals
+
+    def _raw(self, section: DatasetSection, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
         content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
         if section.path is None:
             return self._target(RAW, section, split, content | {"revision": section.revision})
         return self._target(RAW, section, split, content, outside=SplitFolder(Path(section.path), split, patterns))
 
-    def inventory(self, section: DatasetSection, split: str) -> Target | None:
-        """What the rows of a split are."""
-        if self.scan is None:
-            return None
-        return self._target(INVENTORY, section, split, self.scan.content(), [self.raw(section, split)])
-
-    def metadata_coverage(self) -> Target | None:
-        """The inventories of all splits as one."""
-        inventories = [self.inventory(section, split) for section, split in self.all_splits()]
-        if self.scan is None:
-            return None
-        return METADATA_COVERAGE.target(self.name, {}, [one for one in inventories if one is not None])
-
-    def normalized_shards(self, section: DatasetSection, split: str) -> Target | None:
-        """The rows of a split as texts with their metadata."""
-        if self.rows is None:
-            return None
+    def _rows(self, section: DatasetSection, split: str, raw: Target, inventories: Sequence[Target]) -> Target:
+        assert self.rows is not None
         content: dict[str, Any] = {
             "subset": section.subset,
             "domain": section.rows_domain,
             "reasoning_effort": section.reasoning_effort.get(split),
             "rows": {key: value for key, value in self.rows.content().items() if key != "tokenizer"},
         }
-        inventory = self.inventory(section, split)
+        tokenizer, compared_to = self.rows.tokenizer.content(), tuple(inventories)
         return self._target(
-            NORMALIZED_SHARDS,
-            section,
-            split,
-            content,
-            [self.raw(section, split)],
-            tokenizer=self.rows.tokenizer.content(),
-            compared_to=() if inventory is None else (inventory,),
+            NORMALIZED_SHARDS, section, split, content, [raw], tokenizer=tokenizer, compared_to=compared_to
         )
-
-    def hub_folder(self, section: DatasetSection) -> Target | None:
-        """The normalised rows of a dataset's splits in one folder, as a hub has them."""
-        shards = [self.normalized_shards(section, split) for split in section.splits]
-        if self.hf_layout is None:
-            return None
-        upstream = [target for target in shards if target is not None]
-        return HF_LAYOUT.target(self.name, self.hf_layout.content(), upstream, partition=dataset_key(section.dataset))
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
@@ -236,18 +219,6 @@ class NemotronRecipe(Recipe):
     def revisions(self) -> list[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
         return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
-
-    def goals(self) -> list[Target]:
-        """What all else is made for."""
-        asked = [
-            *(
-                self.normalized_shards(section, split) or self.inventory(section, split)
-                for section, split in self.all_splits()
-            ),
-            self.metadata_coverage(),
-            *(self.hub_folder(section) for section in self.datasets),
-        ]
-        return [target for target in asked if target is not None]
 
     def _target(
         self,
@@ -261,42 +232,17 @@ class NemotronRecipe(Recipe):
         return kind.target(self.name, content, upstream, partition=partition_key(section.dataset, split), **more)
 
 
-def _list_files(target: Target, run: Run) -> BuildResult:
-    """Which files a split is made of."""
-    if target.outside is not None:
-        assert isinstance(target.outside, SplitFolder)
-        return pin_of_folder(target.outside, run.root, run.engine)
-    hub, recipe = run.hub_for("this dataset"), target.recipe
-    try:
-        return pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
-    except UsageError as error:
-        name = target.name.partition("/")[0]
-        fix = error.fix.replace("--recipe with the recipe's name: it", f"--recipe {name}, which")
-        raise UsageError(error.what, error.where, fix) from None
-
-
-def _list_raw(target: Target, run: Run) -> Listing:
-    """The files of a split; building it fetches none."""
-    if target.outside is not None:
-        assert isinstance(target.outside, SplitFolder)
-        files = target.outside.below(run.root).source_folder().files()
-        return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
-    recipe, hub = target.recipe, run.hub_for("this dataset")
-    pinned = pin_of_hub(hub, recipe["dataset"], recipe["revision"], recipe["split"], recipe["files"])
-    return Listing(tuple(pinned.outside))
-
-
 RAW = Kind(
     "nemotron/raw",
     RAW_STAGE,
-    seals_inputs(_list_files),
+    seals_inputs(pin_split),
     """The files of a split, each by its hash: of a hub dataset at the recipe's commit, or of a folder here.
 
     The dataset's card says which they are, else their names. Nothing is copied.""",
     formats=frozenset({"huggingface", "file"}),
     outside=split_folder_of,
     preview=preview_inputs,
-    listing=_list_raw,
+    listing=list_split,
 )
 
 
@@ -307,48 +253,8 @@ def _take_inventory(job: Job) -> BuildResult:
         recipe["dataset"], recipe["split"], recipe.get("revision"), decisions["found_by"], decisions["left_out"]
     )
     max_rows = job.recipe["max_rows"]
-    files = _rows_files(job, raw, max_rows)
-    content = take_inventory(job.building, files, info, max_rows, job.run.engine, job.run.zstd_level)
-    _check_unchanged(raw, job.run)
-    return content
-
-
-def _rows_files(job: Job, raw: Target, max_rows: int | None) -> list[SourceFile]:
-    """The files of a split, in order; of large ones on a hub only what a sample of the rows reads."""
-    pin = open_artifact(job.run.root / raw.folder).manifest
-    if raw.outside is None and max_rows is not None:
-        folder = job.building.path(f"{WORK}/sample/0").parent
-        return SampledSplit(job.run.hub_for("this dataset"), *pinned_files(pin), folder).fetch(max_rows)
-    return _source_files(pin, raw, job.run)
-
-
-def _check_unchanged(raw: Target, run: Run) -> None:
-    """
-    Raises:
-        InputError: files of a folder were written to while they were read.
-    """
-    if raw.outside is not None:
-        _source_files(open_artifact(run.root / raw.folder).manifest, raw, run)
-
-
-def _source_files(pin: Manifest, raw: Target, run: Run) -> list[SourceFile]:
-    """The files of a split, on this machine, in order."""
-    if raw.outside is None:
-        hub = run.hub_for("this dataset")
-        return fetch_pinned(hub, pin, run.fetch_threads, run.engine.log_every_s)
-    assert isinstance(raw.outside, SplitFolder)
-    names = tuple(entry["name"] for entry in pin.identity.inputs)
-    return files_of(SourceFolder(raw.outside.below(run.root).path, names), pin)
-
-
-def _list_rows(target: Target, run: Run) -> Listing:
-    """What the first of those fetches that read a split; a sample takes less."""
-    [raw] = target.upstream
-    if raw.outside is not None:
-        return Listing()
-    hub, dataset = run.hub_for("this dataset"), raw.recipe["dataset"]
-    files = [HubFile(entry["name"], entry["bytes"], entry["digest"]) for entry in _list_raw(raw, run).inputs]
-    return Listing(missing={file.path: hub.bytes_missing(dataset, file, 0, file.size) for file in files})
+    with split_files(raw, job.run, job.building, max_rows) as files:
+        return take_inventory(job.building, files, info, max_rows, job.run.engine, job.run.zstd_level)
 
 
 def _sample(recipe: Mapping[str, Any]) -> Limit:
@@ -364,7 +270,7 @@ INVENTORY = Kind(
     Of all rows, or of a sample as the recipe asks. Bad rows are kept aside with their reasons.""",
     checks=(FILES, LEDGER),
     preview=preview_columns,
-    listing=_list_rows,
+    listing=list_rows,
     limit=_sample,
 )
 
@@ -400,10 +306,8 @@ def _normalise(job: Job) -> BuildResult:
         file="",
         revision=source.get("revision"),
     )
-    files = _rows_files(job, raw, rules.max_rows)
-    content = normalise_split(job.building, files, origin, rules, job.run.engine, job.run.zstd_level)
-    _check_unchanged(raw, job.run)
-    return content
+    with split_files(raw, job.run, job.building, rules.max_rows) as files:
+        return normalise_split(job.building, files, origin, rules, job.run.engine, job.run.zstd_level)
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
@@ -423,7 +327,7 @@ NORMALIZED_SHARDS = Kind(
     Each names the file, the row and the commit that it is from; rows that give no text are kept aside with reasons.""",
     formats=frozenset({"parquet"}),
     rows=ConversationRows,
-    listing=_list_rows,
+    listing=list_rows,
     limit=_sample,
     checks=(
         FILES,

@@ -2,19 +2,43 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import checks
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.systems import healing, nemotron, stage_a
 
 PROJECT_RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
-SYSTEMS = {"healing": healing, "stage_a": stage_a, "nemotron": nemotron}
-RECIPES: dict[str, type[Recipe]] = {name: system.RECIPE for name, system in SYSTEMS.items()}
-KINDS: dict[str, Kind] = {kind.name: kind for system in SYSTEMS.values() for kind in system.KINDS}
+RECIPES: dict[str, type[Recipe]] = {}
+KINDS: dict[str, Kind] = {}
+
+
+class System(Protocol):
+    """What a system's page ends with."""
+
+    RECIPE: type[Recipe]
+    KINDS: Sequence[Kind]
+
+
+def add_system(name: str, page: System) -> None:
+    """Makes a system known, before any of its recipes is read: to commands, to Dagster, and to what looks at artifacts.
+
+    Args:
+        name: `system` of its recipes, and the folder of its artifacts.
+    """
+    RECIPES[name] = page.RECIPE
+    KINDS.update({kind.name: kind for kind in page.KINDS})
+    AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders
+
+
+add_system("healing", healing)
+add_system("stage_a", stage_a)
+add_system("nemotron", nemotron)
 
 
 def labels_of(kind: str) -> tuple[str, ...]:

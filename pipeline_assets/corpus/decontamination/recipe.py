@@ -5,7 +5,6 @@ of `ngram_words` words; an item of fewer words has one, itself. A document is co
 of these n-grams, wherever they stand in it.
 """
 
-from collections import Counter
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +12,7 @@ import pydantic
 
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
 _FINEST = 10**6
@@ -148,9 +147,8 @@ class DecontaminationSection(DecontaminationRecipe):
 
     @pydantic.model_validator(mode="after")
     def _can_be_told_apart(self) -> Self:
-        repeated = [name for name, count in Counter(one.name for one in self.evaluation).items() if count > 1]
-        if repeated:
-            raise ValueError(f"two evaluation sets are called {repeated[0]}: give each a name of its own")
+        names = [one.name for one in self.evaluation]
+        refuse_repeated(names, "two evaluation sets are called", "give each a name of its own")
         return self
 
     def rows_content(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What counts as a duplicate, which of several stays, how likely a pair is found, and how much of a source may go."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
@@ -186,6 +186,18 @@ class RemovalCaps(PerSource):
         if beyond:
             raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
         return self
+
+    def check_sources(self, deduplicated: Collection[str] | None) -> None:
+        """
+        Args:
+            deduplicated: names of the sources; None where nothing is deduplicated.
+        Raises:
+            ValueError: a cap is of no such source.
+        """
+        unknown = sorted(self.sources.keys() - set(deduplicated or self.sources))
+        if deduplicated is None or unknown:
+            what = f"max_removed names {unknown[0]}, which is no source" if unknown else "max_removed without dedup"
+            raise ValueError(f"{what}: correct it, or leave it out")
 
     @property
     def check(self) -> str:

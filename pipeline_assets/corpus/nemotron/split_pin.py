@@ -6,6 +6,7 @@ compressed ones and small ones are fetched whole. The rows are those of a sample
 at sizes alone, and how many rows a piece gives for those before it is counted here as `read_shard` counts it.
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +27,18 @@ from pipeline_assets.corpus.readers.source_folder import (
     ByteRange,
     SourceFile,
     SourceFolder,
+    files_of,
     folder_path,
     list_files,
 )
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
 
 RAW_STAGE = StageVersion("nemotron_raw", 2)
 UNPINNED = "0" * 40  # a revision that nobody has looked up yet
@@ -99,34 +105,78 @@ def splits_on_hub(hub: HubFiles, dataset: str, revision: str) -> dict[str, Split
     return find_splits(_paths(hub, dataset, revision), _card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
-def pin_of_hub(
-    hub: HubFiles, dataset: str, revision: str, split: str, patterns: Mapping[str, Sequence[str]]
-) -> BuildResult:
-    """The files of a split at a commit, by the listing; nothing but the card is fetched.
+def pin_split(target: Target, run: Run) -> BuildResult:
+    """The files of a split, each by its hash: of a folder, which are read, or of a hub at a commit, by its listing.
 
     Raises:
-        UsageError: no revision is pinned yet, or no such split (names the nearest).
-        InputError: from the hub, or `files_of_split`.
+        UsageError: no revision is pinned yet, or no such split (names the nearest), or no such folder.
+        InputError: from the hub, or `files_of_split`; a file can't be read, or changes meanwhile.
     """
+    if target.outside is None:
+        return _pin_of_hub(target, run)
+    assert isinstance(target.outside, SplitFolder)
+    here = target.outside.below(run.root)
+    chosen = here.chosen()
+    return raw_pin.pin_of_folder(here.source_folder(), run.root, run.engine, _decisions(chosen))
+
+
+def _pin_of_hub(target: Target, run: Run) -> BuildResult:
+    """Nothing but the card is fetched."""
+    hub, recipe = run.hub_for("this dataset"), target.recipe
+    dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
     if revision == UNPINNED:
-        fix = f"run corpusmill pin {dataset} --recipe with the recipe's name: it writes the commit there"
+        name = target.name.partition("/")[0]
+        fix = f"run corpusmill pin {dataset} --recipe {name}, which writes the commit there"
         raise UsageError("no revision is pinned yet", dataset, fix)
-    where = f"{dataset}@{revision}"
     card = "" if split in patterns else _card(hub, dataset, revision)
-    chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, where)
+    chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
     return raw_pin.pin_of_hub(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
 
 
-def pin_of_folder(folder: SplitFolder, root: Path, settings: EngineSettings) -> BuildResult:
-    """The files of a split in a folder, hashed.
+def list_split(target: Target, run: Run) -> Listing:
+    """The files of a split, none of which is fetched to pin it. Errors as `pin_split`."""
+    if target.outside is None:
+        return Listing(tuple(_pin_of_hub(target, run).outside))
+    assert isinstance(target.outside, SplitFolder)
+    files = target.outside.below(run.root).source_folder().files()
+    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))
+
+
+def list_rows(target: Target, run: Run) -> Listing:
+    """What the first of those fetches that read a split; a sample takes less."""
+    [raw] = target.upstream
+    if raw.outside is not None:
+        return Listing()
+    hub, dataset = run.hub_for("this dataset"), raw.recipe["dataset"]
+    files = [HubFile(entry["name"], entry["bytes"], entry["digest"]) for entry in list_split(raw, run).inputs]
+    return Listing(missing={file.path: hub.bytes_missing(dataset, file, 0, file.size) for file in files})
+
+
+@contextlib.contextmanager
+def split_files(raw: Target, run: Run, building: StagingDir, max_rows: int | None) -> Iterator[list[SourceFile]]:
+    """The files of a pinned split, in order, on this machine, while they are read.
+
+    Args:
+        max_rows: of large files on a hub only what a sample of so many rows reads is fetched; None for all.
 
     Raises:
-        UsageError, InputError: from `chosen`; a file can't be read, or changes meanwhile.
+        InputError: from the hub; files of a folder are not as they are listed, before or after.
     """
-    here = folder.below(root)
-    chosen = here.chosen()
-    return raw_pin.pin_of_folder(here.source_folder(), root, settings, _decisions(chosen))
+    pin = open_artifact(run.root / raw.folder).manifest
+    if raw.outside is None:
+        hub = run.hub_for("this dataset")
+        if max_rows is None:
+            yield raw_pin.fetch_pinned(hub, pin, run.fetch_threads, run.engine.log_every_s)
+        else:
+            sample = building.path(f"{WORK}/sample/0").parent
+            yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
+        return
+    assert isinstance(raw.outside, SplitFolder)
+    names = tuple(entry["name"] for entry in pin.identity.inputs)
+    folder = SourceFolder(raw.outside.below(run.root).path, names)
+    yield files_of(folder, pin)
+    files_of(folder, pin)  # else they were written to while they were read
 
 
 def split_folder_of(manifest: Manifest, root: Path) -> SplitFolder | None:

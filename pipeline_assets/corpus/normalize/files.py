@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipeline_assets.corpus.document import DeriveId
 from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
-from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.licences import LicenceTable, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NO_SUCH_COLUMN,
     WITHOUT_VALUES,
@@ -21,16 +21,25 @@ from pipeline_assets.corpus.normalize.converted import (
     noting_columns,
     write_outcomes,
 )
+from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
 from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, format_of
+from pipeline_assets.corpus.readers.source_folder import (
+    ByteRange,
+    SourceFile,
+    SourceFolder,
+    byte_ranges,
+    files_of,
+    format_of,
+)
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
+from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window, grouped_by_size
 
@@ -46,6 +55,43 @@ class PieceShard:
     name: str
     pieces: tuple[Piece, ...]
     rows: int = 0
+
+
+def convert_files(
+    building: StagingDir,
+    folder: SourceFolder,
+    listing: Manifest,
+    source: FileSource,
+    shard_bytes: int,
+    settings: NormalizeSettings,
+) -> Converted:
+    """The files of a source, by its kind.
+
+    Args:
+        folder: where they lie, its path absolute.
+        listing: has their names and hashes.
+
+    Raises:
+        UsageError: a StackExchange source has more than one file; others from `convert_local`.
+        InputError: files are not as they are listed, before or after; others from the readers.
+    """
+    files, licences = files_of(folder, listing), licence_table()
+    match source:
+        case WikipediaSource():
+            converted = convert_wikipedia(building, files, source, shard_bytes, licences, settings)
+        case LocalSource():
+            converted = convert_local(building, files, source, shard_bytes, licences, settings)
+        case StackExchangeSource():
+            # Compiled code is loaded only where it is needed.
+            from pipeline_assets.corpus.normalize.threads import convert_site
+
+            if len(files) != 1:
+                names = ", ".join(file.name for file in files[:3])
+                what = f"{len(files)} files match, and a source is one site: {names}"
+                raise UsageError(what, folder.path, "write a source for each of them")
+            converted = convert_site(building, files[0], source, shard_bytes, licences, settings)
+    files_of(folder, listing)  # else they were written to while they were read
+    return converted
 
 
 def convert_local(

@@ -1,17 +1,63 @@
 """The sources of a stage A recipe: a section each, by kind."""
 
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart
+from pipeline_assets.corpus.spine.errors import key
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
 
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
+
+
+Step = Literal["normalized", "filtered"]
+
+
+class Outputs(RecipePart):
+    """Which artifacts are asked for, and where they lie, below the data root; changes no byte.
+
+    Attributes:
+        normalized_dir: a folder for each source; a source of kind `normalized` is found there. What else is made of
+            sources lies beside it: raw, filtered, deduplicated, signatures, evaluation, decontaminated, packed,
+            report.
+        up_to: the last step that is asked for; None for all, up to the report.
+        signatures: whether a signature store of what stays is made, for corpora that come later.
+    """
+
+    normalized_dir: str
+    up_to: Step | None = None
+    signatures: bool = False
+
+    @pydantic.field_validator("normalized_dir")
+    @classmethod
+    def _is_an_area(cls, folder: str) -> str:
+        path = Path(folder)
+        if path.parts[:1] != ("stage_a",) or ".." in path.parts or len(path.parts) < 2:
+            raise ValueError("it lies below the data root, in stage_a/: write stage_a/NAME/normalized")
+        return folder
+
+    @property
+    def folder(self) -> Path:
+        """The folder of everything."""
+        return Path(self.normalized_dir).parent
+
+    def check_place(self, steps: Collection[str]) -> None:
+        """
+        Raises:
+            ValueError: another of these steps has the place of the normalised sources.
+        """
+        path = Path(self.normalized_dir)
+        if path.name in steps:
+            raise ValueError(f"{path.name} has the place of something else: write {path.parent}/normalized")
 
 
 class SourceSection(RecipePart):
@@ -124,3 +170,33 @@ def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     section = _KINDS[content["kind"]]
     made_up = {} if section is HubSource else {"path": "."}
     return section.from_content(content | made_up), rows_content["shard_text_bytes"]
+
+
+def check_sources(sources: Sequence[Source], refused_licences: Collection[str]) -> None:
+    """
+    Raises:
+        ValueError: two sources can't be told apart, in a recipe or in a folder; no document of one would be kept.
+    """
+    refuse_repeated([one.source for one in sources], "two sources are called", "give each a name of its own")
+    for source in sources:
+        name, tag = source.source, getattr(source, "license_tag", None)
+        if name.endswith(f".{FILE_NAME}"):
+            what = f"a source is called {name}, as is the manifest beside the folder of another"
+            raise ValueError(f"{what}: give it another name")
+        if isinstance(source, WikipediaSource):
+            tag, _ = source.licence()
+        if tag is not None and known_tag(tag, f"source {name}: ") in refused_licences:
+            what = f"source {name} is under {tag}, which {key('refuse_licences')} refuses"
+            raise ValueError(f"{what}: leave one of them out")
+
+
+def known_tag(tag: str, whose: str = "") -> str:
+    """The tag of a licence that a recipe names.
+
+    Raises:
+        ValueError: there is none (names the nearest).
+    """
+    known = licence_table().tag_of(tag)
+    if known is None:
+        raise ValueError(f"{whose}there is no licence {tag!r}: {licence_table().advice(tag)}")
+    return known

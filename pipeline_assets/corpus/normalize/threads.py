@@ -13,6 +13,7 @@ from pipeline_assets.corpus.normalize.converted import (
     no_derived_id,
     write_outcomes,
 )
+from pipeline_assets.corpus.normalize.sources import StackExchangeSource
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.readers.stackexchange.buckets import Bucket, plan_buckets
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
@@ -48,8 +49,7 @@ def normalize_bucket(
 def convert_site(
     building: StagingDir,
     file: SourceFile,
-    site: Site,
-    rules: ThreadRules,
+    source: StackExchangeSource,
     bucket_bytes: int,
     licences: LicenceTable,
     settings: NormalizeSettings,
@@ -59,6 +59,8 @@ def convert_site(
     Raises:
         InputError: from the passes, or posts are lost on the way.
     """
+    site = Site(source.host, file.name, source.source, source.domain)
+    rules = ThreadRules(source.min_question_score, source.min_answer_score, source.min_answers)
     spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings.engine))
     buckets = plan_buckets(building, spilled, "threads", bucket_bytes)
     work = functools.partial(

@@ -129,6 +129,15 @@ class PackSection(PackRecipe):
             raise ValueError(f"{what}: set `tokenizer_path` to it, only that of o200k_harmony ships with this program")
         return self
 
+    def check_sources(self, names: Collection[str]) -> None:
+        """
+        Raises:
+            ValueError: a source has no weight, or a weight has no source.
+        """
+        for source in sorted(set(names) ^ self.weights.keys()):
+            what = "has no weight" if source in names else "has a weight, and is no source"
+            raise ValueError(f"pack.weights: {source} {what}")
+
     def check_tokenizer(self, root: Path) -> None:
         """
         Args:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,11 @@ import pyarrow.compute as pc
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, sealed_manifest
 from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.target import Target
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def _share(part: int, of: int) -> str:
     return f"{part / max(of, 1):.6f}"
 
 
+_DEDUPLICATED = "stage_a/deduplicated"
 _TOLERANCE = Fraction(1, 10)  # of a weight
 
 
@@ -142,3 +147,20 @@ def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLin
             if pc.any(is_wanted).as_py():
                 lines: pa.Table = file.read_row_group(number).filter(is_wanted)
                 yield from (DrawnLine(**line) for line in lines.to_pylist())
+
+
+def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:
+    """What is packed was deduplicated at some step: else a text may be in it more often than its epochs say."""
+    manifest = sealed_manifest(root / target.upstream[0].folder)
+    if _DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
+        return Verdict(True, "what it is drawn from was deduplicated")
+    return Verdict(False, "not deduplicated: a text may be in it more often than its epochs say")
+
+
+def deduplicated_before(corpus: Artifact, root: Path) -> Artifact | None:
+    """The deduplicated corpus that a corpus was made from; None if there is none below the data root."""
+    digests = [one["digest"] for one in corpus.manifest.identity.upstream if one["name"] == _DEDUPLICATED]
+    try:
+        return Lineage(root).locate(digests[0]) if digests else None
+    except InputError:
+        return None

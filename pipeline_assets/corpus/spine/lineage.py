@@ -31,7 +31,8 @@ from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, seal_holds
 from pipeline_assets.corpus.spine.sealing import target_of
 
-AREAS = ("corpora", "selections", "megatron", "stage_a", "nemotron")
+# Folders of a data root that artifacts lie in; `systems.registry.add_system` adds those of further systems.
+AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron"]
 COPIES = "manifests"
 # A command that makes things of folders given to it has no --data: it looks where what it makes will lie.
 IN_ANOTHER_ROOT = key(

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -119,6 +120,12 @@ class Recipe(RecipePart):
 
     system: str
     name: Name
+    _targets: tuple[Target, ...] | None = pydantic.PrivateAttr(None)
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        copied._targets = None
+        return copied
 
     def goals(self) -> Sequence[Target]:
         """The artifacts that all others are made for, in the order in which they are wanted."""
@@ -126,6 +133,8 @@ class Recipe(RecipePart):
 
     def targets(self) -> Sequence[Target]:
         """Every artifact that the recipe asks for, upstream first: the goals, and all that they need."""
+        if self._targets is not None:
+            return self._targets
         found: dict[Path, Target] = {}
 
         def add(target: Target) -> None:
@@ -136,7 +145,18 @@ class Recipe(RecipePart):
 
         for goal in self.goals():
             add(goal)
-        return list(found.values())
+        self._targets = tuple(found.values())
+        return self._targets
+
+    def target(self, kind: str, partition: str | None = None) -> Target:
+        """
+        Raises:
+            LookupError: the recipe asks for no such artifact.
+        """
+        for target in self.targets():
+            if (target.kind, target.partition) == (kind, partition):
+                return target
+        raise LookupError(f"{self.name} asks for no {kind}")
 
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data
@@ -148,7 +168,7 @@ class Recipe(RecipePart):
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         """Dataset and commit of everything that is read from a hub."""
-        raise NotImplementedError
+        return ()
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -198,6 +218,16 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     if not isinstance(values, dict):
         raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
     return values
+
+
+def refuse_repeated(names: Sequence[str], what: str, fix: str) -> None:
+    """
+    Raises:
+        ValueError: a name is there twice.
+    """
+    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{what} {repeated}: {fix}")
 
 
 def parse_yaml(text: str) -> object:

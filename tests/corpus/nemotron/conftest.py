@@ -29,10 +29,10 @@ def inventories(tmp_path: Path) -> Inventories:
         recipe = NemotronRecipe.of(content, "the test")
         run = Run(tmp_path / "root", EngineSettings(), replace=True)
         built = {}
-        for one, split in recipe.all_splits():
-            KINDS["nemotron/raw"].build(recipe.raw(one, split), run)
-            target = recipe.inventory(one, split)
-            built[split] = KINDS["nemotron/inventory"].build(target, run)
+        for target in recipe.targets():
+            if target.kind != "nemotron/metadata_coverage":
+                artifact = KINDS[target.kind].build(target, run)
+                built[str(target.partition).rpartition("/")[2]] = artifact
         return built
 
     return build

@@ -140,7 +140,7 @@ class TestHub:
     def test_a_raw_source_that_is_there_is_left_alone(
         self, recipe: StageARecipe, hub_files: HubFiles, tmp_path: Path
     ) -> None:
-        target = recipe.raw(recipe.sources[0])
+        target = recipe.target("stage_a/raw", recipe.sources[0].source)
         run = Run(tmp_path / "data", INLINE, hub_files)
 
         def build() -> Artifact:

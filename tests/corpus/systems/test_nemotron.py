@@ -34,8 +34,7 @@ def test_the_shipped_recipe_names_every_split_of_the_five_datasets() -> None:
     recipe = read_recipe(SHIPPED)
 
     assert isinstance(recipe, NemotronRecipe)
-    coverage = recipe.metadata_coverage()
-    assert coverage is not None
+    coverage = recipe.target("nemotron/metadata_coverage")
     assert [target.partition for target in coverage.upstream] == list(PARTITION_KEYS)
     assert [name for name, _ in recipe.revisions()] == list(SPLITS)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of, recipe_with
 
+from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, source_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import KINDS
 
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
@@ -40,7 +40,7 @@ def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
     [pages, *_] = recipe.sources
 
     with pytest.raises(ValueError, match="this source is read from a hub, and the run has none"):
-        KINDS["stage_a/raw"].build(recipe.raw(pages), Run(tmp_path, INLINE))
+        KINDS["stage_a/raw"].build(recipe.target("stage_a/raw", pages.source), Run(tmp_path, INLINE))
 
 
 def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
@@ -83,14 +83,14 @@ def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
-    convert = stage_a.convert_local
+    convert = files.convert_local
 
     def disturbed(*arguments: object) -> object:
         converted = convert(*arguments)  # type: ignore[arg-type]
         os.utime(tmp_path / "sources" / "notes" / "rows.jsonl")
         return converted
 
-    monkeypatch.setattr(stage_a, "convert_local", disturbed)
+    monkeypatch.setattr(files, "convert_local", disturbed)
 
     with pytest.raises(InputError, match="were written again since they were hashed; let nothing write there"):
         build(recipe, tmp_path)

@@ -1,0 +1,40 @@
+"""The raw pin of a source, or of an evaluation set: its files, of a hub or of a folder here, each by its hash."""
+
+from pipeline_assets.corpus.normalize.sources import HubSource, source_of
+from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.corpus.readers.stackexchange.archive import check_readable
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.snapshot.plan import list_snapshot, raw_of_hub
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.trust.figures import Listing
+
+
+def pin_inputs(target: Target, run: Run) -> BuildResult:
+    """The files that a target is made of.
+
+    Raises:
+        UsageError, InputError: from the hub; from `pin_of_folder`; a dump can't be unpacked here.
+    """
+    if target.outside is None:
+        source, shard_text_bytes = source_of(target.recipe)
+        assert isinstance(source, HubSource)
+        hub = run.hub_for("this source")
+        return raw_of_hub(hub, source.snapshot(shard_text_bytes), run.fetch_threads, run.engine.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    if target.recipe.get("kind") == "stackexchange":
+        for file in target.outside.below(run.root).files():
+            check_readable(file.path)  # said before an hour of hashing, not after
+    return pin_of_folder(target.outside, run.root, run.engine)
+
+
+def list_inputs(target: Target, run: Run) -> Listing:
+    """The same, told before anything is read."""
+    if target.outside is None:
+        source, shard_text_bytes = source_of(target.recipe)
+        assert isinstance(source, HubSource)
+        snapshot = source.snapshot(shard_text_bytes)
+        return list_snapshot(run.hub_for("this source"), snapshot, run.fetch_threads, run.engine.log_every_s)
+    assert isinstance(target.outside, SourceFolder)
+    files = target.outside.below(run.root).files()
+    return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))

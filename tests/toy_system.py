@@ -1,0 +1,102 @@
+"""A system as a newcomer would write one: text files of a folder, and their lines in capitals with a mark."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, write_rows
+from pipeline_assets.corpus.normalize.raw import pin_inputs
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
+from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, seals_files, seals_inputs
+from pipeline_assets.corpus.rows.store import Content, Labels, Part, Row, RowStore, Source, place_in
+from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+from pipeline_assets.corpus.spine.worker import Window
+
+
+class ToyRecipe(Recipe):
+    system: Literal["toy"]
+    path: str
+    mark: str
+
+    def goals(self) -> list[Target]:
+        folder = SourceFolder(Path(self.path), ("*.txt",))
+        raw = RAW.target(self.name, {"files": ["*.txt"]}, outside=folder)
+        return [LOUD.target(self.name, {"mark": self.mark}, [raw])]
+
+
+@dataclass(frozen=True)
+class TextShard:
+    name: str
+    file: SourceFile
+    mark: str
+    rows: int = 0
+
+
+def say_loudly(shard: TextShard, window: Window, folder: BuildFolder) -> Receipt:
+    lines = list(enumerate(shard.file.path.read_text().splitlines()))
+    rows: list[dict[str, object]] = [
+        {"id": f"{shard.file.name}#{row}", "text": line.upper() + shard.mark, "file": shard.file.name, "row": row}
+        for row, line in lines
+        if line
+    ]
+    name = f"shards/{shard.name}{SUFFIX}"
+    written = write_rows(folder.path(name), name, rows, level=3)
+    counts = {"rows": len(lines), "documents": len(rows), dropped_key("empty"): len(lines) - len(rows)}
+    return Receipt([written], counts)
+
+
+def _build_loud(job: Job) -> BuildResult:
+    [raw], [pin] = job.target.upstream, job.upstream
+    assert isinstance(raw.outside, SourceFolder)
+    files = files_of(raw.outside.below(job.run.root), pin.manifest)
+    shards = [TextShard(f"{number:05d}", file, job.recipe["mark"]) for number, file in enumerate(files)]
+    receipts = list(run_stage("loud", say_loudly, shards, job.building, job.run.engine))
+    counts = {"ledger": Ledger.of(total_counts(receipts)).to_json()}
+    return BuildResult([file for one in receipts for file in one.files], counts, {})
+
+
+class LoudRows(RowStore):
+    labels = Labels("loud", "loud", "line")
+    reads_sources = True
+
+    def _rows(self) -> Iterator[Mapping[str, Any]]:
+        for file in self.artifact.manifest.identity.files:
+            for block in read_line_blocks(self.artifact.path(file.path)):
+                yield from map(msgspec.json.decode, block.splitlines())
+
+    def __len__(self) -> int:
+        return sum(file.rows for file in self.artifact.manifest.identity.files)
+
+    def __iter__(self) -> Iterator[Content]:
+        return (Content(row["id"], row["text"].encode()) for row in self._rows())
+
+    def at(self, number: int) -> Row:
+        sizes = {file.path: file.rows for file in self.artifact.manifest.identity.files}
+        shard, place = place_in(sizes, number, self.artifact.folder)
+        row = list(self._rows())[number]
+        return Row(number, (Part(row["id"], "toy", shard, place, row["text"]),))
+
+    def find(self, row_id: str) -> list[int]:
+        return [number for number, row in enumerate(self._rows()) if row["id"] == row_id]
+
+    def origin(self, part: Part) -> Source:
+        file, _, row = part.id.partition("#")
+        listing = self.listing(part.source)
+        return Source(file, (listing.row(file, int(row)),), listing.entry(file)["digest"], "unknown", "recipe")
+
+    def missing(self, row_id: str) -> tuple[str, str]:
+        return f"no line has the id {row_id!r}", "an id is FILE#LINE"
+
+
+RAW = Kind("toy/raw", StageVersion("toy_raw", 1), seals_inputs(pin_inputs), "Text files, by hash.", outside=folder_of)
+LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES, LEDGER)
+LOUD = Kind("toy/loud", LOUD_STAGE, seals_files(_build_loud), "Lines in capitals.", rows=LoudRows, checks=CHECKS)
+RECIPE, KINDS = ToyRecipe, (RAW, LOUD)
