@@ -104,7 +104,7 @@ def _side_by_side(
             differing += 1
             if len(first) < SHOWN_ROWS:
                 first.append(describe(row, one, other))
-    return RowDifferences(unit, rows_sealed, rows_rebuilt, differing, first)
+    return RowDifferences(unit, rows_sealed, rows_rebuilt, differing, tuple(first))
 
 
 def _compare_lines(sealed: Path, rebuilt: Path) -> RowDifferences:
