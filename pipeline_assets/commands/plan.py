@@ -80,14 +80,14 @@ def _plan_json(planned: "RecipePlan", root: Path) -> dict[str, Any]:
 def _artifact_json(one: "ArtifactPlan", root: Path) -> dict[str, Any]:
     from pipeline_assets.corpus.trust.figures import outcomes
 
-    holding = one.holding
-    built = outcomes(holding.manifest) if holding.manifest is not None and holding.is_there else []
+    status = one.status
+    built = outcomes(status.manifest) if status.manifest is not None and status.is_there else []
     return {
-        "artifact": holding.target.kind,
-        "partition": holding.target.partition,
-        "folder": str(root / holding.target.folder),
-        "state": holding.condition,
-        "reason": holding.reason,
+        "artifact": status.target.kind,
+        "partition": status.target.partition,
+        "folder": str(root / status.target.folder),
+        "state": status.condition,
+        "reason": status.reason,
         "needs_replace": one.needs_replace,
         "sample": None if one.sample is None else vars(one.sample),
         "planned": {name: vars(figure) for name, figure in one.figures.items()},

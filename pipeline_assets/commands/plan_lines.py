@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline_assets.commands.quantities import as_bytes, as_seconds
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.figures import Outcome
+    from pipeline_assets.corpus.trust.figures import FigureOutcome
     from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 3
@@ -36,7 +36,7 @@ def plan_lines(plan: "RecipePlan", title: str, workers: int) -> Iterator[str]:
         yield f"planning fetched {as_bytes(plan.fetched_bytes)}: listing and footers, which stay in the cache"
     by_kind: dict[str, list[ArtifactPlan]] = {}
     for one in plan.artifacts:
-        by_kind.setdefault(one.holding.target.kind, []).append(one)
+        by_kind.setdefault(one.status.target.kind, []).append(one)
     for kind, artifacts in by_kind.items():
         yield from _kind_lines(kind, artifacts)
     if plan.to_build:
@@ -63,13 +63,13 @@ def warnings(plan: "RecipePlan") -> list[str]:
 
 def _kind_lines(kind: str, artifacts: Sequence["ArtifactPlan"]) -> Iterator[str]:
     """How many there are in which state, the first of them, and the figures of all."""
-    states = Counter(one.holding.condition for one in artifacts)
+    states = Counter(one.status.condition for one in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
-    waiting = [one for one in artifacts if not one.holding.is_there]
+    waiting = [one for one in artifacts if not one.status.is_there]
     for one in (waiting or artifacts)[:_SHOWN]:
-        holding = one.holding
-        reason = f"  ({holding.reason})" if holding.reason and holding.sealed != "missing" else ""
-        yield f"{_GAP}{holding.condition}  {holding.target.folder}{reason}"
+        status = one.status
+        reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
+        yield f"{_GAP}{status.condition}  {status.target.folder}{reason}"
     if len(waiting) > _SHOWN:
         yield f"{_GAP}and {len(waiting) - _SHOWN:,} more to build"
     if any(one.needs_replace for one in waiting):
@@ -84,11 +84,11 @@ def _kind_lines(kind: str, artifacts: Sequence["ArtifactPlan"]) -> Iterator[str]
     yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))
 
 
-def _of_built(plan: "ArtifactPlan") -> Sequence["Outcome"]:
+def _of_built(plan: "ArtifactPlan") -> Sequence["FigureOutcome"]:
     from pipeline_assets.corpus.trust.figures import outcomes
 
-    manifest = plan.holding.manifest
-    return outcomes(manifest) if plan.holding.is_there and manifest is not None else []
+    manifest = plan.status.manifest
+    return outcomes(manifest) if plan.status.is_there and manifest is not None else []
 
 
 def _planned_words(waiting: Sequence["ArtifactPlan"]) -> str:
@@ -101,7 +101,7 @@ def _planned_words(waiting: Sequence["ArtifactPlan"]) -> str:
     return ", ".join(words) + told + "; " * bool(words and unknown) + "".join(unknown)
 
 
-def _real_words(found: Sequence["Outcome"]) -> str:
+def _real_words(found: Sequence["FigureOutcome"]) -> str:
     """What all of them came to, beside what was planned; nothing where nothing was planned."""
     words = []
     for name in _WORDS:

@@ -21,7 +21,13 @@ from pipeline_assets.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.differences import FileFinding, Outcome, RowDifference, RowDifferences, Version
+    from pipeline_assets.corpus.trust.differences import (
+        FileFinding,
+        RowDifference,
+        RowDifferences,
+        StepOutcome,
+        Version,
+    )
     from pipeline_assets.corpus.trust.rebuild import Rebuild
 
 app = typer.Typer()
@@ -104,7 +110,7 @@ def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
             yield _GAP + line
 
 
-def _outcome_lines(outcome: "Outcome", copy: Path | None) -> Iterator[str]:
+def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
     step = outcome.step
     if outcome.rebuilt is None:
         yield "what it is made from came out different"
@@ -131,7 +137,7 @@ def _outcome_lines(outcome: "Outcome", copy: Path | None) -> Iterator[str]:
             yield f"to look closer: {shlex.join(['corpusmill', 'diff', str(step.place), str(copy)])}"
 
 
-def _mending_lines(outcome: "Outcome", root: Path) -> Iterator[str]:
+def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
     place = outcome.step.place
     if outcome.verdict != "damaged" or place is None:
         return
@@ -143,7 +149,7 @@ def _mending_lines(outcome: "Outcome", root: Path) -> Iterator[str]:
     yield f"to mend it: {shlex.join(['corpusmill', 'rebuild', str(place), '--put-back', '--data', str(root)])}"
 
 
-def _identical_words(outcome: "Outcome") -> str:
+def _identical_words(outcome: "StepOutcome") -> str:
     """What was held against what."""
     files = len(outcome.step.manifest.identity.files)
     if not files:

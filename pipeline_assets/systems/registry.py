@@ -21,8 +21,11 @@ KINDS: dict[str, Kind] = {}
 class System(Protocol):
     """What a system's page ends with."""
 
-    RECIPE: type[Recipe]
-    KINDS: Sequence[Kind]
+    @property
+    def RECIPE(self) -> type[Recipe]: ...  # noqa: N802, a constant of the page, as is the next
+
+    @property
+    def KINDS(self) -> Sequence[Kind]: ...  # noqa: N802
 
 
 def add_system(name: str, page: System) -> None:

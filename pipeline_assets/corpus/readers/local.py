@@ -52,7 +52,7 @@ class LocalRecipe(SourceLabels):
 def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
     """The files in pieces of about `shard_bytes`, in order: the same for the same sizes and footers.
 
-    Small files are a piece each; `spine.shards.grouped_by_size` makes shards of them, by `bytes`.
+    Small files are a piece each; `grouped_by_size` makes shards of them, by `bytes`.
 
     Raises:
         UsageError: a file of a format that isn't known, or that the recipe doesn't say how to read.

@@ -49,7 +49,7 @@ def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float)
 
     for file in in_order(fetch, listed, threads):
         files.append(file)
-        progress.add(file.bytes, {})
+        progress.add(file.bytes)
     return files
 
 
@@ -79,7 +79,7 @@ def pin_of_folder(
     progress, inputs = Progress(settings.title("hash"), size, "bytes", settings.log_every_s), []
     for file, digest in zip(files, in_order(_digest, files, settings.workers), strict=True):
         inputs.append({"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes})
-        progress.add(file.bytes, {})
+        progress.add(file.bytes)
     again = folder.files()
     if again != files or as_provenance(folder, again, root.absolute()) != provenance:
         raise RetryableError("files changed while they were hashed", folder.path, "let nothing write there, run again")

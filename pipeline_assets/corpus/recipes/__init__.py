@@ -1,1 +1,1 @@
-"""One recipe class a system, made of the parts that kernels define."""
+"""How recipes are built: kinds of artifacts, runs, the one driver, and the recipe files that commands write."""

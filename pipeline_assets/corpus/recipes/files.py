@@ -1,8 +1,8 @@
-"""Moves a recipe to a commit: revisions alone change, comments, layout and order stay.
+"""Recipe files that commands write: a recipe is moved to a commit, or made from options.
 
-Only here may a recipe name a branch, or no revision at all: everything else reads recipes that are pinned.
-
-Recipes that commands write, among those of the data root: what somebody wrote or edited by hand is never lost.
+`pin_recipe` changes revisions alone: comments, layout and order stay. Only here may a recipe name a branch, or no
+revision at all: everything else reads recipes that are pinned. `write_recipe_of` writes a recipe among those of the
+data root; what somebody wrote or edited by hand is never lost.
 """
 
 import hashlib

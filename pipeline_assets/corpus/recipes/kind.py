@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.store import RowStore
@@ -17,12 +17,10 @@ from pipeline_assets.corpus.spine.target import BuildResult, ExternalInputs, Tar
 from pipeline_assets.corpus.spine.usage import Stopwatch
 from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
 
-
-class Build(Protocol):
-    """Seals the artifact that a target describes; one that is there as asked is not touched."""
-
-    def __call__(self, target: Target, run: Run) -> Artifact:
-        """The sealed artifact, below the run's data root, as are those that it is made from."""
+Build = Callable[[Target, Run], Artifact]
+"""Seals the artifact that a target describes, below the run's data root, where its upstream lies; one that is there as
+asked is not touched.
+"""
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class Kind:
         rows: what tracing, peeking, comparing and proving ask of its rows; None where it has none.
         preview: what a person would want to see of it first; by default, where it has rows, the first of them.
         beside: writes what lies beside every one.
-        listing: the files outside of the data root that one is made from, told before it is built; None where it is
+        listing: the files outside of the data root that one is made from, known before it is built; None where it is
             made of other artifacts alone.
         limit: the most that a recipe asks of one; None where it is all there is.
     """

@@ -1,6 +1,6 @@
-"""Run settings as environment variables have them: text with limits.
+"""Run: where artifacts lie, and how they are built: speed and storage, never content.
 
-Run: where artifacts lie, and how they are built: speed and storage, never content.
+Settings come from flags, else from CORPUSMILL_* variables: text with limits.
 """
 
 from collections.abc import Mapping

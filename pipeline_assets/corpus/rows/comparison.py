@@ -11,7 +11,7 @@ from pipeline_assets.corpus.readers.source_folder import is_of_folder
 from pipeline_assets.corpus.rows.changes import PART_DOCUMENTS, DocumentChanges, document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
+from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import changed_keys
 
 
@@ -117,7 +117,7 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
         b=b,
         is_identical=False,
         recipe=changed_keys(left.recipe, right.recipe),
-        stage=_changed("stage", _stage_words(left.stage), _stage_words(right.stage)),
+        stage=_changed("stage", str(left.stage), str(right.stage)),
         tokenizer=_changed("tokenizer", _tokenizer_words(left.tokenizer), _tokenizer_words(right.tokenizer)),
         upstream=_changes(_upstream(one), _upstream(other)),
         files=_file_changes(one, other),
@@ -150,10 +150,6 @@ def _changes(a: Mapping[str, str], b: Mapping[str, str]) -> list[Changed]:
     return [
         Changed(name, a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)
     ]
-
-
-def _stage_words(stage: StageVersion) -> str:
-    return f"{stage.name} version {stage.version}"
 
 
 def _tokenizer_words(tokenizer: Mapping[str, Any] | None) -> str | None:

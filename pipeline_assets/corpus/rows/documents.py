@@ -214,7 +214,7 @@ class SnapshotRows(SourceRows):
     labels = Labels("snapshot", "snapshots", besides=_BESIDES)
 
     def prover(self) -> "Prover":
-        from pipeline_assets.corpus.trust.row_proof import RowProver
+        from pipeline_assets.corpus.trust.proof import RowProver
 
         return RowProver(self.artifact, self.lineage.root / CACHE_FOLDER)
 

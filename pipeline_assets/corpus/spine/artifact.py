@@ -162,7 +162,7 @@ def _named_files(folder: Path, manifest: Manifest, labels_of: LabelsOf | None) -
 
 
 def damage_of(folder: Path, manifest: Manifest) -> Iterator[Damage]:
-    """What of the files that a manifest names is not as it was sealed; every byte of them is read."""
+    """Damage of the files that a manifest names; every byte of them is read."""
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_complaints())
     for file in manifest.storage:
         if complaint := size_complaint(folder, file) or _hash_complaint(folder, file):

@@ -24,7 +24,7 @@ class Verdict:
 
     Attributes:
         applies: False where the question is none.
-        is_slight: whether a failure is a warning at most, whatever the check is.
+        is_slight: whether a failure is a warning at most, even of a blocking check.
     """
 
     holds: bool

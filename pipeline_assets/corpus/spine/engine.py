@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine import durable, reads
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
@@ -36,7 +36,6 @@ from pipeline_assets.corpus.spine.worker import (
 
 logger = logging.getLogger("corpusmill")
 S = TypeVar("S", bound=Shard)
-S_contra = TypeVar("S_contra", bound=Shard, contravariant=True)
 
 _LOOKAHEAD = 4  # shards per worker that may finish before the one that is next in order
 _MAX_FATAL_ROWS = 16  # a shard with more rows that kill is not bad luck
@@ -78,11 +77,8 @@ def settings_for(building: StagingDir, settings: EngineSettings, input_bytes: in
     return replace(settings, workers=0) if is_small else settings
 
 
-class RunStage(Protocol[S_contra]):
-    """Runs a stage over shards, by work and with settings that are given already: see `run_stage`."""
-
-    def __call__(self, stage: str, shards: Sequence[S_contra], folder: BuildFolder) -> Generator[Receipt]:
-        """Receipts in the order of `shards`."""
+RunStage: TypeAlias = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]
+"""Receipts of a stage in the order of its shards, by work and with settings that are given already: see `run_stage`."""
 
 
 def run_stage(
@@ -120,14 +116,15 @@ def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_war
         yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_here, work, warm_up_once))
         return
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
-    yield functools.partial(_run, settings=settings, run_missing=functools.partial(_run_in_workers, start, settings))
 
+    def run_missing(stage: str, shards: Sequence[S], folder: BuildFolder) -> Generator[Receipt]:
+        return _Pool[S](stage, start, folder, settings.workers).run(shards)
 
-_RunMissing = Callable[[str, Sequence[S], BuildFolder], Generator[Receipt]]
+    yield functools.partial(_run, settings=settings, run_missing=run_missing)
 
 
 def _run(
-    stage: str, shards: Sequence[S], folder: BuildFolder, settings: EngineSettings, run_missing: _RunMissing[S]
+    stage: str, shards: Sequence[S], folder: BuildFolder, settings: EngineSettings, run_missing: RunStage[S]
 ) -> Generator[Receipt]:
     found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in found.items() if receipt is not None and _read_right(receipt)}
@@ -163,14 +160,6 @@ def _run_here(
         warm_up()
     for shard in shards:
         yield run_shard(work, shard, WHOLE, folder, stage)
-
-
-def _run_in_workers(
-    start: Starter, settings: EngineSettings, stage: str, shards: Sequence[S], folder: BuildFolder
-) -> Generator[Receipt]:
-    if shards:
-        pool: _Pool[S] = _Pool(stage, start, folder, settings.workers)
-        yield from pool.run(shards)
 
 
 class _Pool(Generic[S]):

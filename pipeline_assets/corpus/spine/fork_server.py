@@ -12,6 +12,7 @@ server isn't used: it outlives the command, loads modules but no tables, and nob
 """
 
 import contextlib
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -36,6 +37,15 @@ NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
 _ALLOCATOR = "jemalloc_bg_thd\n"
+
+
+StartMethod = Literal["spawn", "fork", "forkserver"]
+Starter = Callable[[], Started]
+
+
+def default_start_method() -> StartMethod:
+    """`forkserver` where the system's own libraries are known to survive a fork."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)
@@ -139,37 +149,40 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-class ForkedWorkers:
-    """Starts workers of one stage."""
+def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
+    """A function that starts a worker of a stage. A fork server that was killed is started again, once.
 
-    def __init__(self, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> None:
-        self._stage = _Load(next(_numbers), work, warm_up, growth_bytes)
+    Args:
+        growth_bytes: see `EngineSettings`.
+    Raises:
+        InputError: from the function: as the warm-up raised it, or the fork server was killed twice.
+    """
+    if method == "forkserver":
+        return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
+    return functools.partial(start_process, method, serve, work)
 
-    def start(self) -> Started:
-        """A new worker; a server that was killed is started again, once.
 
-        Raises:
-            InputError: as the warm-up raised it, or the server was killed twice.
-        """
-        with contextlib.suppress(EOFError, ConnectionError):
-            return self._fork()
+def _start_forked(stage: _Load) -> Started:
+    with contextlib.suppress(EOFError, ConnectionError):
+        return _fork_worker(stage)
+    _stop()
+    try:
+        return _fork_worker(stage)
+    except (EOFError, ConnectionError):
+        what = f"the process that workers are forked from died ({_stop()})"
+        fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
+        raise RetryableError(what, f"process {os.getpid()}", fix) from None
+
+
+def _fork_worker(stage: _Load) -> Started:
+    global _server
+    if _server is not None and _server.surroundings != _surroundings():
         _stop()
-        try:
-            return self._fork()
-        except (EOFError, ConnectionError):
-            what = f"the process that workers are forked from died ({_stop()})"
-            fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
-            raise RetryableError(what, f"process {os.getpid()}", fix) from None
-
-    def _fork(self) -> Started:
-        global _server
-        if _server is not None and _server.surroundings != _surroundings():
-            _stop()
-        if _server is None:
-            _server = _Server()
-        if self._stage.number not in _server.loaded:
-            _server.load(self._stage)
-        return _server.fork(self._stage.number)
+    if _server is None:
+        _server = _Server()
+    if stage.number not in _server.loaded:
+        _server.load(stage)
+    return _server.fork(stage.number)
 
 
 def _stop() -> str:
@@ -295,23 +308,3 @@ def _exit_status(pid: int, timeout_s: float | None) -> int | None:
         if deadline is not None and time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_S)
-
-
-StartMethod = Literal["spawn", "fork", "forkserver"]
-Starter = Callable[[], Started]
-
-
-def default_start_method() -> StartMethod:
-    """`forkserver` where the system's own libraries are known to survive a fork."""
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
-
-
-def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> Starter:
-    """A function that starts a worker of a stage.
-
-    Args:
-        growth_bytes: see `EngineSettings`.
-    """
-    if method == "forkserver":
-        return ForkedWorkers(work, warm_up, growth_bytes).start
-    return lambda: start_process(method, serve, work)

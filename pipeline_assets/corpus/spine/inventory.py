@@ -6,7 +6,8 @@ is let go at once, and only where a building folder lies; files are held against
 
 import contextlib
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
 from pipeline_assets.corpus.spine.lock import Builder, owner_of
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
 from pipeline_assets.corpus.spine.sealing import PLAN, PLAN_FILE, RECEIPTS, building_folders, numbered, target_of
 from pipeline_assets.corpus.spine.target import State, Target
 
@@ -48,9 +49,9 @@ class Unfinished:
 class Size:
     """How much a sealed artifact holds; None where its manifest counts no such thing, or nothing is stored."""
 
-    documents: int | None
-    tokens: int | None
-    bytes: int | None
+    documents: int | None = None
+    tokens: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ArtifactStatus:
     Attributes:
         condition: of the build if one is under way or was interrupted, else of what is sealed. What a crash left beside
             an artifact that is there as asked is no build: nothing will go on from it.
-        sealed: the state of what is sealed, whatever is being built beside it.
+        sealed: the state of the sealed artifact, even while another is being built beside it.
         reason: why it is failed, stale, damaged or missing; None where it is current.
         manifest: None where nothing readable is sealed.
         checks: what they said of what is sealed.
@@ -78,7 +79,7 @@ class ArtifactStatus:
 
     @property
     def is_there(self) -> bool:
-        """Whether what is sealed is as asked, whatever checks say of it: it isn't built again."""
+        """Whether the sealed artifact is as asked, passed its checks or not: it isn't built again."""
         return self.sealed in ("current", "failed")
 
 
@@ -87,11 +88,11 @@ class Orphan:
     """An artifact that no recipe asks for; `digest` and `name` are None where the manifest can't be read (`damage`)."""
 
     folder: Path
-    name: str | None
-    digest: str | None
-    sealed_at: datetime.datetime | None
-    size: Size
-    damage: str | None
+    name: str | None = None
+    digest: str | None = None
+    sealed_at: datetime.datetime | None = None
+    size: Size = Size()
+    damage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,9 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     beside = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
     left = {folder / place.name for folder, path in beside if (place := target_of(path)) is not None}
     for target in targets:
-        holding = _holding(root, target, states, target.folder in left)
-        states[target.role] = holding.sealed
-        found.append(holding)
+        status = _status(root, target, states, target.folder in left)
+        states[target.role] = status.sealed
+        found.append(status)
     return found
 
 
@@ -131,34 +132,28 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
         targets: of every known recipe.
     """
     asked = {lineage.root / target.folder for target in targets}
-    wrong = [
-        Orphan(folder, None, None, None, Size(None, None, None), error.what)
-        for folder, error in lineage.unreadable.items()
-    ]
-    found = [
-        Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), _listed_size(lineage, folder, one), None)
-        for folder, one in lineage.sealed.items()
-        if folder not in asked
-    ]
-    return sorted([*found, *(one for one in wrong if one.folder not in asked)], key=lambda one: one.folder.parts)
+    found = [Orphan(folder, damage=error.what) for folder, error in lineage.unreadable.items() if folder not in asked]
+    for folder, one in lineage.sealed.items():
+        if folder not in asked:
+            size = _listed_size(lineage, folder, one)
+            found.append(Orphan(folder, one.name, one.digest, _sealed_at(one.provenance), size))
+    return sorted(found, key=lambda one: one.folder.parts)
 
 
 def orphan_builds(lineage: Lineage, targets: Sequence[Target]) -> list[OrphanBuild]:
     """Builds of artifacts that no target names, by folder. Arguments as of `orphans`."""
     asked = {lineage.root / target.folder for target in targets}
     places = {place for folder in lineage.leftovers if (place := target_of(folder)) is not None}
-    builds = [(place, _unfinished(place)) for place in sorted(places - asked)]
+    builds = [(place, _unfinished(place, lineage.root)) for place in sorted(places - asked)]
     return [OrphanBuild(place, unfinished) for place, unfinished in builds if unfinished is not None]
 
 
-def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
+def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsettled: bool) -> ArtifactStatus:
     """
     Args:
         is_unsettled: whether a build, or what is left of one, lies beside it; folders of thousands are listed once.
     """
-    unfinished = None
-    if is_unsettled:
-        unfinished = _unfinished(root / target.folder, lambda plan: _is_asked(plan, root, target))
+    unfinished = _unfinished(root / target.folder, root, target) if is_unsettled else None
     sealed, words = target.state(root)
     is_there, reason = sealed in ("current", "failed"), None if sealed == "current" else words
     if sealed == "current":
@@ -187,12 +182,9 @@ def _holding(root: Path, target: Target, upstream: Mapping[str, State], is_unset
     )
 
 
-def _unfinished(place: Path, is_asked: Callable[[Any], bool] = lambda _: False) -> Unfinished | None:
+def _unfinished(place: Path, root: Path, target: Target | None = None) -> Unfinished | None:
     """What a builder has in hand or left behind. The folders are listed again after the lock was asked: a build that
     ended in between is no interrupted one.
-
-    Args:
-        is_asked: whether a plan is what is asked for now.
     """
     if not _unsettled(place):
         return None
@@ -201,11 +193,10 @@ def _unfinished(place: Path, is_asked: Callable[[Any], bool] = lambda _: False) 
     if not folders:
         return None
     newest = folders[-1]
-    shards: dict[str, int] = {}
-    for receipt in sorted((newest / RECEIPTS).glob("*/*.json")):
-        shards[receipt.parent.name] = shards.get(receipt.parent.name, 0) + 1
+    shards = Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json")))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    return Unfinished(folders, shards, _last_write(newest), _is_as_asked(newest, is_asked), is_sealing, builder)
+    is_as_asked = target is not None and _is_as_asked(newest, root, target)
+    return Unfinished(folders, shards, _last_write(newest), is_as_asked, is_sealing, builder)
 
 
 def _unsettled(place: Path) -> list[Path]:
@@ -213,18 +204,12 @@ def _unsettled(place: Path) -> list[Path]:
     return building_folders(place) or numbered(place, "old")
 
 
-def _is_as_asked(folder: Path, is_asked: Callable[[Any], bool]) -> bool:
-    """Whether the next build adopts what a building folder holds."""
+def _is_as_asked(folder: Path, root: Path, target: Target) -> bool:
+    """Whether the next build of a target adopts what a building folder holds."""
     try:
-        return is_asked(PLAN_FILE.read(folder / PLAN))
+        return bool(PLAN_FILE.read(folder / PLAN) == target.plan(root))
     except (FileNotFoundError, NotADirectoryError, InputError):
         return False
-
-
-def _is_asked(plan: Any, root: Path, target: Target) -> bool:
-    inputs: Any = target.inputs(root)
-    asked = {"recipe": target.recipe, "stage": vars(target.stage), "inputs": inputs, "tokenizer": target.tokenizer}
-    return bool(plan == {"kind": target.kind, **asked})
 
 
 def _last_write(folder: Path) -> datetime.datetime:
@@ -246,7 +231,7 @@ def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
 
 def _size(folder: Path, manifest: Manifest | None) -> Size:
     if manifest is None:
-        return Size(None, None, None)
+        return Size()
     try:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
     except InputError:  # a member is damaged: the reason says so
@@ -262,14 +247,4 @@ def _listed_size(lineage: Lineage, folder: Path, one: Listed) -> Size:
 
 def _counted(counts: Mapping[str, Any], stored_bytes: Sequence[int]) -> Size:
     stored = sum(stored_bytes) if stored_bytes else None
-    return Size(_total(counts.get("documents")), _total(counts.get("tokens")), stored)
-
-
-def _total(count: object) -> int | None:
-    """A count, or the sum of one that is told by partition."""
-    match count:
-        case int():
-            return count
-        case dict():
-            return sum(value for value in count.values() if isinstance(value, int))
-    return None
+    return Size(total(counts.get("documents")), total(counts.get("tokens")), stored)

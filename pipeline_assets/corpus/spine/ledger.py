@@ -1,6 +1,4 @@
-"""Where rows go: a ledger of all that came in, and rejects, kept aside with file, row and reason; too many stop the
-build.
-"""
+"""Ledgers: what became of the rows that came in. Rejects are kept aside with file, row and reason."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -102,7 +100,7 @@ class Reject:
         return self.told(f"row {self.row}")
 
     def told(self, place: str) -> str:
-        """The reject as people are told of it, its place in words."""
+        """The reject in a line for people, with its place in words."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
@@ -112,7 +110,7 @@ def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
 
 
 Words = Callable[[Reject], str]
-"""How people are told of a reject."""
+"""A reject in a line for people."""
 
 
 def check_rejects(

@@ -1,9 +1,9 @@
 """The lineage below a data root: what is sealed there, found by digest, and what each artifact was made from.
 
-All manifests are listed in one pass, and of each only what a listing needs is decoded: 10,000 take half a second. Their
-seals are what is held against them; an artifact that is used is opened, and its manifest read to the end.
+All manifests are listed in one pass, and of each only what a listing needs is decoded: 10,000 take half a second. A
+listed manifest is held against its seal alone; an artifact that is used is opened, and its manifest read to the end.
 
-The chain of an artifact: itself, its members, and everything that they were made from, each once, down to files from
+The chain of an artifact is itself, its members, and everything that they were made from, each once, down to files from
 outside.
 """
 

@@ -36,29 +36,28 @@ _AS_IT_LIES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 
 
-class _Line(msgspec.Struct):
-    """What a lock file says; what of it is odd says nothing."""
+class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
+    """The process that holds the lock on an artifact, as its lock file says; one with an odd value counts as empty.
+
+    Attributes:
+        since_s: in seconds since 1970.
+    """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
     pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] | None = None
     host: str | None = None
-    since: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
+    since_s: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
+
+    @property
+    def since(self) -> datetime.datetime | None:
+        return None if self.since_s is None else datetime.datetime.fromtimestamp(self.since_s, datetime.UTC)
 
 
-_FILE = OwnFile("lock", 4096, "move it away, then run the same command", _Line)
+_FILE = OwnFile("lock", 4096, "move it away, then run the same command", Builder)
 
 
 class BuilderBusy(RetryableError):
     """Another process builds the same artifact."""
-
-
-@dataclass(frozen=True)
-class Builder:
-    """The process that holds the lock on an artifact, as far as its lock file tells."""
-
-    pid: int | None
-    host: str | None
-    since: datetime.datetime | None
 
 
 @dataclass(eq=False)
@@ -133,7 +132,7 @@ def owner_of(target: Path) -> Builder | None:
     try:
         descriptor = os.open(_lock_path(target), os.O_RDONLY | _AS_IT_LIES)
     except PermissionError:
-        return Builder(None, None, None)
+        return Builder()
     except OSError as error:
         if error.errno not in (errno.ENOENT, *_NO_FILE):
             raise
@@ -143,7 +142,7 @@ def owner_of(target: Path) -> Builder | None:
             return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _builder(_read(descriptor))
+        return _read(descriptor)
     except OSError:
         return None
     finally:
@@ -166,7 +165,7 @@ def _flocked(path: Path, target: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _builder(_read(descriptor))
+            owner = _read(descriptor)
             os.close(descriptor)
             if is_dead(owner) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
@@ -229,20 +228,15 @@ def is_dead(owner: Builder) -> bool:
 
 def _busy(target: Path, owner: Builder) -> BuilderBusy:
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
-    age = "" if owner.since is None else f", for {time.time() - owner.since.timestamp():.0f} s"
+    age = "" if owner.since_s is None else f", for {time.time() - owner.since_s:.0f} s"
     return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
 
 
-def _builder(line: _Line) -> Builder:
-    started = None if line.since is None else datetime.datetime.fromtimestamp(line.since, datetime.UTC)
-    return Builder(line.pid, line.host, started)
-
-
-def _read(descriptor: int) -> _Line:
+def _read(descriptor: int) -> Builder:
     try:
         return _FILE.parse(os.pread(descriptor, _FILE.most_bytes, 0), Path())
     except InputError:
-        return _Line()
+        return Builder()
 
 
 def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:

@@ -1,7 +1,4 @@
-"""The bytes that are hashed when a value is named by its content.
-
-The manifest: one schema for every artifact. What it is made of has a digest; how it is stored and came about has
-none.
+"""The manifest: one schema for every artifact. Its identity has a digest; storage and provenance have none.
 
 `identity` is what the content depends on, and the content; its canonical JSON names the artifact for the world.
 `storage` lists every file as stored, so that damage is found. `provenance` is true and useful, and changes nothing.
@@ -78,6 +75,9 @@ class StageVersion:
 
     name: str
     version: int
+
+    def __str__(self) -> str:
+        return f"{self.name} version {self.version}"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Manifest:
         return self.identity.digest
 
     def storage_complaints(self, labels_of: LabelsOf | None = None) -> Iterator[str]:
-        """What of `storage`, which no digest covers, doesn't fit the content that the digest names.
+        """Entries of `storage`, which no digest covers, that don't fit the content that the digest names.
 
         Args:
             labels_of: names of the files beside the content that artifacts of a kind have; None where nobody can tell.
@@ -192,10 +192,6 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The manifest file: indented for people, keys sorted."""
-        value = self._unsealed()
-        return _written(value | {"seal": "sha256:" + hashlib.sha256(_written(value)).hexdigest()})
-
-    def _unsealed(self) -> dict[str, Any]:
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -205,8 +201,8 @@ class Manifest:
             "storage": [vars(file) for file in self.storage],
             "provenance": self.provenance,
         }
-        canonical_json({key: value[key] for key in ("kind", "name", "storage")})
-        return value
+        canonical_json({key: value[key] for key in ("kind", "name", "storage")})  # raises where they can't be hashed
+        return _written(value | {"seal": "sha256:" + hashlib.sha256(_written(value)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
@@ -219,36 +215,37 @@ class Manifest:
         if written.schema != SCHEMA:
             raise InputError(f"schema is {written.schema!r}, this program reads {SCHEMA!r}", where, "rebuild it")
         parts = written.identity
+        said = msgspec.structs.asdict(parts) | {
+            part: _Told.of(getattr(parts, part), where) for part in ("decisions", "counts")
+        }
+        claimed, recipe_sha256 = written.digest, said.pop("recipe_sha256")
         asked = {"inputs": parts.inputs, "counts": parts.counts, "provenance": written.provenance}
         MANIFEST_FILE.shaped(asked, _Asked, where)
         manifest = cls(
             kind=written.kind,
             name=written.name,
-            identity=Identity(
-                stage=parts.stage,
-                recipe=parts.recipe,
-                inputs=parts.inputs,
-                tokenizer=parts.tokenizer,
-                decisions=_Told.of(parts.decisions, where),
-                counts=_Told.of(parts.counts, where),
-                files=parts.files,
-            ),
+            identity=Identity(**said),
             storage=written.storage,
             provenance=written.provenance,
         )
         try:
-            claimed, recipe_sha256 = written.digest, parts.recipe_sha256
             actual, actual_recipe_sha256 = manifest.digest, sha256_of(parts.recipe)
         except (ValueError, TypeError) as error:
             raise InputError(f"this is no manifest: {error}", where, MANIFEST_FILE.fix) from None
         if (claimed, recipe_sha256) != (actual, actual_recipe_sha256):
-            what = f"digest is {claimed}, its identity has {actual}"
-            raise InputError(what, where, _EDITED)
+            raise InputError(f"digest is {claimed}, its identity has {actual}", where, _EDITED)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
         outside = next((name for name in names if not lies_inside(name)), None)
         if outside is not None:
             raise InputError(f"it names {outside!r}, which is no file inside its folder", where, _EDITED)
         return manifest
+
+
+def total(count: object) -> int | None:
+    """A count, or the sum of a count by parts; None where the value is neither."""
+    if isinstance(count, dict):
+        return sum(part for part in count.values() if isinstance(part, int))
+    return count if isinstance(count, int) else None
 
 
 def seal_holds(data: bytes) -> bool:
@@ -320,7 +317,7 @@ class _RowGroup(msgspec.Struct):
 
 
 class _Input(msgspec.Struct):
-    """What every reader may ask of an input, whatever it is."""
+    """Fields that every reader may ask of an input, artifact or file."""
 
     name: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]

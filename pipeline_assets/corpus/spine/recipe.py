@@ -90,9 +90,8 @@ class RecipePart(pydantic.BaseModel):
             UsageError: this program reads no such section: an unknown key, a missing one, a value out of range.
         """
         try:
-            return cls.model_validate(dict(content))
-        except pydantic.ValidationError as error:
-            refused = _explain(error, cls, "the recipe in the manifest")
+            return cls.of(content, "the recipe in the manifest")
+        except UsageError as refused:
             raise UsageError(refused.what, refused.where, "use the version of the program that made it") from None
 
     def fingerprint(self) -> str:

@@ -1,12 +1,11 @@
-"""What a long reading has found so far, so that the next process goes on where this one stopped: a file of JSON lines,
-only ever appended to.
+"""Files held against their hashes, and the journal of such a long reading.
 
-A line is handed to the system as soon as there is something to say and made durable every few seconds; `kill -9` loses
-nothing, a power cut the last seconds. A line that a crash tore says nothing, nor does one of which a bit flipped: each
-ends with a hash of what it says.
+A few threads read, since hashing lets the others run. A file that a former process found right is not read again; a
+file in whose middle that process stopped is read from its beginning.
 
-Files held against their hashes: read by a few threads, since hashing lets the others run. A file that a former
-process found right is not read again; one in whose middle it stopped is read from its beginning.
+The journal is a file of JSON lines, only ever appended to. A line is handed to the system as soon as there is a fact,
+and made durable every few seconds; `kill -9` loses nothing, a power cut the last seconds. Each line ends with a hash of
+its text: one that a crash tore, or of which a bit flipped, counts for nothing.
 """
 
 import fcntl
@@ -242,7 +241,7 @@ def rehash(tasks: Sequence[HashTask], journal: Journal, threads: int, progress: 
         while left:
             match answers.get():
                 case int(more):
-                    progress.add(more, {})
+                    progress.add(more)
                 case HashResult() as result:
                     left -= 1
                     yield result

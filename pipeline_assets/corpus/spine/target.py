@@ -22,11 +22,11 @@ class ExternalInputs(Protocol):
     """Files outside of the data root that an artifact is made from."""
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:
-        """What of them is not as it was when the manifest was sealed, in words; None if all is."""
+        """Which files changed since the manifest was sealed, in words; None where none did."""
 
 
 class Demand(Protocol):
-    """What a recipe asks of an artifact beyond its bytes, told from its manifest: asked anew whenever it is looked at.
+    """A limit that a recipe sets to the counts of an artifact, judged by its manifest whenever its state is asked.
 
     Attributes:
         check: name of the check that asks it.
@@ -58,8 +58,8 @@ class Target:
             share the artifact. None where nothing is said.
         outside: files of this machine that it is made from; None where there are none.
         compared_to: artifacts that its checks hold it against; nothing of it depends on them.
-        demand: what is asked of it beyond its bytes; None where nothing is.
-        is_given: whether it lies there already, made by another recipe: no matter how, it is as asked.
+        demand: a limit to its counts; None where the recipe sets none.
+        is_given: whether it lies there already, made by another recipe: then it is as asked, however it was made.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Target:
 
     @property
     def role(self) -> str:
-        """Kind and partition: what it is to those that are made from it, whatever it is called."""
+        """Kind and partition: the name of this input in manifests downstream, however the artifact is called."""
         return self.kind if self.partition is None else f"{self.kind}/{self.partition}"
 
     @property
@@ -94,10 +94,17 @@ class Target:
         Raises:
             InputError: one is not sealed.
         """
-        entries = []
-        for target in self.upstream:
-            entries.append({"name": target.role, "digest": open_artifact(root / target.folder).manifest.digest})
-        return entries
+        upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
+        return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in upstream]
+
+    def plan(self, root: Path) -> dict[str, Any]:
+        """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
+
+        Raises:
+            InputError: an upstream artifact is not sealed.
+        """
+        asked = {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
+        return asked | {"inputs": self.inputs(root)}
 
     def stale_because(self, root: Path, manifest: Manifest) -> str | None:
         """Why a sealed manifest is not what this target asks for; None if it is."""
@@ -107,7 +114,7 @@ class Target:
         if identity.recipe != self.recipe:
             return f"the recipe changed ({', '.join(changed_keys(identity.recipe, self.recipe, name_of=bare))})"
         if identity.stage != self.stage:
-            return f"it was made by {_words(identity.stage)}, the program has {_words(self.stage)}"
+            return f"it was made by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
         if self.outside is not None and (changed := self.outside.changed(root, manifest)) is not None:
@@ -151,7 +158,7 @@ class Target:
         return (*(one for one in kept if one.name != asked_now.name), asked_now)
 
     def is_sealed(self, root: Path) -> bool:
-        """Whether it is there as asked, whatever checks say of it: to build it again would give equal bytes."""
+        """Whether it is there as asked, passed its checks or not: to build it again would give equal bytes."""
         return self.state(root)[0] in ("current", "failed")
 
     def is_settled(self, root: Path) -> bool:
@@ -185,15 +192,7 @@ class Target:
             return open_artifact(root / self.folder)
         self.refuse_to_overwrite(root, replace)
         self._refuse_failed_upstream(root)
-        folder, inputs = root / self.folder, self.inputs(root)
-        stopwatch = Stopwatch()
-        plan = {
-            "kind": self.kind,
-            "recipe": self.recipe,
-            "stage": vars(self.stage),
-            "inputs": inputs,
-            "tokenizer": self.tokenizer,
-        }
+        folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
         with open_building(folder, plan) as building, PeakMemory() as memory:
             if self.is_sealed(root):
                 building.discard()
@@ -207,21 +206,20 @@ class Target:
             except InputError:
                 building.discard_unstarted()
                 raise
-            if self.inputs(root) != inputs:
+            if self.plan(root) != plan:
                 raise RetryableError(
                     "what it is made from was replaced meanwhile", folder, "run the same command again"
                 )
-            identity = self._identity(content, inputs)
-            stored = [file.stored for file in [*content.files, *content.labels]]
-            usage: dict[str, Any] = {
+            provenance = {
+                **stopwatch.provenance(run_settings),
                 "peak_disk_bytes": folder_bytes(building.folder),
                 "peak_memory_bytes": memory.bytes,
+                "adopted_shards": adopted,
+                **content.provenance,
+                **({} if self.made_for is None else {"made_for": self.made_for}),
             }
-            usage["adopted_shards"] = adopted
-            provenance = {**stopwatch.provenance(run_settings), **usage, **content.provenance}
-            if self.made_for is not None:
-                provenance["made_for"] = self.made_for
-            return building.seal(self.kind, self.name, identity, stored, provenance)
+            stored = [file.stored for file in (*content.files, *content.labels)]
+            return building.seal(self.kind, self.name, self._identity(content, plan["inputs"]), stored, provenance)
 
     def seal_members(
         self,
@@ -259,7 +257,7 @@ class Target:
             target.refuse_failed(root)
 
     def _holds(self, root: Path, identity: Identity) -> bool:
-        """Whether what is sealed there has this content, whatever its provenance says."""
+        """Whether an artifact of this digest is sealed there, of any provenance."""
         try:
             sealed = read_manifest(root / self.folder)
         except InputError:
@@ -304,7 +302,7 @@ class BuildResult:
         counts, decisions: as in the manifest's identity.
         outside: inputs that are files from elsewhere, of a hub or of this machine, as in the manifest's identity.
         labels: files that carry a time or a path; not part of the digest.
-        provenance: what the build has to say that changes no byte.
+        provenance: facts of the build that change no byte.
     """
 
     files: Sequence[OutputFile]
@@ -335,7 +333,3 @@ def changed_keys(
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _words(stage: StageVersion) -> str:
-    return f"{stage.name} version {stage.version}"

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -43,20 +44,19 @@ class Progress:
         self._started = self._spoke = time.monotonic()
         self._speaks_from = self._started + quiet_s
         self._done = self._done_before = 0
-        self._counts: dict[str, int] = {}
-        self._counts_before: dict[str, int] = {}
+        self._counts, self._counts_before = Counter[str](), Counter[str]()
         self._on_terminal = sys.stderr.isatty()
 
     def add_done_before(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
         """`done` units that took no time now, with what they counted: no part of a rate."""
         self._done_before += done
-        _add_to(self._counts_before, counts)
+        self._counts_before.update(counts)
         self.add(done, counts)
 
-    def add(self, done: int, counts: Mapping[str, int]) -> None:
+    def add(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
         """`done` more units, with what they counted: `documents`, `tokens`, `bytes`."""
         self._done += done
-        _add_to(self._counts, counts)
+        self._counts.update(counts)
         now = time.monotonic()
         if now < self._speaks_from:
             return
@@ -76,16 +76,11 @@ class Progress:
             rate = _rate("bytes", done_now, seconds)
             parts = [f"{self._title}: {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
         for name, count in self._counts.items():
-            rate = _rate(name, count - self._counts_before.get(name, 0), seconds)
+            rate = _rate(name, count - self._counts_before[name], seconds)
             parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {name}") + rate)
         if done_now > 0 and self._done < self._total:
             parts.append(f"{seconds / done_now * (self._total - self._done):,.0f} s left")
         return "; ".join(parts)
-
-
-def _add_to(totals: dict[str, int], counts: Mapping[str, int]) -> None:
-    for name, count in counts.items():
-        totals[name] = totals.get(name, 0) + count
 
 
 def _rate(name: str, count: int, seconds: float) -> str:
@@ -174,7 +169,7 @@ def _held_bytes(process: str) -> int:
 
 
 def cpu_seconds() -> float:
-    """Of this process and all below it, those that have ended too; 0 where the system doesn't tell."""
+    """CPU time of this process and all below it, ended ones included; 0 where the system doesn't tell."""
     return sum(map(_used_seconds, _with_all_below(str(os.getpid()))))
 
 
@@ -258,12 +253,7 @@ def library_versions() -> Mapping[str, str | None]:
 
 def versions() -> dict[str, str | None]:
     """What could have a part in the bytes: the program's commit, Python, the platform, libraries."""
-    return {
-        "program": git_sha(),
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        **library_versions(),
-    }
+    return versions_of(Stopwatch().provenance({}))
 
 
 def versions_of(provenance: Mapping[str, Any]) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
@@ -57,7 +57,7 @@ class Shard(Protocol):
         """Input rows, read or rejected."""
 
 
-S_contra = TypeVar("S_contra", bound=Shard, contravariant=True)
+S = TypeVar("S", bound=Shard)
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,10 @@ class Window:
 WHOLE = Window()
 
 
-class Work(Protocol[S_contra]):
-    """What a stage does to one shard: writes its files into the folder, durable, and says what it wrote.
-
-    A module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
-    """
-
-    def __call__(self, shard: S_contra, window: Window, folder: BuildFolder) -> Receipt:
-        """The receipt; the engine commits it."""
-
-
+Work: TypeAlias = Callable[[S, Window, BuildFolder], Receipt]
+"""What a stage does to one shard: writes its files into the folder, durable; the engine commits the receipt. A
+module-level function or a `functools.partial` of one, so that it can be sent to a worker process.
+"""
 WarmUp = Callable[[], None]
 
 
@@ -99,7 +93,6 @@ def no_warm_up() -> None:
     """For stages that load nothing."""
 
 
-S = TypeVar("S", bound=Shard)
 _STOP_TIMEOUT_S = 5.0
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 

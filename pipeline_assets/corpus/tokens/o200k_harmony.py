@@ -15,13 +15,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.usage import resident_bytes
 from pipeline_assets.corpus.tokens.tokenizer import TokenRuns, read_pinned
@@ -29,10 +30,7 @@ from pipeline_assets.corpus.tokens.tokenizer import TokenRuns, read_pinned
 if TYPE_CHECKING:
     import gigatoken
     import tiktoken
-from typing import Any
 
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import sha256_of
 
 _STDERR = 2
 

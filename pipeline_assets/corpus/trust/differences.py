@@ -1,6 +1,6 @@
-"""Which rows of two files of one name differ, and what they hold there: both are read side by side, once, in blocks.
+"""What a rebuilt artifact says of the sealed one: the same, another, or which of the two is wrong.
 
-What a rebuilt artifact says of the sealed one: the same, another, or which of the two is wrong.
+Files whose contents differ are read side by side, once, in blocks: which rows differ, and what they hold there.
 """
 
 import itertools
@@ -88,16 +88,6 @@ def row_differences(sealed: Path, rebuilt: Path) -> RowDifferences:
     return _compare_bytes(sealed, rebuilt, because)
 
 
-@dataclass
-class _Tally:
-    """Rows of both sides as they are met."""
-
-    sealed: int = 0
-    rebuilt: int = 0
-    differing: int = 0
-    first: tuple[RowDifference, ...] = ()
-
-
 def _side_by_side(
     unit: Unit,
     sealed: Iterable[Any],
@@ -105,15 +95,16 @@ def _side_by_side(
     are_equal: Callable[[Any, Any], bool],
     describe: Callable[[int, Any, Any], RowDifference],
 ) -> RowDifferences:
-    tally = _Tally()
+    rows_sealed = rows_rebuilt = differing = 0
+    first: list[RowDifference] = []
     for row, (one, other) in enumerate(itertools.zip_longest(sealed, rebuilt)):
-        tally.sealed += one is not None
-        tally.rebuilt += other is not None
+        rows_sealed += one is not None
+        rows_rebuilt += other is not None
         if one is None or other is None or not are_equal(one, other):
-            tally.differing += 1
-            if len(tally.first) < SHOWN_ROWS:
-                tally.first += (describe(row, one, other),)
-    return RowDifferences(unit, tally.sealed, tally.rebuilt, tally.differing, tally.first)
+            differing += 1
+            if len(first) < SHOWN_ROWS:
+                first.append(describe(row, one, other))
+    return RowDifferences(unit, rows_sealed, rows_rebuilt, differing, tuple(first))
 
 
 def _compare_lines(sealed: Path, rebuilt: Path) -> RowDifferences:
@@ -276,7 +267,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What became of one step.
 
     Attributes:
@@ -286,7 +277,7 @@ class Outcome:
         files: those whose content differs, or that are damaged where they are sealed.
         elsewhere: what else of the identity differs: counts, decisions, inputs; a line each.
         stored_otherwise: files of equal content in other bytes, which is no difference.
-        versions: those that are not what they were when it was sealed.
+        versions: of libraries and the like that changed since it was sealed.
         replaced: where the damaged artifact is kept whose place the copy took; None if it took none.
         is_sealed_intact: whether the sealed files were read and are as they were sealed.
     """
@@ -304,11 +295,11 @@ class Outcome:
 
 def judge(
     step: Step, rebuilt: Manifest, copy: Path, versions_here: Mapping[str, str | None], holds_sealed: bool
-) -> Outcome:
+) -> StepOutcome:
     """The rebuilt artifact in `copy` held against the manifest of the step.
 
     Args:
-        versions_here: those that it was rebuilt with.
+        versions_here: of libraries and the like that it was rebuilt with.
         holds_sealed: whether the sealed files too are held against that manifest: every byte of them is read.
     Raises:
         RetryableError: the sealed artifact was replaced meanwhile.
@@ -318,7 +309,7 @@ def judge(
         raise RetryableError("it was replaced meanwhile", step.place, "run the same command again")
     damage = _damage(step) if holds_sealed else {}
     is_same = rebuilt.digest == sealed.digest
-    return Outcome(
+    return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt=rebuilt,
@@ -368,7 +359,7 @@ def _elsewhere(sealed: Identity, rebuilt: Identity) -> Iterator[str]:
 
 
 def _rest(identity: Identity) -> dict[str, Any]:
-    """What of an identity is no file, and not the same by construction."""
+    """Counts, decisions and inputs of an identity: its other parts are files, or the same by construction."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}
 

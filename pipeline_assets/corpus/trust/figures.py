@@ -1,6 +1,6 @@
-"""Figures of an artifact: what its manifest tells of what it took and gave, beside what was planned.
+"""Figures of an artifact: what its build took and gave, as its manifest tells, beside what was planned.
 
-The data root's own track record: what earlier builds of a kind took and gave for what went into them.
+The track record of a data root is what its earlier builds of a kind took and gave, in proportion to their inputs.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest, total
 
 FIGURES = (
     "bytes_fetched",
@@ -32,7 +32,7 @@ FIGURES = (
     "cpu_seconds",
     "build_seconds",
 )
-"""What is planned of an artifact, in the order in which it is told; an artifact has those that it knows."""
+"""Names of the figures that are planned of an artifact, in the order of their lines; an artifact has those it knows."""
 Inputs = Iterable[Mapping[str, Any]]
 
 
@@ -49,8 +49,8 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One figure of a finished artifact; `planned` is None where nothing was planned, `real` where nothing was told."""
+class FigureOutcome:
+    """One figure of a finished artifact; `planned` and `real` are None where they aren't known."""
 
     figure: str
     planned: Planned | None
@@ -117,8 +117,8 @@ def size_of_inputs(inputs: Inputs) -> Size:
 def size_of(manifest: Manifest) -> Size:
     """What a sealed artifact holds: its text, else its files, else the files that it lists."""
     counts, listed = manifest.identity.counts, size_of_inputs(manifest.identity.inputs)
-    held = (_count(counts.get("text_bytes")), _sum(file.bytes for file in manifest.storage), listed.bytes)
-    rows = (_count(counts.get("documents")), _count(counts.get("ledger", {}).get("out")), listed.rows)
+    held = (total(counts.get("text_bytes")), _sum(file.bytes for file in manifest.storage), listed.bytes)
+    rows = (total(counts.get("documents")), total(counts.get("ledger", {}).get("out")), listed.rows)
     return Size(_first(held), _first(rows))
 
 
@@ -128,7 +128,7 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
     found = {
         "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
-        **{name: _count(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
+        **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": _sum(file.bytes for file in manifest.storage),
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
         "fetch_seconds": laps.get("fetch"),
@@ -138,15 +138,17 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
-def outcomes(manifest: Manifest) -> list[Outcome]:
-    """Figures that were planned, and those that are known, in their order. What can't be read is left out: no digest
+def outcomes(manifest: Manifest) -> list[FigureOutcome]:
+    """Planned and real figures, in their order. A figure that can't be read is left out: no digest
     covers it.
     """
     real, planned = real_figures(manifest), {}
     for name, value in _section(manifest, "planned").items():
         with contextlib.suppress(KeyError, TypeError):
             planned[name] = Planned(value["value"] + 0, value["basis"])
-    return [Outcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real]
+    return [
+        FigureOutcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real
+    ]
 
 
 def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:
@@ -158,13 +160,6 @@ def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:
 def _section(manifest: Manifest, name: str) -> Mapping[str, Any]:
     section = manifest.provenance.get(name)
     return section if isinstance(section, dict) else {}
-
-
-def _count(count: object) -> int | None:
-    """A count, or the sum of one that is told by part."""
-    if isinstance(count, dict):
-        return sum(part for part in count.values() if isinstance(part, int))
-    return count if isinstance(count, int) else None
 
 
 def _sum(counts: Iterable[float | None]) -> float | None:
@@ -268,7 +263,7 @@ class TrackRecord:
 
 
 def _latest_folders(root: Path) -> Iterator[Path]:
-    """Sealed folders: of those that lie in one folder, the latest."""
+    """The latest sealed folders of each folder."""
     sealed: dict[Path, list[tuple[float, str]]] = {}
     for area in AREAS:
         for folder, below, files in os.walk(root / area):

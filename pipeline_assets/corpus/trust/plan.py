@@ -1,9 +1,8 @@
-"""Room: what a build needs of the disk and of memory, as far as it is known, held against what is free.
+"""The plan of a recipe: artifacts that are there, what building the others takes and gives, and what speaks against it.
 
-The plan of a recipe: what is there of its artifacts, what the rest will take and give, what speaks against it.
-
-One walk over the targets, upstream first. What goes into an artifact is known exactly where files are listed or what it
-is made from is sealed; what it takes and gives is in proportion to that, as earlier builds in the data root showed.
+One walk over the targets, upstream first. What goes into an artifact is known exactly where files are listed, or where
+its upstream is sealed; what its build takes and gives is in proportion to that, as earlier builds in the data root
+showed. What a build needs of the disk and of memory is held against what is free.
 """
 
 import contextlib
@@ -124,7 +123,7 @@ _WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text h
 
 
 @dataclass(frozen=True)
-class Sample:
+class HubSample:
     """What is read of a hub dataset, of how much.
 
     Attributes:
@@ -178,19 +177,19 @@ class ArtifactPlan:
         budget: None where the recipe has none for it, or it is there.
     """
 
-    holding: ArtifactStatus
+    status: ArtifactStatus
     figures: Mapping[str, Planned] = field(default_factory=dict)
-    sample: Sample | None = None
+    sample: HubSample | None = None
     budget: Budget | None = None
 
     @property
     def needs_replace(self) -> bool:
-        """Whether something else is sealed in its place, which is only given up when told to."""
-        return self.holding.sealed in ("stale", "damaged") and not self._is_of_members
+        """Whether another artifact is sealed in its place, which only `--replace` gives up."""
+        return self.status.sealed in ("stale", "damaged") and not self._is_of_members
 
     @property
     def _is_of_members(self) -> bool:
-        return any(other.folder.parent == self.holding.target.folder for other in self.holding.target.upstream)
+        return any(other.folder.parent == self.status.target.folder for other in self.status.target.upstream)
 
     def figure(self, name: str) -> float:
         """0 where it isn't known."""
@@ -198,10 +197,10 @@ class ArtifactPlan:
 
     def disk_use(self, root: Path) -> DiskUse:
         """What building it does to the disk, as far as it is known."""
-        unfinished, sealed = self.holding.unfinished, self.figure("bytes")
+        unfinished, sealed = self.status.unfinished, self.figure("bytes")
         left = sum(map(folder_bytes, unfinished.folders)) if unfinished else 0
-        is_replaced = self.holding.sealed != "missing" and not self._is_of_members
-        replaced = folder_bytes(root / self.holding.target.folder) if is_replaced else 0
+        is_replaced = self.status.sealed != "missing" and not self._is_of_members
+        replaced = folder_bytes(root / self.status.target.folder) if is_replaced else 0
         peak = max(self.figure("peak_disk_bytes"), sealed)
         return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left, left)
 
@@ -226,7 +225,7 @@ class RecipePlan:
 
     @property
     def to_build(self) -> list[ArtifactPlan]:
-        return [plan for plan in self.artifacts if not plan.holding.is_there]
+        return [plan for plan in self.artifacts if not plan.status.is_there]
 
     @property
     def budgets(self) -> list[Budget]:
@@ -248,9 +247,9 @@ def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: 
     """
     hub = run.hub_for("a recipe")
     before, walk = hub.traffic.bytes, _Walk(kinds, run)
-    artifacts = [walk.planned(holding) for holding in held]
+    artifacts = [walk.planned(status) for status in held]
     missing = sum(walk.missing.values())
-    to_build = [plan for plan in artifacts if not plan.holding.is_there]
+    to_build = [plan for plan in artifacts if not plan.status.is_there]
     rooms = disk_rooms([plan.disk_use(run.root) for plan in to_build], run.root, hub.cache) if to_build else []
     if memory := max((plan.figure("peak_memory_bytes") for plan in to_build), default=0):
         rooms.append(memory_room(memory))
@@ -269,7 +268,7 @@ class _Known:
 
     size: Size
     most: Size
-    sample: Sample | None
+    sample: HubSample | None
 
 
 class _Walk:
@@ -284,13 +283,13 @@ class _Walk:
         self._kinds, self._run = kinds, run
         self._known: dict[str, _Known] = {}
 
-    def planned(self, holding: ArtifactStatus) -> ArtifactPlan:
-        """The plan of one artifact; those that it is made from were planned before."""
-        target = holding.target
+    def planned(self, status: ArtifactStatus) -> ArtifactPlan:
+        """The plan of one artifact, whose upstream was planned before."""
+        target = status.target
         upstream = [self._upstream(one) for one in target.upstream]
-        if holding.is_there and holding.manifest is not None:
-            self._known[target.role] = _sealed(holding.manifest, upstream)
-            return ArtifactPlan(holding)
+        if status.is_there and status.manifest is not None:
+            self._known[target.role] = _sealed(status.manifest, upstream)
+            return ArtifactPlan(status)
         kind = self._kinds[target.kind]
         listing = kind.listing(target, self._run) if kind.listing is not None else Listing()
         limit = kind.limit(target.recipe) if kind.limit is not None else None
@@ -302,7 +301,7 @@ class _Walk:
         most = listed if listing.inputs else total_size(one.most for one in upstream)
         of = sample or next((one.sample for one in upstream if one.sample is not None), None)
         self._known[target.role] = _Known(_held(figures, size), most, of)
-        return ArtifactPlan(holding, figures, sample, self._budget(target, limit, size, most, of))
+        return ArtifactPlan(status, figures, sample, self._budget(target, limit, size, most, of))
 
     def _upstream(self, target: Target) -> _Known:
         """
@@ -328,7 +327,7 @@ class _Walk:
         return fetched if seconds is None else fetched | {"fetch_seconds": seconds}
 
     def _budget(
-        self, target: Target, limit: Limit | None, size: Size, most: Size, sample: Sample | None
+        self, target: Target, limit: Limit | None, size: Size, most: Size, sample: HubSample | None
     ) -> Budget | None:
         if limit is None or limit.tokens is None:
             return None
@@ -356,7 +355,7 @@ def _held(figures: Mapping[str, Planned], size: Size) -> Size:
     return Size(held[0] if held else None if "documents" in figures else size.bytes, rows)
 
 
-def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> Sample | None:
+def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> HubSample | None:
     """Of the row groups that inputs name; None where they name none, or the recipe asks for no amount."""
     read = [entry for entry in inputs if "row_groups" in entry]
     amounts = [(unit, count) for unit, count in recipe.get("amount", {}).items() if count is not None]
@@ -369,10 +368,10 @@ def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text
     whole = len(inputs) if unit == "files" else round(taken * sum(entry["bytes"] for entry in inputs) / size.bytes)
     groups = sum(len(entry["row_groups"]) for entry in read)
     whole = taken if taken < asked else whole
-    return Sample(len(read), len(inputs), groups, round(size.rows or 0), unit, asked, taken, whole)
+    return HubSample(len(read), len(inputs), groups, round(size.rows or 0), unit, asked, taken, whole)
 
 
-def _fix(tokens: int, available: float | None, sample: Sample | None, lower: str) -> str:
+def _fix(tokens: int, available: float | None, sample: HubSample | None, lower: str) -> str:
     if sample is None or available is None:
         return lower
     enough = math.ceil(_WITH_MARGIN * sample.taken * tokens / max(available, 1))

@@ -6,7 +6,7 @@ again has a folder relative to the place where that is done; one that is used as
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Chain:
+class StepChain:
     """What is built again, upstream first, the artifact that was asked for last.
 
     Attributes:
-        lost: what to say of inputs that are nowhere, by the folder of their target, where nothing lies.
+        lost: errors of inputs that are nowhere, by the folder of their target, where nothing lies.
     """
 
     steps: Sequence[Step]
@@ -50,34 +50,7 @@ class Chain:
         return self.lost.get(Path(error.where), error)
 
 
-@dataclass
-class _Reading:
-    """A chain as far as it is read.
-
-    Attributes:
-        own: manifests of the artifact itself and of its members, by digest, and where they are sealed.
-        steps: by the folder of their target, upstream first.
-        taken: digests by the folders that were given to them.
-        lost: inputs that are nowhere, by the folder of their target, where nothing lies.
-    """
-
-    lineage: Lineage
-    own: Mapping[str, tuple[Manifest, Path | None]]
-    with_upstream: bool
-    steps: dict[Path, Step] = field(default_factory=dict)
-    taken: dict[Path, str] = field(default_factory=dict)
-    lost: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
-
-    def known(self, digest: str) -> tuple[Manifest, Path | None] | None:
-        """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
-        if digest in self.own:
-            return self.own[digest]
-        found = self.lineage.find(digest)
-        copy = self.lineage.copy_of(digest) if found is None else None
-        return (found.manifest, found.folder) if found is not None else None if copy is None else (copy, None)
-
-
-def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
+def read_chain(folder: Path, root: Path, with_upstream: bool) -> StepChain:
     """How the artifact in `folder` was made.
 
     Args:
@@ -88,88 +61,92 @@ def read_chain(folder: Path, root: Path, with_upstream: bool) -> Chain:
         UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
         InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
     """
-    asked = sealed_manifest(folder)
-    reading = _Reading(Lineage(root), _own(folder, asked), with_upstream)
-    _target(reading, asked, _free_folder(reading, asked.kind, asked.digest), None)
-    steps = list(reading.steps.values())
-    for step in steps:
+    reading = _Reading(folder, Lineage(root), with_upstream)
+    for step in reading.steps.values():
         _refuse_other_version(step)
-    return Chain(steps, {place: _gone(reading, entry, folder) for place, entry in reading.lost.items()})
+    return StepChain(list(reading.steps.values()), reading.lost)
 
 
-def _own(folder: Path, asked: Manifest) -> dict[str, tuple[Manifest, Path | None]]:
-    own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
-    for name in members_of(asked):
-        member = read_manifest(folder / name)
-        if member is not None:
-            own[member.digest] = member, folder / name
-    return own
+class _Reading:
+    """A chain as far as it is read.
 
+    Attributes:
+        steps: by the folder of their target, upstream first.
+        lost: as in `StepChain`.
+    """
 
-def _target(reading: _Reading, manifest: Manifest, folder: Path, partition: str | None) -> Target:
-    """The target that would be sealed with this manifest; what it is made from first."""
-    identity = manifest.identity
-    target = Target(
-        kind=manifest.kind,
-        name=manifest.name,
-        folder=folder,
-        stage=identity.stage,
-        recipe=identity.recipe,
-        upstream=tuple(_upstream(reading, entry, folder) for entry in identity.upstream),
-        tokenizer=identity.tokenizer,
-        partition=partition,
-        made_for=manifest.provenance.get("made_for"),
-        outside=KINDS[manifest.kind].outside(manifest, reading.lineage.root) if manifest.kind in KINDS else None,
-    )
-    if not folder.is_absolute():
-        found = reading.known(manifest.digest)
-        step = Step(target, manifest, None if found is None else found[1])
-        return reading.steps.setdefault(folder, step).target
-    return target
+    def __init__(self, folder: Path, lineage: Lineage, with_upstream: bool) -> None:
+        asked = sealed_manifest(folder)
+        self.steps: dict[Path, Step] = {}
+        self.lost: dict[Path, InputError] = {}
+        self._folder, self._lineage, self._with_upstream = folder, lineage, with_upstream
+        self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
+        for name in members_of(asked):
+            if (member := read_manifest(folder / name)) is not None:
+                self._own[member.digest] = member, folder / name
+        self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
+        self._target(asked, self._free_folder(asked.kind, asked.digest), None)
 
+    def _known(self, digest: str) -> tuple[Manifest, Path | None] | None:
+        """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
+        if digest in self._own:
+            return self._own[digest]
+        found = self._lineage.find(digest)
+        copy = self._lineage.copy_of(digest) if found is None else None
+        return (found.manifest, found.folder) if found is not None else None if copy is None else (copy, None)
 
-def _upstream(reading: _Reading, entry: Mapping[str, Any], above: Path) -> Target:
-    """The target of an input of what lies, or will lie, in `above`."""
-    is_rebuilt = not above.is_absolute() and (reading.with_upstream or "member" in entry)
-    found = reading.known(entry["digest"])
-    if found is None:
-        if is_rebuilt:
+    def _target(self, manifest: Manifest, folder: Path, partition: str | None) -> Target:
+        """The target that would be sealed with this manifest; its upstream first."""
+        identity, kind = manifest.identity, KINDS.get(manifest.kind)
+        target = Target(
+            kind=manifest.kind,
+            name=manifest.name,
+            folder=folder,
+            stage=identity.stage,
+            recipe=identity.recipe,
+            upstream=tuple(self._upstream(entry, folder) for entry in identity.upstream),
+            tokenizer=identity.tokenizer,
+            partition=partition,
+            made_for=manifest.provenance.get("made_for"),
+            outside=None if kind is None else kind.outside(manifest, self._lineage.root),
+        )
+        if folder.is_absolute():
+            return target
+        found = self._known(manifest.digest)
+        return self.steps.setdefault(folder, Step(target, manifest, None if found is None else found[1])).target
+
+    def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
+        """The target of an input of the artifact that lies, or will lie, in `above`."""
+        is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
+        found = self._known(entry["digest"])
+        if found is None and is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
-            what += reading.lineage.besides
-            raise InputError(what, reading.lineage.root, IN_ANOTHER_ROOT)
-        return _lost(reading, entry)
-    manifest, place = found
-    if is_rebuilt:
-        folder = above / entry["member"] if "member" in entry else _free_folder(reading, entry["name"], entry["digest"])
-    elif place is None:
-        return _lost(reading, entry)
-    else:
-        folder = place.absolute()
-    return _target(reading, manifest, folder, entry["name"].removeprefix(manifest.kind).removeprefix("/") or None)
+            raise InputError(what + self._lineage.besides, self._lineage.root, IN_ANOTHER_ROOT)
+        manifest, place = found or (None, None)
+        if manifest is None or (place is None and not is_rebuilt):
+            return self._lost(entry, has_manifest=found is not None)
+        if not is_rebuilt and place is not None:
+            folder = place.absolute()
+        elif "member" in entry:
+            folder = above / entry["member"]
+        else:
+            folder = self._free_folder(entry["name"], entry["digest"])
+        return self._target(manifest, folder, entry["name"].removeprefix(manifest.kind).removeprefix("/") or None)
 
+    def _lost(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
+        """A target in the place of a lost artifact, which may lie further up than anything that is read."""
+        place = self._lineage.root.absolute() / entry["digest"]
+        what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
+        fix = IN_ANOTHER_ROOT + (", or build it again too with --upstream" if has_manifest else "")
+        self.lost[place] = InputError(what + self._lineage.besides, self._folder, fix)
+        return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
 
-def _lost(reading: _Reading, entry: Mapping[str, Any]) -> Target:
-    """A target in the place of one that is gone: what lies further up than anything that is read may be."""
-    place = reading.lineage.root.absolute() / entry["digest"]
-    reading.lost[place] = entry
-    return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
-
-
-def _free_folder(reading: _Reading, role: str, digest: str) -> Path:
-    """Named by the role; by the digest too where another artifact has that name."""
-    name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
-    if reading.taken.setdefault(Path(name), digest) == digest:
-        return Path(name)
-    return Path(f"{name}-{digest.partition(':')[2][:12]}")
-
-
-def _gone(reading: _Reading, entry: Mapping[str, Any], folder: Path) -> InputError:
-    what = f"it is made from {_words(entry)}, which is not sealed below {reading.lineage.root}"
-    what += reading.lineage.besides
-    fix = IN_ANOTHER_ROOT
-    if reading.known(entry["digest"]) is not None:
-        fix += ", or build it again too with --upstream"
-    return InputError(what, folder, fix)
+    def _free_folder(self, role: str, digest: str) -> Path:
+        """Named by the role; by the digest too where another artifact has that name."""
+        name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
+        if self._taken.setdefault(Path(name), digest) == digest:
+            return Path(name)
+        return Path(f"{name}-{digest.partition(':')[2][:12]}")
 
 
 def _refuse_other_version(step: Step) -> None:
@@ -183,8 +160,7 @@ def _refuse_other_version(step: Step) -> None:
         return
     what = f"{manifest.name} is a {manifest.kind}, which this program doesn't make"
     if kind is not None:
-        ours = f"{kind.stage.name} version {kind.stage.version}"
-        what = f"{manifest.name} was made by {stage.name} version {stage.version}, this program has {ours}"
+        what = f"{manifest.name} was made by {stage}, this program has {kind.stage}"
     made_with = ", ".join(f"{name} {version}" for name, version in versions_of(manifest.provenance).items())
     where = step.place or manifest.digest
     raise UsageError(what, where, f"use the version that made it: {made_with or 'its manifest names none'}")

@@ -1,12 +1,9 @@
-"""Where a rebuild is made: a folder below the data root that nothing takes for an artifact.
+"""A rebuild: an artifact is made again from its manifest, beside the sealed one, and held against it.
 
-`rebuilds/<name>.unfinished` is built in, and gone on with after a crash if the same program does the same. What is kept
-of a finished rebuild is `rebuilds/<name>`, and `rebuilds/<name>.replaced` is what a copy took the place of. All of it
-may be deleted at any time.
-
-A rebuilt copy takes the place of the damaged artifact that it was made after.
-
-Builds an artifact again from its manifest, beside the sealed one, and judges it.
+It is made in a scratch folder, which nothing takes for an artifact: `rebuilds/<name>.unfinished` below the data root,
+gone on with after a crash if the same program does the same. What is kept of a finished rebuild is `rebuilds/<name>`. A
+copy may take the place of a damaged artifact, which is then kept as `rebuilds/<name>.replaced`. All of `rebuilds` may
+be deleted at any time.
 """
 
 import contextlib
@@ -32,7 +29,7 @@ from pipeline_assets.corpus.spine.lock import Builder, locked, owner_of
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.usage import folder_bytes, versions
-from pipeline_assets.corpus.trust.differences import Outcome, judge
+from pipeline_assets.corpus.trust.differences import StepOutcome, judge
 from pipeline_assets.corpus.trust.read_back import Step, read_chain
 
 FOLDER = "rebuilds"
@@ -180,7 +177,7 @@ class Rebuild:
         kept: folder of the rebuilt artifacts, by their targets' folders; None if it was removed.
     """
 
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[StepOutcome]
     kept: Path | None
 
     @property
@@ -193,7 +190,7 @@ class Rebuild:
         """Whether what is sealed now is as all manifests say: as it was, or because copies were put back."""
         return all(outcome.verdict == "identical" or outcome.replaced is not None for outcome in self.outcomes)
 
-    def copy_of(self, outcome: Outcome) -> Path | None:
+    def copy_of(self, outcome: StepOutcome) -> Path | None:
         """Where the rebuilt copy is; None if it was removed, or put back."""
         return None if self.kept is None or outcome.replaced is not None else self.kept / outcome.step.target.folder
 
@@ -225,10 +222,10 @@ def rebuild(
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
     with scratch_folder(run.root, _name(asked), ticket) as scratch:
         aside = replace(run, root=scratch.folder, replace=True)
-        outcomes: list[Outcome] = []
+        outcomes: list[StepOutcome] = []
         for step in chain.steps:
             if any(_is_unlike(outcome, step) for outcome in outcomes):
-                outcomes.append(Outcome(step, "not rebuilt"))
+                outcomes.append(StepOutcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _drop_damaged(scratch.folder / step.target.folder)
@@ -248,7 +245,7 @@ def rebuild(
         return Rebuild(outcomes, None)
 
 
-def _put_back(outcomes: Sequence[Outcome], scratch: Scratch) -> Iterator[Outcome]:
+def _put_back(outcomes: Sequence[StepOutcome], scratch: Scratch) -> Iterator[StepOutcome]:
     """The outcomes, after copies took the places of what is damaged."""
     scratch.end()
     for outcome in outcomes:
@@ -265,7 +262,7 @@ def _name(manifest: Manifest) -> str:
     return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
 
 
-def _is_unlike(outcome: Outcome, step: Step) -> bool:
+def _is_unlike(outcome: StepOutcome, step: Step) -> bool:
     """Whether a step is made from what came out different, so that it would too."""
     return outcome.verdict in ("different", "not rebuilt") and outcome.step.target in step.target.upstream
 

@@ -1,19 +1,17 @@
-"""A sample that is the same whenever it is drawn: of files by their bytes, of the rows of shards by their number.
+"""A verification: what was asked for, what was checked, what was found; as JSON too, for programs and for the record.
 
-What a verification was asked for, what it checked, and what it found.
-
-A verification as JSON, for programs and for the record: what was checked, what was not, what was found.
+A sample is the same whenever it is drawn: of files by their bytes, of the rows of shards by their ids.
 """
 
 import datetime
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -22,10 +20,8 @@ from pipeline_assets.corpus.spine.lineage import Chain, Finding
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask
 
 if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.contents import ContentResult
-    from pipeline_assets.corpus.trust.proof import ShardProof
-from collections.abc import Mapping
-from typing import Any
+    from pipeline_assets.corpus.trust.proof import ContentResult, ShardProof
+
 
 T = TypeVar("T")
 _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.ASCII)
@@ -141,7 +137,7 @@ class Verification:
     Attributes:
         tasks: one for every file of the artifacts that is there in its size.
         findings: all damage, and what is missing.
-        out_of_place: how many of the findings a look at the artifacts told: missing, of another size, not named.
+        out_of_place: how many of the findings need no reading: files missing, of another size, not named.
         hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
             None where upstream was not asked for.
         results: of the tasks whose files were read, in the order of the tasks; with a sample they are fewer.
@@ -243,7 +239,7 @@ class Verification:
 
     @property
     def percent_read(self) -> float:
-        """How much of the artifacts' bytes was read, whatever came of it."""
+        """How much of the artifacts' bytes was read, right or wrong."""
         there = sum(task.bytes for task in self.tasks)
         read = sum(task.bytes for task in self.tasks if id(task) in self._result_of)
         return 100 * read / there if there else 100.0

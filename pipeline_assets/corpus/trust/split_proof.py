@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_sequences
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, INDEX, REJECTS, TOKENS
@@ -27,7 +26,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.text_selection import selected_shards
 from pipeline_assets.corpus.tokens.encode import DOCUMENTS_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Encoder, load_encoder
-from pipeline_assets.corpus.trust.proof import ShardProof, Stopped
+from pipeline_assets.corpus.trust.proof import ShardProof, drawn_documents
 from pipeline_assets.corpus.trust.result import Sample
 
 _FIX = "run `corpusmill verify` on the split"
@@ -126,7 +125,7 @@ def _table_rows(documents: Path, shard: str) -> Iterator[tuple[int, int, str, in
 
 @dataclass(frozen=True)
 class SplitProver:
-    """Proves documents of one split. Ids are tiktoken's, whatever encoded the split.
+    """Proves documents of one split. Ids are tiktoken's, even where another library encoded the split.
 
     Attributes:
         corpus: the snapshot that the text lies in.
@@ -157,7 +156,7 @@ class SplitProver:
         sequences = sequences_of(self.artifact, proof.shard)
         missing: dict[int, str] = {}
         with open(self.artifact.folder / TOKENS, "rb", buffering=0) as tokens:
-            for drawn in _drawn_documents(self.corpus.folder / proof.shard, within, stop):
+            for drawn in drawn_documents(_decoder, self.corpus.folder / proof.shard, within, stop):
                 there = [(row, document) for row, document in drawn if row in sequences.rows]
                 missing |= {row: document.doc_id for row, document in drawn if row not in sequences.rows}
                 runs = self.encoder.encode([document.text for _, document in there]).closed_by(END_OF_TEXT)
@@ -174,7 +173,7 @@ class SplitProver:
             proof.complain(what)
 
     def _wrongly_missing(self, shard: str, missing: Mapping[int, str], sequences: ShardSequences) -> Iterator[str]:
-        """Of documents, by row, those that the split should have: not the other's, not rejected, not behind the cut."""
+        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut."""
         identity = self.artifact.manifest.identity
         split_of = split_rule(identity.recipe["valid_fraction"])
         is_cut = shard == self.shards[-1] and identity.ledger.dropped.get("over_budget", 0) > 0
@@ -196,14 +195,3 @@ def _oracle(tokenizer_sha256: str) -> Encoder:
     encoder = load_encoder(tokenizer_sha256, driver="tiktoken")
     encoder.encode([""])
     return encoder
-
-
-def _drawn_documents(shard: Path, within: Sample, stop: threading.Event) -> Iterator[list[tuple[int, DocumentText]]]:
-    """(row, document) of those that are drawn by their id, block by block."""
-    first = 0
-    for block in read_line_blocks(shard):
-        if stop.is_set():
-            raise Stopped
-        documents = _decoder.decode_lines(block)
-        yield [(row, document) for row, document in enumerate(documents, first) if within.draws(document.doc_id)]
-        first += len(documents)

@@ -136,7 +136,7 @@ def _read(found: Verification, journal: Journal) -> None:
 
 def _read_contents(found: Verification, journal: Journal) -> None:
     """What the files say that were found as sealed."""
-    from pipeline_assets.corpus.trust.contents import contents_of, read_contents
+    from pipeline_assets.corpus.trust.proof import contents_of, read_contents
 
     scope, manifests = found.scope, [artifact.manifest for artifact in found.chain.artifacts]
     held = [task for task in found.tasks if found.state_of(task) in ("as_sealed", "read_before")]

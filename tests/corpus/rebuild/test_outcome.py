@@ -17,15 +17,15 @@ from pipeline_assets.corpus.spine.usage import versions
 from pipeline_assets.corpus.trust.differences import (
     FieldDifference,
     FileFinding,
-    Outcome,
     RowDifference,
+    StepOutcome,
     changed_versions,
 )
 from pipeline_assets.corpus.trust.rebuild import rebuild
 
 
 @pytest.fixture
-def judged(made: HealingSet) -> Callable[[str], Outcome]:
+def judged(made: HealingSet) -> Callable[[str], StepOutcome]:
     """The outcome of rebuilding one artifact of the set."""
     return lambda name: rebuild(made.folder(name), made.run).outcomes[-1]
 
@@ -35,7 +35,7 @@ def only(findings: object) -> FileFinding:
     return finding
 
 
-def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Callable[[str], StepOutcome]) -> None:
     path = made.folder("train") / "tokens.bin"
     ids = np.frombuffer(path.read_bytes(), np.int32).copy()
     then, ids[1] = ids[1], 12345
@@ -53,7 +53,9 @@ def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Calla
     assert "»12345«" in str(field.sealed)
 
 
-def test_another_text_is_a_difference_named_by_its_document(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_another_text_is_a_difference_named_by_its_document(
+    made: HealingSet, judged: Callable[[str], StepOutcome]
+) -> None:
     path = made.folder("snapshot") / "shards" / "00001.jsonl.zst"
     lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().splitlines()
     document = msgspec.json.decode(lines[4])
@@ -73,7 +75,7 @@ def test_another_text_is_a_difference_named_by_its_document(made: HealingSet, ju
     assert str(finding.rows.first[0].fields[0].sealed).startswith("Page 14: a naive ")
 
 
-def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Callable[[str], StepOutcome]) -> None:
     folder = made.folder("valid")
     table = pq.read_table(folder / "documents.parquet")
     more = pa.concat_tables([table, table.slice(0, 1)])
@@ -88,7 +90,7 @@ def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Callab
     assert (finding.rows.differing, finding.rows.first[0].row) == (1, len(table))
 
 
-def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged: Callable[[str], StepOutcome]) -> None:
     manifest = made.manifest("valid")
     reseal(made.folder("valid"), manifest, files=manifest.identity.files[:-1])
 
@@ -98,7 +100,7 @@ def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged:
     assert finding.rebuilt == manifest.identity.files[-1]
 
 
-def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Callable[[str], StepOutcome]) -> None:
     manifest = made.manifest("snapshot")
     [first, *rest] = manifest.identity.inputs
     counts = {**manifest.identity.counts, "documents": 99}
@@ -116,7 +118,9 @@ def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Callab
     ]
 
 
-def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_a_sealed_file_that_was_damaged_is_the_wrong_one(
+    made: HealingSet, judged: Callable[[str], StepOutcome]
+) -> None:
     path = made.folder("train") / "tokens.bin"
     data = bytearray(path.read_bytes())
     data[8] ^= 1
@@ -136,7 +140,7 @@ def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judge
     ("data", "damage"), [(None, "the file is missing"), (b"", "has 0 bytes, sealed with")], ids=["missing", "empty"]
 )
 def test_a_sealed_file_that_is_gone_is_damage_too(
-    data: bytes | None, damage: str, made: HealingSet, judged: Callable[[str], Outcome]
+    data: bytes | None, damage: str, made: HealingSet, judged: Callable[[str], StepOutcome]
 ) -> None:
     path = made.folder("valid") / "documents.parquet"
     path.unlink() if data is None else overwrite(path, data)
@@ -148,7 +152,7 @@ def test_a_sealed_file_that_is_gone_is_damage_too(
     assert str(finding.damage).startswith(damage)
 
 
-def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: Callable[[str], Outcome]) -> None:
+def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: Callable[[str], StepOutcome]) -> None:
     folder = made.folder("valid")
     forge(folder, "tokens.bin", bytes(len((folder / "tokens.bin").read_bytes())))
     overwrite(folder / "tokens.bin", b"\1" * len((folder / "tokens.bin").read_bytes()))
@@ -174,7 +178,7 @@ def test_versions_that_are_others_here_are_named(made: HealingSet) -> None:
 
 
 def test_the_provenance_of_the_sealed_one_has_no_part_in_the_verdict(
-    made: HealingSet, judged: Callable[[str], Outcome]
+    made: HealingSet, judged: Callable[[str], StepOutcome]
 ) -> None:
     manifest = made.manifest("selection")
     reseal(made.folder("selection"), dataclasses.replace(manifest, provenance={"builder": 1}))

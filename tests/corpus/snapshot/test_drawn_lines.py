@@ -27,9 +27,8 @@ from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
-from pipeline_assets.corpus.trust.proof import proofs
+from pipeline_assets.corpus.trust.proof import RowProver, proofs
 from pipeline_assets.corpus.trust.result import Sample
-from pipeline_assets.corpus.trust.row_proof import RowProver
 from resources.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]

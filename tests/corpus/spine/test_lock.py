@@ -378,11 +378,11 @@ class TestOwnerOf:
         with locked(tmp_path / "words") as lock:
             lock.path.write_text(text)
 
-            assert owner_of(tmp_path / "words") == Builder(None, None, None)
+            assert owner_of(tmp_path / "words") == Builder()
 
     def test_of_a_lock_that_may_not_be_opened_somebody_unknown_is_at_work(self, tmp_path: Path) -> None:
         with locked(tmp_path / "words"):
-            assert as_nobody(tmp_path, lambda: owner_of(tmp_path / "words") == Builder(None, None, None))
+            assert as_nobody(tmp_path, lambda: owner_of(tmp_path / "words") == Builder())
 
     @pytest.mark.parametrize("plant", PLANTED)
     def test_of_what_is_no_lock_nobody_is_at_work(self, tmp_path: Path, plant: str) -> None:

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.trust.figures import (
     FIGURES,
-    Outcome,
+    FigureOutcome,
     Planned,
     Size,
     outcomes,
@@ -55,7 +55,7 @@ def test_a_figure_that_was_only_planned_is_told_too(split: Manifest) -> None:
 
     found = outcomes(with_provenance(split, planned={"text_bytes": planned, "no figure": planned}))
 
-    assert Outcome("text_bytes", Planned(2, "footers"), None) in found
+    assert FigureOutcome("text_bytes", Planned(2, "footers"), None) in found
     assert "no figure" not in [one.figure for one in found]
 
 

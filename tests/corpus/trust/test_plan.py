@@ -62,7 +62,7 @@ class TestBeforeAnythingWasBuilt:
     ) -> None:
         planned = plan(tmp_path)
 
-        built = [open_artifact(demo_root / one.holding.target.folder).manifest for one in planned.artifacts]
+        built = [open_artifact(demo_root / one.status.target.folder).manifest for one in planned.artifacts]
         snapshot, sample = built[SNAPSHOT], planned.artifacts[SNAPSHOT].sample
         assert planned.missing_bytes == snapshot.provenance["bytes_fetched"]
         assert planned.fetched_bytes == snapshot.provenance["bytes_fetched_to_plan"]
@@ -99,7 +99,7 @@ class TestByEarlierBuilds:
         planned = plan(root, changed)
 
         real = {
-            number: real_figures(open_artifact(root / planned.artifacts[number].holding.target.folder).manifest)
+            number: real_figures(open_artifact(root / planned.artifacts[number].status.target.folder).manifest)
             for number in (SNAPSHOT, SELECTION, TRAIN, VALID)
         }
         for number, figures in real.items():
@@ -134,7 +134,7 @@ class TestByEarlierBuilds:
         built = build(again, tmp_path)
 
         for one in planned.artifacts:
-            manifest = built[one.holding.target.role].manifest
+            manifest = built[one.status.target.role].manifest
             told = {outcome.figure: outcome.planned for outcome in outcomes(manifest) if outcome.planned is not None}
             assert told == one.figures != {}
             for name in ("rows", "documents", "text_bytes", "tokens", "bytes"):
@@ -158,7 +158,7 @@ class TestWhatIsThere:
 
         planned = plan(root, endpoint=NOWHERE)
 
-        assert [one.holding.is_there for one in planned.artifacts] == [True, True, False, True, False]
+        assert [one.status.is_there for one in planned.artifacts] == [True, True, False, True, False]
         assert planned.artifacts[TRAIN].figures["tokens"].value == train.identity.decisions["token_budget"]
         assert [budget.name for budget in planned.budgets] == ["train"]
 

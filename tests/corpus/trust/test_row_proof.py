@@ -12,9 +12,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.proof import ShardProof, proofs
+from pipeline_assets.corpus.trust.proof import RowProver, ShardProof, proofs
 from pipeline_assets.corpus.trust.result import Sample
-from pipeline_assets.corpus.trust.row_proof import RowProver
 
 Json = dict[str, object]
 SHARD = "shards/00001.jsonl.zst"
