@@ -45,7 +45,7 @@ _POST_TYPES = {
     8: "privilege_wiki",
 }
 _NO_THREAD = Fault("missing_attribute", "no number in Id, PostTypeId or ParentId")
-_OVERHEAD_BYTES = 256  # of a row in memory, beyond its own
+_OVERHEAD_BYTES = 64  # of a row in memory, beyond its own
 _ZSTD_LEVEL = 1
 _SIZE_BYTES = 8
 _START_AGAIN = "remove the folder that it lies in and run the command again"
@@ -123,7 +123,7 @@ class Runs:
 
     def _clear(self) -> None:
         self._bytes = 0
-        self._blocks: defaultdict[int, list[SpilledRow]] = defaultdict(list)
+        self._blocks: defaultdict[int, list[bytes]] = defaultdict(list)
         self._block_bytes: Counter[int] = Counter()
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -136,9 +136,9 @@ class Runs:
                 self._dropped[post_type] += 1
                 continue
             thread = 0 if row.fault else row.thread()
-            spilled = _encoder.encode(row.post() if thread else row.fault or _NO_THREAD)
             key = thread or _NOT_A_THREAD + number
-            self._blocks[key // BLOCK_IDS].append((key, number, msgspec.Raw(spilled)))
+            spilled = _encoder.encode((key, number, row.post() if thread else row.fault or _NO_THREAD))
+            self._blocks[key // BLOCK_IDS].append(spilled)
             self._block_bytes[key // BLOCK_IDS] += row.size + 1
             self._bytes += len(spilled) + _OVERHEAD_BYTES
             if self._bytes >= self._run_bytes:
@@ -150,7 +150,7 @@ class Runs:
         index: list[tuple[int, int, int, int]] = []
         with DurableFile(self._folder.path(name)) as file:
             for block, rows in sorted(self._blocks.items()):
-                size = file.write(compressor.compress(_encoder.encode(rows)))
+                size = file.write(compressor.compress(_encoder.encode([msgspec.Raw(row) for row in rows])))
                 index.append((block, len(rows), self._block_bytes[block], size))
             tail = compressor.compress(np.array(index, "<i8").tobytes())
             file.write(tail + len(tail).to_bytes(_SIZE_BYTES, "little"))
