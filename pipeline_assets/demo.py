@@ -1,4 +1,4 @@
-"""The demo: two small corpora, and recipes pinned to their commits, in a data root of their own; built, shown, rebuilt."""
+"""The demo: two small corpora and their recipes in a data root of their own; built, shown, and built again."""
 
 import os
 from collections import Counter
@@ -162,7 +162,7 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
         **{target.kind.partition("/")[2]: [target] for target in of_all if target is not None},
     }
     for step, targets in steps.items():
-        fates: Counter[str] = Counter()
+        fates = Counter({"in": 0, "out": 0, "merged": 0})
         for target in targets:
             ledger = open_artifact(root / target.folder).manifest.identity.counts["ledger"]
             for counts in ({"in": ledger["in"], "out": ledger["out"]}, ledger["dropped"], ledger["rejected"]):

@@ -74,7 +74,7 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
     def run(**given: Any) -> None:
         with resume_hint(as_typed()), naming(option_of=option_of):
             is_yes = function(**{name: part(given) for name, part in parts.items()})
-        raise typer.Exit(is_yes is False)
+        raise typer.Exit(int(is_yes is False))
 
     run.__signature__ = inspect.Signature(list(flat.values()))  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
