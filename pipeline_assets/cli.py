@@ -100,10 +100,6 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
     group.command(name, cls=Lazy, help=help)(lambda: None)
 
 
-def _function(module: str, words: str) -> Any:
-    return getattr(importlib.import_module(f"pipeline_assets.{module}"), words.split()[-1].replace("-", "_"))
-
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -112,14 +108,24 @@ app = typer.Typer(
     help="LLM training data whose every token traces to a row at a hub commit.",
     epilog="Example: corpusmill run healing_text_v1 --workers 2",
 )
-_apps = {"": app}
-for _name, (_help, _example) in _GROUPS.items():
-    _apps[_name] = typer.Typer(help=_help, epilog=f"Example: corpusmill {_name} {_example}")
-    app.add_typer(_apps[_name], name=_name, no_args_is_help=True)
-for _module, _helps in COMMANDS.items():
-    for _words, _help in _helps.items():
-        _name, _, _last = _words.rpartition(" ")
-        command(_apps[_name], _last, _help, functools.partial(_function, _module, _words))
+
+
+def _assemble() -> None:
+    groups = {"": app}
+    for name, (help, example) in _GROUPS.items():
+        groups[name] = typer.Typer(help=help, epilog=f"Example: corpusmill {name} {example}")
+        app.add_typer(groups[name], name=name, no_args_is_help=True)
+    for module, helps in COMMANDS.items():
+        for words, help in helps.items():
+            group, _, name = words.rpartition(" ")
+            command(groups[group], name, help, functools.partial(_function, module, name.replace("-", "_")))
+
+
+def _function(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"pipeline_assets.{module}"), name)
+
+
+_assemble()
 
 
 def _print_version(wanted: bool) -> None:
@@ -145,9 +151,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would do nothing here but spin
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a name that isn't UTF-8 is shown with escapes, as is a lone surrogate
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that isn't UTF-8 is shown with escapes, as is a lone surrogate.
             stream.reconfigure(errors="backslashreplace")
     try:
         _refuse_other_encodings()
