@@ -32,7 +32,7 @@ from healing_build import build_all
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.demo import DATASET
-from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.demo_library import write_fineweb_edu
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
@@ -45,11 +45,11 @@ _SHARD_BYTES = 4 << 20
 
 def write_files(folder: Path, text_mb: int) -> None:
     """The corpus as Parquet files of about 10 MB of text, in which no text or id comes twice."""
-    corpus = write_fineweb_edu(folder / "once")
+    text_bytes = write_fineweb_edu(folder / "once")
     once = pq.ParquetDataset(folder / "once" / "data").read()
     once = once.filter(pc.greater(pc.utf8_length(once["text"]), 0)).combine_chunks()
-    copies_a_file = -(-_FILE_BYTES // corpus.text_bytes)
-    for number in range(-(-text_mb * 1_000_000 // (copies_a_file * corpus.text_bytes))):
+    copies_a_file = -(-_FILE_BYTES // text_bytes)
+    for number in range(-(-text_mb * 1_000_000 // (copies_a_file * text_bytes))):
         copies = range(number * copies_a_file, (number + 1) * copies_a_file)
         edition = pa.concat_tables([_edition(once, copy) for copy in copies])
         pq.write_table(edition, folder / f"{number:04d}.parquet", compression="zstd", row_group_size=2000)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.demo import DATASET
-from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.demo_library import write_fineweb_edu
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 
@@ -30,12 +30,12 @@ RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.
 def write_hub(folder: Path, text_mb: int) -> None:
     """The demo corpus under new ids as a hub's Parquet files; fetched into the cache, and the recipe that reads it."""
     source = folder / "source"
-    corpus = write_fineweb_edu(source)
+    text_bytes = write_fineweb_edu(source)
     table_of_all = pq.ParquetDataset(source / "data").read()
     once = {
         row["id"]: row for row in table_of_all.to_pylist() if row["text"]
     }  # without the repeats that the demo plants
-    for copy in range(text_mb * 1_000_000 // corpus.text_bytes + 1):
+    for copy in range(text_mb * 1_000_000 // text_bytes + 1):
         rows = [row | {"id": f"{row['id']}-{copy}"} for row in once.values()]
         path = folder / "hub" / "datasets" / DATASET / "data" / f"CC-MAIN-{copy:04d}" / "train.parquet"
         path.parent.mkdir(parents=True)

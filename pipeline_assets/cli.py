@@ -1,22 +1,104 @@
 """`corpusmill`: the commands. Results on stdout, progress on stderr; exit 0 yes, 1 no, 2 wrong use.
 
-Dagster, the hub's client and torch are imported by the commands that need them, so that the rest answer at once.
+Each is a function of its name, in a module that is imported when the command, or its help, is asked for: what others
+need, the hub's client or Dagster, costs it nothing.
 """
 
+import functools
+import importlib
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from pipeline_assets.commands import admin, build, dedup, diff, nemotron, plan, rebuild, stage_a, status, trace, verify
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+_GROUPS = {
+    "stage-a": (
+        "Sources of every kind to Documents of one schema.",
+        "normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes",
+    ),
+    "dedup": ("Why documents went as duplicates, and which bands find them.", "explain --threshold 0.8"),
+    "nemotron": (
+        "Rows of the Nemotron datasets, and of others of their layout.",
+        "inventory --dataset my/folder --out-dir out",
+    ),
+    "hub": ("A hub on this machine.", "serve ./hub"),
+    "tokenizer": ("Pinned tokenizers.", "check FILE"),
+    "manifests": ("Manifests that are kept in git.", "export"),
+}
+# By module: what is typed, and the beginning of its help.
+COMMANDS = {
+    "commands.plan": {"plan": "Tell what building a recipe will take; of what is built, planned against real."},
+    "commands.build": {
+        "run": "Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."
+    },
+    "demo": {"demo": "Build two small corpora, offline."},
+    "smoke": {"smoke": "Run stage A on five small sources, offline."},
+    "ui": {"ui": "Open the Dagster UI on a data root; Ctrl-C stops it."},
+    "commands.verify": {"verify": "Hold every file of an artifact against its manifest."},
+    "commands.rebuild": {"rebuild": "Build an artifact again, beside it, from its manifest; say what differs."},
+    "commands.status": {"status": "Tell what lies under the data root, and what needs work."},
+    "commands.diff": {"diff": "Tell what makes two artifacts differ, down to their documents."},
+    "commands.rows": {
+        "trace": "Say which row of which file a token or document came from; with --source, what became of a row.",
+        "peek": "Show one sequence or row as a trainer would see it, or one document.",
+        "stage-a why": "Say why a document is in or out.",
+        "dedup show": "Show a document beside its duplicates, word by word.",
+    },
+    "commands.stage_a": {
+        "stage-a hf-configs": "List a dataset's configs by language and script, matched exactly.",
+        "stage-a hf-stream": "Read a sample of hub datasets at a commit.",
+        "stage-a ingest-manifest": "Normalise every source of a recipe.",
+        "stage-a ingest-wikipedia": "Read what wikiextractor wrote: <doc> elements or JSON lines.",
+        "stage-a ingest-stackexchange": "Read sites' Posts.xml or .7z: a source for each, named by its host.",
+        "stage-a normalize": "Read local files: .jsonl, .parquet, .txt, compressed or not.",
+        "stage-a filter": "Filter what was normalised in the same --out-dir.",
+    },
+    "commands.corpora": {
+        "stage-a dedup": "Drop duplicates of normalised or filtered sources; their order says which is first.",
+        "stage-a signatures": "Keep what later corpora are compared by: see `dedup --seen`.",
+        "stage-a decontaminate": "Drop documents that hold items of evaluation sets, or cut these out.",
+        "stage-a pack": "Pack sources by weight into rows of tokens of one length, of which each token can be traced.",
+        "stage-a report": "Tell what sources hold, and what deduplication or decontamination made of them.",
+        "dedup explain": "Show how likely a pair is found, by its similarity, and recommend bands, or a distance.",
+    },
+    "commands.nemotron": {
+        "nemotron inventory": "Tell what the rows of each split are: files, columns and types, shares with metadata.",
+        "nemotron normalize": "Render the rows of each split as Harmony texts, with exact token counts, as Parquet.",
+    },
+    "commands.admin": {
+        "pin": "Print a dataset's commit; with --recipe, pin it.",
+        "hub serve": "Serve a folder as a hub on loopback, for the real clients.",
+        "tokenizer check": "Check a tokenizer file against its pinned hash.",
+        "manifests export": "Copy the manifests of what was built, for commit.",
+    },
+}
+
+
+def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
+    """Adds a command to a group; its function is loaded, and its options are made, when they are asked for."""
+
+    class Lazy(TyperCommand):
+        def get_params(self, ctx: Any) -> Any:
+            if not self.params:
+                from pipeline_assets.commands.sections import made
+
+                command = made(load())
+                self.params, self.callback, self.epilog = command.params, command.callback, command.epilog
+            return super().get_params(ctx)
+
+    group.command(name, cls=Lazy, help=help)(lambda: None)
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,8 +108,24 @@ app = typer.Typer(
     help="LLM training data whose every token traces to a row at a hub commit.",
     epilog="Example: corpusmill run healing_text_v1 --workers 2",
 )
-for group in (plan, build, verify, rebuild, status, diff, trace, stage_a, dedup, nemotron, admin):
-    app.add_typer(group.app)
+
+
+def _assemble() -> None:
+    groups = {"": app}
+    for name, (help, example) in _GROUPS.items():
+        groups[name] = typer.Typer(help=help, epilog=f"Example: corpusmill {name} {example}")
+        app.add_typer(groups[name], name=name, no_args_is_help=True)
+    for module, helps in COMMANDS.items():
+        for words, help in helps.items():
+            group, _, name = words.rpartition(" ")
+            command(groups[group], name, help, functools.partial(_function, module, name.replace("-", "_")))
+
+
+def _function(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"pipeline_assets.{module}"), name)
+
+
+_assemble()
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,9 +151,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would do nothing here but spin
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a name that isn't UTF-8 is shown with escapes, as is a lone surrogate
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that isn't UTF-8 is shown with escapes, as is a lone surrogate.
             stream.reconfigure(errors="backslashreplace")
     try:
         _refuse_other_encodings()

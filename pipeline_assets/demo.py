@@ -1,50 +1,81 @@
-"""The demo: a small real corpus in a hub folder, and a recipe pinned to its commit, in a data root of their own."""
+"""The demo: two small corpora and their recipes in a data root of their own; built, shown, and built again."""
 
+import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
 
-from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.commands.terminal import Root, Workers, log_to_stderr, tell
+from pipeline_assets.corpus.recipes.run import Run, check_settings
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.demo_corpus import write_fineweb_edu
-from pipeline_assets.demo_sources import HELP_DATASET
-from pipeline_assets.demo_stage_a import build_stage_a, step_lines, write_stage_a_inputs, write_stage_a_recipe
+from pipeline_assets.demo_library import HELP_DATASET, write_fineweb_edu, write_help_dataset
+from pipeline_assets.demo_sources import SOURCES_FOLDER, write_sources
+from pipeline_assets.launch import run_targets
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES, files_match_manifest
 from pipeline_assets.systems.stage_a import StageARecipe
+from resources.loopback_hub import LoopbackHub
 
-if TYPE_CHECKING:
-    from pipeline_assets.launch import Outcome
-
-System = Literal["healing", "stage_a"]
-SYSTEMS: tuple[System, ...] = get_args(System)
 HUB_FOLDER = "hub"
-RECIPES_FOLDER = "recipes"
 DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
+_STAGE_A = Path(__file__).with_name("demo_stage_a.yaml")
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
 
 
+def demo(
+    data: Root = Path("data/demo"),
+    only: Annotated[Literal["healing", "stage_a"] | None, typer.Option(help="Only this system.")] = None,
+    workers: Workers = 2,
+) -> None:
+    """Example: corpusmill demo --data data/demo"""
+    check_settings(os.environ)
+    log_to_stderr()
+    if only != "stage_a":
+        write_hub(data)
+    if only != "healing":
+        write_stage_a_inputs(data)
+    with LoopbackHub(data / HUB_FOLDER) as hub:
+        os.environ.update(hub.variables())
+        commits = hub.commits()
+        tell(f"hub on loopback: {dataset} at {commit}" for dataset, commit in commits.items())
+        if only != "stage_a":
+            path = write_recipe(data, PROJECT_RECIPES / f"{RECIPE_NAME}.yaml", commits[DATASET])
+            _build_healing(data, workers, HealingRecipe.read(path))
+        if only != "healing":
+            _build_stage_a(data, StageARecipe.read(write_stage_a_recipe(data, commits[HELP_DATASET])))
+    typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {data})")
+
+
 def write_hub(root: Path) -> Path:
-    """The hub folder of the demo, made if it is not there."""
-    hub = root / HUB_FOLDER
-    dataset = hub / "datasets" / DATASET
+    """The hub folder of the demo, with the healing set's dataset, made if it is not there."""
+    dataset = root / HUB_FOLDER / "datasets" / DATASET
     if not (dataset / "README.md").exists():
         durable.remove(dataset)
         write_fineweb_edu(dataset)
-    return hub
+    return root / HUB_FOLDER
+
+
+def write_stage_a_inputs(root: Path) -> None:
+    """Stage A's dataset in the hub folder, the files of its sources and of the evaluation set beside it."""
+    dataset = root / HUB_FOLDER / "datasets" / HELP_DATASET
+    if not (dataset / "README.md").exists():
+        durable.remove(dataset)
+        write_help_dataset(dataset)
+    write_sources(root / SOURCES_FOLDER)
 
 
 def write_recipe(root: Path, project_recipe: Path, commit: str) -> Path:
@@ -54,44 +85,26 @@ def write_recipe(root: Path, project_recipe: Path, commit: str) -> Path:
         "revision": commit,
         "amount": {"text_bytes": _TEXT_BYTES},
         "shard_text_bytes": _SHARD_TEXT_BYTES,
+        "license_tag": "psf-2.0",
     }
-    recipe["snapshot"]["license_tag"] = "psf-2.0"
     recipe["megatron"]["token_budget"] = _TOKEN_BUDGET
-    path = root / RECIPES_FOLDER / f"{RECIPE_NAME}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    durable.write_durably(path, yaml.safe_dump(recipe, sort_keys=False).encode())
+    return _written(root, RECIPE_NAME, yaml.safe_dump(recipe, sort_keys=False))
+
+
+def write_stage_a_recipe(root: Path, commit: str) -> Path:
+    """The recipe that asks for every step of stage A, pinned to a commit, in the data root's recipes."""
+    return _written(root, "stage_a_v1", _STAGE_A.read_text(encoding="utf-8").replace("COMMIT", commit))
+
+
+def _written(root: Path, name: str, recipe: str) -> Path:
+    path = root / "recipes" / f"{name}.yaml"
+    durable.make_folder(path.parent)
+    durable.write_durably(path, recipe.encode())
     return path
 
 
-def run_demo(root: Path, workers: int, systems: Collection[System] = SYSTEMS) -> None:
-    """The healing set and stage A of the demo corpora below `root`, built as a user's would be, shown, and built again.
-
-    Raises:
-        InputError: as any build.
-    """
-    from resources.loopback_hub import LoopbackHub
-
-    if "healing" in systems:
-        write_hub(root)
-    if "stage_a" in systems:
-        write_stage_a_inputs(root, root / HUB_FOLDER)
-    with LoopbackHub(root / HUB_FOLDER) as hub:
-        os.environ.update(hub.variables())
-        commits = hub.commits()
-        for dataset, commit in commits.items():
-            typer.echo(f"hub on loopback: {dataset} at {commit}")
-        if "healing" in systems:
-            _build_healing(root, workers, write_recipe(root, PROJECT_RECIPES / f"{RECIPE_NAME}.yaml", commits[DATASET]))
-        if "stage_a" in systems:
-            _build_stage_a(root, write_stage_a_recipe(root, commits[HELP_DATASET]))
-    typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {root})")
-
-
-def _build_healing(root: Path, workers: int, path: Path) -> None:
-    from pipeline_assets.launch import run_targets
-
-    recipe = HealingRecipe.read(path)
-    has_built = _show(run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)))
+def _build_healing(root: Path, workers: int, recipe: HealingRecipe) -> None:
+    has_built = _build(recipe, root, workers)
     dataset = open_artifact(root / recipe.megatron_dataset().folder)
     tokens = dataset.manifest.identity.counts["tokens"]
     typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
@@ -103,19 +116,18 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
         _show_rebuild(root, dataset.folder, 0 if workers else 1)
 
 
-def _build_stage_a(root: Path, path: Path) -> None:
-    recipe = StageARecipe.read(path)
-    has_built = _show(build_stage_a(recipe, root, _STAGE_A_WORKERS))
-    typer.echo("\n" + "\n".join(step_lines(recipe, root)))
+def _build_stage_a(root: Path, recipe: StageARecipe) -> None:
+    has_built = _build(recipe, root, _STAGE_A_WORKERS)
+    tell(["", *step_lines(recipe, root)])
     if has_built:
         _show_rebuild(root, root / recipe.target("stage_a/packed").folder, _STAGE_A_WORKERS)
         _show_rebuild(root, root / recipe.target("stage_a/report").folder, _STAGE_A_WORKERS, with_upstream=False)
 
 
-def _show(outcomes: Iterator["Outcome"]) -> bool:
-    """A line for each artifact and each check, while they are built; whether any was."""
+def _build(recipe: Recipe, root: Path, workers: int) -> bool:
+    """Builds a recipe, with a line for each artifact and each check meanwhile; whether there was anything to build."""
     has_built = False
-    for outcome in outcomes:
+    for outcome in run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)):
         has_built |= not outcome.was_current
         word = "is current" if outcome.was_current else "built"
         typer.echo(f"{word:10} {outcome.target.kind}  {outcome.target.name}")
@@ -129,9 +141,27 @@ def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = 
     """The promise, kept: everything again from manifests, pinned hub files and the sources here."""
     done = rebuild(folder, Run.of(root, os.environ, workers=workers), with_upstream)
     if not done.is_identical:
-        raise InputError(
-            "the rebuild is not what was sealed", folder, "type the command `corpusmill rebuild` to see why"
-        )
+        fix = "type the command `corpusmill rebuild` to see why"
+        raise InputError("the rebuild is not what was sealed", folder, fix)
     words = f"rebuild {folder} {'--upstream ' if with_upstream else ''}--workers {workers}"
     count = len(done.outcomes)
     typer.echo(f"{words}: {f'all {count} artifacts' if count > 1 else 'it is'} identical")
+
+
+def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
+    """What became of the documents of all sources, a line a step, and what each source has of the tokens."""
+    packed = open_artifact(root / recipe.target("stage_a/packed").folder).manifest.identity.counts
+    for step in ("normalized", "filtered", "deduplicated", "decontaminated"):
+        targets = [target for target in recipe.targets() if target.kind == f"stage_a/{step}"]
+        ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in targets]
+        fates: Counter[str] = Counter()
+        for fate, reason, count in itertools.chain.from_iterable(ledger.fates() for ledger in ledgers):
+            fates[reason or fate] += count
+        rows, documents = sum(one.rows_in for one in ledgers), sum(one.out for one in ledgers)
+        others = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)
+        yield f"{step:15} {rows:,} {'rows' if step == 'normalized' else 'documents'} in = {documents:,} out{others}"
+    packed_rows = f"{packed['rows']:,} rows, {packed['padding_tokens']:,} of padding"
+    yield f"{'packed':15} {packed['documents']:,} documents drawn: {packed['tokens']:,} tokens in {packed_rows}"
+    for source, counts in packed["by_source"].items():
+        epochs = f"{float(counts['epochs']):.2f} epochs"
+        yield f"{'':15} {source}: {counts['packed_tokens']:,} tokens, {float(counts['share']):.1%}, {epochs}"

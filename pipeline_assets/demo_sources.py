@@ -1,8 +1,7 @@
-"""Five small sources of stage A in their real formats, and an evaluation set; with planted copies, leaks and bad rows.
+"""Four small sources of stage A in their real formats, and an evaluation set; with planted copies, leaks and bad rows.
 
 | source | format | text |
 |---|---|---|
-| python_help | Parquet of a hub dataset, in FineWeb-Edu's columns | what `help()` says in the running Python |
 | wikipedia_en | wikiextractor's `<doc>` elements, bzip2 | made up |
 | coffee.stackexchange.com | `Posts.xml` | made up |
 | notes | JSON lines and text files | made up; copies of pages of wikipedia_en |
@@ -14,71 +13,45 @@ What is made up is the same in every Python; what a file says already isn't writ
 
 import bz2
 import html
-import io
 import json
-import sysconfig
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.demo_corpus import FINEWEB_EDU_SCHEMA, Row, columns, urn
-from pipeline_assets.demo_pages import help_topics, reads_as_english, split_page
-from pipeline_assets.demo_sentences import paragraphs, place_name, sentence
+from pipeline_assets.demo_library import parquet, write_changed
 
-HELP_DATASET = "corpusmill/python-help"
 SITE = "coffee.stackexchange.com"
 SOURCES_FOLDER = "sources"
-_HELP_PAGE_CHARACTERS = 2_000
 _ROWS_PER_GROUP = 25
 _PAGES, _QUESTIONS, _NOTES, _PAPERS = 48, 40, 36, 40
 _COPIED_PAGES, _REVISED_PAGES = (2, 3, 5), (9, 10)
 _LEAKED_PAGE, _LEAKED_PAPER = 20, 12
 
-HELP_CARD = """---
-license: other
-license_name: psf-2.0
-license_link: https://docs.python.org/3/license.html
-language:
-- en
-pretty_name: What help() says
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: data/*.parquet
----
-# What help() says
 
-Help topics that ship with Python, under the Python Software Foundation licence (PSF-2.0), in FineWeb-Edu's columns, for
-work without a network. Only the texts are real: scores, dumps and addresses come from hashes. One row repeats an id.
-"""
+def _words(text: str, separator: str = " ") -> list[str]:
+    return " ".join(text.split()).split(separator)
 
 
-def write_help_dataset(folder: Path) -> None:
-    """The hub dataset: two Parquet files and a card, which comes last.
-
-    Raises:
-        InputError: this Python ships no help topics.
+_ADJECTIVES = _words("""
+    old new quiet narrow broad distant early late common rare bright dark heavy light northern southern wooden
+    stone shallow deep gentle steep busy empty""")
+_NOUNS = _words("""
+    harbour valley market bridge orchard mill library garden river forest workshop station tower school museum
+    lighthouse quarry canal chapel meadow theatre railway brewery courtyard""")
+_VERBS = _words("""
+    supplied joined served crossed sheltered replaced resembled followed surrounded outlived inspired faced
+    divided fed overlooked financed rebuilt repaired welcomed attracted""")
+_ENDINGS = _words(
     """
-    topics = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
-    pages = [page for topic in help_topics(topics) for page in split_page(topic, _HELP_PAGE_CHARACTERS)]
-    rows = [
-        Row(page.text, urn(f"{page.url}#{number}"), "help", page.url)
-        for number, page in enumerate(pages)
-        if reads_as_english(page.text)
-    ]
-    if not rows:
-        raise InputError("no help topics found", topics, "run a Python installed with its .py files")
-    rows.append(next(row for row in rows if float(columns(row)["score"]) >= 3))
-    half = len(rows) // 2
-    for number, part in enumerate((rows[:half], rows[half:])):
-        table = pa.Table.from_pylist([columns(row) for row in part], schema=FINEWEB_EDU_SCHEMA)
-        _write(folder / "data" / f"train-{number:05d}-of-00002.parquet", _parquet(table))
-    _write(folder / "README.md", HELP_CARD.encode())
+    after the second winter, for nearly forty years, until the road was moved, in spite of the floods,
+    long before the census, according to several letters, as the guild had asked, without any public money,
+    during the dry summers, near the eastern border, on the advice of its council, with stone from the coast,
+    while the ferry still ran, because the harvest failed, at the end of the century, to the surprise of visitors""",
+    ", ",
+)
+_SYLLABLES = ("Ash", "Brack", "Cold", "Dun", "Elder", "Fen", "Gran", "Harrow", "Ivel", "Kings", "Long", "Mar")
+_ENDS = ("mere", "wick", "ford", "ley", "holm", "stead", "combe", "thorpe")
 
 
 def write_sources(folder: Path) -> None:
@@ -115,7 +88,7 @@ def _write_wikipedia(folder: Path, texts: list[str]) -> None:
             title, url = place_name(number), f"https://en.wikipedia.org/wiki?curid={number + 1}"
             text = html.escape(texts[number], quote=False)
             pages.append(f'<doc id="{number + 1}" url="{url}" title="{title}">\n{title}\n\n{text}\n\n</doc>\n')
-        _write(folder / "AA" / f"wiki_{file:02d}.bz2", bz2.compress("".join(pages).encode()))
+        write_changed(folder / "AA" / f"wiki_{file:02d}.bz2", bz2.compress("".join(pages).encode()))
 
 
 def _write_site(folder: Path) -> None:
@@ -139,7 +112,9 @@ def _write_site(folder: Path) -> None:
                 f' Score="{answer}" Body="{_body(draw)}" />'
             )
     lines = "".join(f"  {row}\n" for row in rows)
-    _write(folder / "Posts.xml", f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{lines}</posts>\n'.encode())
+    write_changed(
+        folder / "Posts.xml", f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{lines}</posts>\n'.encode()
+    )
 
 
 def _body(draw: Random) -> str:
@@ -164,10 +139,10 @@ def _write_notes(folder: Path, pages: list[str]) -> None:
     rows.append({"text": "", "key": "note-empty", "license": None})
     lines = [json.dumps(row) + "\n" for row in rows]
     lines.insert(10, lines[10][:40] + "\n")
-    _write(folder / "notes.jsonl", "".join(lines).encode())
+    write_changed(folder / "notes.jsonl", "".join(lines).encode())
     for number in range(4):
         text = "\n\n".join(paragraphs(Random(f"text {number}"), 3)) + f"\n\nWrite to clerk{number}@{SITE}.\n"
-        _write(folder / "texts" / f"{number}.txt", text.encode())
+        write_changed(folder / "texts" / f"{number}.txt", text.encode())
 
 
 def _paper_texts() -> list[str]:
@@ -191,13 +166,13 @@ def _write_papers(folder: Path, texts: list[str]) -> None:
         }
         for number, text in enumerate(texts)
     ]
-    _write(folder / "papers.parquet", _parquet(pa.Table.from_pylist(rows)))
+    write_changed(folder / "papers.parquet", parquet(pa.Table.from_pylist(rows), _ROWS_PER_GROUP))
 
 
 def _write_quiz(folder: Path, leaked: list[str]) -> None:
     others = [" ".join(sentence(Random(f"item {number}")) for _ in range(2)) for number in range(4)]
     rows = [{"id": f"q-{number}", "question": item} for number, item in enumerate([*leaked, *others, "Too short?"])]
-    _write(folder / "quiz.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    write_changed(folder / "quiz.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 def _first_sentences(text: str) -> str:
@@ -206,14 +181,18 @@ def _first_sentences(text: str) -> str:
     return ". ".join(longest.split(". ")[:2]) + "."
 
 
-def _parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=_ROWS_PER_GROUP, compression="zstd")
-    return sink.getvalue()
+def sentence(draw: Random) -> str:
+    """Eleven words or more; hardly ever the same one twice."""
+    first, second = draw.choice(_ADJECTIVES), draw.choice(_ADJECTIVES)
+    subject, verb, thing = draw.choice(_NOUNS), draw.choice(_VERBS), draw.choice(_NOUNS)
+    return f"The {first} {subject} {verb} the {second} {thing} {draw.choice(_ENDINGS)}."
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Files keep their times where nothing changed: what was made of them stays current."""
-    if not path.is_file() or path.read_bytes() != data:
-        durable.make_folder(path.parent)
-        durable.write_durably(path, data)
+def paragraphs(draw: Random, count: int, sentences: int = 5) -> list[str]:
+    """Paragraphs of so many sentences each."""
+    return [" ".join(sentence(draw) for _ in range(sentences)) for _ in range(count)]
+
+
+def place_name(number: int) -> str:
+    """The name of a place; numbers below 96 have different ones."""
+    return _SYLLABLES[number % len(_SYLLABLES)] + _ENDS[number // len(_SYLLABLES) % len(_ENDS)]

@@ -87,19 +87,6 @@ class View:
         return recipe_of_folders(recipes_of(self._root)[0], self._root)
 
 
-def build_one(target: Target, run: Run, root: Path | None) -> Built:
-    """The artifact of a command that names no recipe: its asset is named as its folder is.
-
-    Args:
-        root: the data root whose UI shows it; None where it lies in none.
-    Raises:
-        InputError: as `drive.build`.
-    """
-    built = drive.build(target, run)
-    View(root).show(built, target.name)
-    return built
-
-
 def run_targets(
     recipe: Recipe,
     run: Run,

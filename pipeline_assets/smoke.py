@@ -1,19 +1,26 @@
 """The smoke run: stage A of five small sources in a folder of its own, and what came of it under short names."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_command, log_to_stderr, tell
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
+from pipeline_assets.corpus.recipes.run import Run, check_settings
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.demo import HUB_FOLDER
-from pipeline_assets.demo_sources import HELP_DATASET
-from pipeline_assets.demo_stage_a import build_stage_a, write_stage_a_inputs, write_stage_a_recipe
+from pipeline_assets.demo import HUB_FOLDER, step_lines, write_stage_a_inputs, write_stage_a_recipe
+from pipeline_assets.demo_library import HELP_DATASET
+from pipeline_assets.launch import run_targets
 from pipeline_assets.systems.stage_a import StageARecipe
+from resources.loopback_hub import LoopbackHub
 
 NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
 DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
@@ -32,45 +39,46 @@ says in the running Python stands for a hub dataset (PSF-2.0), all other text is
 _ZSTD_LEVEL = 3
 
 
-@dataclass(frozen=True)
-class Smoke:
-    """What a smoke run left.
-
-    Attributes:
-        root: the data root.
-        built: artifacts that were not there as asked.
-        checks: that were asked of them; all hold, or are warnings.
-    """
-
-    root: Path
-    recipe: StageARecipe
-    built: int
-    checks: int
-
-
-def run_smoke(root: Path, workers: int) -> Smoke:
-    """Builds what is not there yet below `root`, through the assets, and publishes it.
-
-    Raises:
-        UsageError: `root` is a file, or holds what no smoke run made.
-        InputError: as any build; or a check fails.
-    """
-    from resources.loopback_hub import LoopbackHub
-
-    _take(root)
-    hub_folder = root / HUB_FOLDER
-    write_stage_a_inputs(root, hub_folder)
-    path = write_stage_a_recipe(root, LoopbackHub(hub_folder).commits()[HELP_DATASET])
-    recipe = StageARecipe.read(path)
+def smoke(
+    out_dir: Annotated[Path, typer.Option("--out-dir", help="Folder of what is made: new, empty or its own.")] = Path(
+        "out"
+    ),
+    workers: Workers = 0,
+) -> None:
+    """Example: corpusmill smoke --out-dir out"""
+    check_settings(os.environ)
+    log_to_stderr()
+    _take(out_dir)
+    write_stage_a_inputs(out_dir)
+    hub_folder = out_dir / HUB_FOLDER
+    recipe = StageARecipe.read(write_stage_a_recipe(out_dir, LoopbackHub(hub_folder).commits()[HELP_DATASET]))
     built = checks = 0
-    if not all(target.is_settled(root) for target in recipe.targets()):
+    if not all(target.is_settled(out_dir) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
             os.environ.update(hub.variables())
-            for outcome in build_stage_a(recipe, root, workers):
+            for outcome in run_targets(recipe, Run.of(out_dir, os.environ, workers=workers, replace=True)):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
-    publish(root, recipe)
-    return Smoke(root, recipe, built, checks)
+    _publish(out_dir, recipe)
+    names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
+    where = aligned([(str(out_dir / name), as_bytes(_bytes(out_dir / name))) for name in names], numbers={1})
+    done = f"{built} artifacts built, {checks} checks passed" if built else "all was there, nothing built"
+    tell([*step_lines(recipe, out_dir), "", *where, "", f"{done}; to look closer:", *_what_next(out_dir, recipe)])
+
+
+def _bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _what_next(root: Path, recipe: StageARecipe) -> Iterator[str]:
+    folder = root / recipe.target("stage_a/packed").folder
+    first = open_packed(folder).segments(0)[0].doc_id
+    yield f"  {as_command('verify', folder, '--upstream')}"
+    yield f"  {as_command('trace', folder, '--token', 0)}"
+    yield f"  {as_command('peek', folder, '--row', 0)}"
+    yield f"  {as_command('stage-a', 'why', first, '--data', root)}"
+    yield f"  {as_command('ui', '--data', root)}"
 
 
 def _take(root: Path) -> None:
@@ -97,7 +105,7 @@ def _take(root: Path) -> None:
     durable.write_durably(card, _CARD_TEXT.encode())
 
 
-def publish(root: Path, recipe: StageARecipe) -> None:
+def _publish(root: Path, recipe: StageARecipe) -> None:
     """The files of the sealed artifacts under short names in `root`: second names of the same bytes, but for the
     deduplicated Documents, whose shards become one file. A name appears at once; what is right stays.
 

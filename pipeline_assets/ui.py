@@ -8,42 +8,45 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from pipeline_assets.commands.terminal import Root
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.demo import HUB_FOLDER
 from pipeline_assets.instance import instance_home
+from resources.loopback_hub import LoopbackHub
 
 _POLL_S = 0.2
 
 
-def serve_ui(root: Path, port: int, project: Path) -> None:
-    """Runs the UI until Ctrl-C or SIGTERM; both stop the web server, the daemon and their children.
+def ui(
+    data: Root = Path("data"),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000,
+) -> None:
+    """Its address is printed once it answers.
 
-    Its address is printed once it answers.
-
-    Raises:
-        UsageError: the data root isn't there.
-        InputError: the port is taken: `dagster dev` would start all the same and fight over it. Or it ended by itself.
+    Example: corpusmill ui --data data/demo --port 3000
     """
-    if not root.exists():
-        raise UsageError("there is no such folder", root, "give the data root of a build with --data")
+    if not data.exists():
+        raise UsageError("there is no such folder", data, "give the data root of a build with --data")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
+            # `dagster dev` would start all the same and fight over it.
             raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
     environment = {
         **os.environ,
-        "CORPUSMILL_DATA": str(root.absolute()),
-        "DAGSTER_HOME": str(instance_home(root)),
+        "CORPUSMILL_DATA": str(data.absolute()),
+        "DAGSTER_HOME": str(instance_home(data)),
         "PYTHONWARNINGS": "ignore",
     }
-    with _hub_of(root) as variables:
+    with _hub_of(data) as variables:
         environment |= variables
-        workspace = str(project / "workspace.yaml")
+        workspace = str(Path(__file__).parents[1] / "workspace.yaml")
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         process = subprocess.Popen(
             command, cwd=environment["DAGSTER_HOME"], env=environment, preexec_fn=_default_signals
@@ -55,11 +58,11 @@ def serve_ui(root: Path, port: int, project: Path) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 if not has_answered and _answers(port):
                     has_answered = True
-                    typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {root.absolute()}; Ctrl-C stops it)")
+                    typer.echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {data.absolute()}; Ctrl-C stops it)")
                 status = process.wait(None if has_answered else _POLL_S)
     if status not in (0, -signal.SIGINT, -signal.SIGTERM):
         when = "" if has_answered else " before it answered"
-        raise InputError(f"dagster dev ended with status {status}{when}", root, "see its last lines above")
+        raise InputError(f"dagster dev ended with status {status}{when}", data, "see its last lines above")
 
 
 def _answers(port: int) -> bool:
@@ -83,7 +86,5 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
     if not (root / HUB_FOLDER).is_dir():
         yield {}
         return
-    from resources.loopback_hub import LoopbackHub
-
     with LoopbackHub(root / HUB_FOLDER) as hub:
         yield hub.variables()

@@ -1,17 +1,18 @@
 """Faults of the hub on loopback: what a network, a busy hub, a damaged file or malice does to an answer, on request."""
 
+import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Self
 from urllib.parse import quote
 
 from pipeline_assets.corpus.spine.errors import UsageError
-from resources.loopback_http import NO_REPLY, Answer, json_answer
-from resources.loopback_repos import CHUNK_BYTES
+from resources.loopback_http import CHUNK_BYTES, NO_REPLY, Answer, json_answer
 
 ALWAYS = None
 _DRIP_S = 0.05
@@ -39,6 +40,21 @@ class FaultKind(StrEnum):
     LINK_AWAY = "link-away"
 
 
+# Answers in whose place the hub sends an error: status, message, headers.
+_ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
+    FaultKind.BUSY: (503, "Service Unavailable", {}),
+    FaultKind.RETRY_AFTER: (429, "Too Many Requests", {"Retry-After": "1"}),
+    FaultKind.RATE_LIMIT: (
+        429,
+        "Too Many Requests",
+        {"RateLimit": '"x";r=0;t=1', "RateLimit-Policy": '"fixed window";"x";q=5000;w=300'},
+    ),
+    FaultKind.UNAUTHORIZED: (401, "HTTP 401", {}),
+    FaultKind.FORBIDDEN: (403, "HTTP 403", {}),
+    FaultKind.NOT_FOUND: (404, "HTTP 404", {}),
+}
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault, for some requests.
@@ -64,10 +80,8 @@ class Fault:
         name, _, rest = text.partition(":")
         pattern, _, count = rest.rpartition(":") if ":" in rest else (rest, "", "1")
         if name not in list(FaultKind):
-            known = ", ".join(FaultKind)
-            raise UsageError(
-                f"there is no fault {name!r}", f"--fault {text}", f"write KIND[:PATTERN[:COUNT]] with {known}"
-            )
+            fix = f"write KIND[:PATTERN[:COUNT]] with {', '.join(FaultKind)}"
+            raise UsageError(f"there is no fault {name!r}", f"--fault {text}", fix)
         is_count = count.isascii() and count.isdecimal() and int(count) > 0
         if count != "always" and not is_count:
             raise UsageError(f"{count!r} is no count", f"--fault {text}", "write a number from 1, or `always`")
@@ -95,51 +109,36 @@ class Faults:
         return answer
 
 
-@dataclass(frozen=True)
-class _CutAnswer(Answer):
-    """Half of the body under its full length."""
-
-    def chunks(self) -> Iterator[bytes]:
-        left = self.length // 2
-        for chunk in super().chunks():
-            yield chunk[:left]
-            left -= len(chunk[:left])
-            if not left:
-                return
+def _cut(chunks: Iterator[bytes], left: int) -> Iterator[bytes]:
+    """The first bytes of a body."""
+    for chunk in chunks:
+        yield chunk[:left]
+        left -= len(chunk[:left])
+        if not left:
+            return
 
 
-@dataclass(frozen=True)
-class _FlippedAnswer(Answer):
-    """The body with the lowest bit of its middle byte flipped."""
-
-    def chunks(self) -> Iterator[bytes]:
-        at = self.length // 2
-        for chunk in super().chunks():
-            if 0 <= at < len(chunk):
-                chunk = chunk[:at] + bytes([chunk[at] ^ 1]) + chunk[at + 1 :]
-            at -= len(chunk)
-            yield chunk
+def _flipped(chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
+    """A body with the lowest bit of one byte flipped."""
+    for chunk in chunks:
+        if 0 <= at < len(chunk):
+            chunk = chunk[:at] + bytes([chunk[at] ^ 1]) + chunk[at + 1 :]
+        at -= len(chunk)
+        yield chunk
 
 
-@dataclass(frozen=True)
-class _EndlessAnswer(Answer):
-    """The body and, under a length that nobody reads to its end, spaces: of JSON they would be a part."""
-
-    def chunks(self) -> Iterator[bytes]:
-        yield from super().chunks()
-        while True:
-            yield b" " * CHUNK_BYTES
+def _endless(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A body and, under a length that nobody reads to its end, spaces: of JSON they would be a part."""
+    yield from chunks
+    while True:
+        yield b" " * CHUNK_BYTES
 
 
-@dataclass(frozen=True)
-class _DrippingAnswer(Answer):
-    """The body, twenty bytes a second: never long enough nothing for a client that waits for each."""
-
-    def chunks(self) -> Iterator[bytes]:
-        for chunk in super().chunks():
-            for byte in chunk:
-                time.sleep(_DRIP_S)
-                yield bytes([byte])
+def _dripping(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A body, twenty bytes a second: never long enough nothing for a client that waits for each."""
+    for byte in itertools.chain.from_iterable(chunks):
+        time.sleep(_DRIP_S)
+        yield bytes([byte])
 
 
 def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
@@ -153,33 +152,31 @@ def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
 
 
 def _disturbed(kind: FaultKind, path: str, answer: Answer) -> Answer:
+    if kind in _ERRORS:
+        status, message, headers = _ERRORS[kind]
+        return json_answer({"error": message}, status, headers)
+    middle = answer.length // 2
     match kind:
-        case FaultKind.CUT:
-            return replace(answer, status=NO_REPLY)
         case FaultKind.CUT_BODY:
-            return _CutAnswer(**vars(answer))
+            return replace(answer, altered=partial(_cut, left=middle))
         case FaultKind.WRONG_BYTES:
-            return _FlippedAnswer(**vars(answer))
+            return replace(answer, altered=partial(_flipped, at=middle))
         case FaultKind.CHANGED:
-            return _FlippedAnswer(**{**vars(answer), "headers": _headers_of_another_file(answer)})
+            headers = _headers_of_another_file(answer)
+            return replace(answer, altered=partial(_flipped, at=middle), headers=headers)
         case FaultKind.ENDLESS:
-            return _EndlessAnswer(**{**vars(answer), "length": _ENDLESS_BYTES})
+            return replace(answer, altered=_endless, length=_ENDLESS_BYTES)
         case FaultKind.DRIP:
-            return _DrippingAnswer(**vars(answer))
+            return replace(answer, altered=_dripping)
         case FaultKind.LINK_LOOP:
-            return replace(answer, headers={**answer.headers, "Link": f'<{quote(path)}?recursive=true>; rel="next"'})
+            return _linking(answer, f"{quote(path)}?recursive=true")
         case FaultKind.LINK_AWAY:
-            link = f'<http://elsewhere.invalid{quote(path)}>; rel="next"'
-            return replace(answer, headers={**answer.headers, "Link": link})
-        case FaultKind.BUSY:
-            return json_answer({"error": "Service Unavailable"}, 503)
-        case FaultKind.RETRY_AFTER:
-            return json_answer({"error": "Too Many Requests"}, 429, {"Retry-After": "1"})
-        case FaultKind.RATE_LIMIT:
-            limit = {"RateLimit": '"x";r=0;t=1', "RateLimit-Policy": '"fixed window";"x";q=5000;w=300'}
-            return json_answer({"error": "Too Many Requests"}, 429, limit)
-        case FaultKind.UNAUTHORIZED | FaultKind.FORBIDDEN | FaultKind.NOT_FOUND:
-            return json_answer({"error": f"HTTP {kind}"}, int(kind))
+            return _linking(answer, f"http://elsewhere.invalid{quote(path)}")
+    return replace(answer, status=NO_REPLY)
+
+
+def _linking(answer: Answer, address: str) -> Answer:
+    return replace(answer, headers={**answer.headers, "Link": f'<{address}>; rel="next"'})
 
 
 def _headers_of_another_file(answer: Answer) -> dict[str, str]:

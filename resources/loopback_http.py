@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import parse_qs, unquote
 
-from resources.loopback_repos import CHUNK_BYTES, RepoFile
-
 Origin = Literal["hub", "storage"]
 NO_REPLY = 0  # status of an answer in whose place the connection is closed
 BODY_LIMIT_BYTES = 1 << 24
-BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,16 +56,24 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers, and `length` bytes of body: bytes, or a file read from `start`."""
+    """Status, headers, and `length` bytes of body: bytes, or a file read from `start`.
+
+    Attributes:
+        altered: what becomes of the body's pieces on their way out.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | Path = b""
     start: int = 0
     length: int = 0
+    altered: Callable[[Iterator[bytes]], Iterator[bytes]] = iter
 
     def chunks(self) -> Iterator[bytes]:
         """The body in pieces; less than `length` in all if the file has shrunk meanwhile."""
+        return self.altered(self._chunks())
+
+    def _chunks(self) -> Iterator[bytes]:
         if isinstance(self.body, bytes):
             yield self.body
             return
@@ -91,23 +97,6 @@ class Refused(Exception):
 def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
     body = json.dumps(content).encode()
     return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
-
-
-def content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
-    """A file: 200, or 206 for one range, or 416 past the end. What is no single range is ignored (RFC 9110, 14.2)."""
-    headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-    asked = BYTE_RANGE.fullmatch(byte_range)
-    if asked is None or asked[0] == "bytes=-":
-        return Answer(200, headers, file.source, 0, file.size)
-    first, last = asked[1], asked[2]
-    start = int(first) if first else max(file.size - int(last), 0)
-    end = min(int(last) + 1, file.size) if first and last else file.size
-    if start >= file.size:
-        return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
-    if start >= end:
-        return Answer(200, headers, file.source, 0, file.size)
-    headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
-    return Answer(206, headers, file.source, start, end - start)
 
 
 class OriginServer(ThreadingHTTPServer):

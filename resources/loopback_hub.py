@@ -6,11 +6,14 @@ differ, or the client follows the redirect by itself and misses the metadata on 
 """
 
 import errno
+import hashlib
 import os
 import re
 import signal
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,8 +21,155 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_faults import Fault, Faults
-from resources.loopback_http import Answer, Ask, Origin, OriginServer, Refused, Request, content_answer, json_answer
-from resources.loopback_repos import REPO_NAME, Repo, RepoReader
+from resources.loopback_http import CHUNK_BYTES, Answer, Ask, Origin, OriginServer, Refused, Request, json_answer
+
+LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow"})
+LFS_ABOVE_BYTES = 1 << 20
+# A file written twice within one tick of the file system's clock keeps its mtime: a digest that fresh is not kept.
+MTIME_TICK_NS = 50_000_000
+# Clients want dates; one that never moves leaves every answer a function of the content.
+EPOCH = "1970-01-01T00:00:00.000Z"
+BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+REPO_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+
+
+@dataclass(frozen=True)
+class RepoFile:
+    """One file of a repo. `oid` is git's: the blob's sha1, for LFS that of the pointer file which git stores."""
+
+    path: str
+    source: Path
+    size: int
+    sha256: str
+    oid: str
+    pointer_size: int | None  # None: not LFS, git stores the content itself
+
+    @property
+    def etag(self) -> str:
+        """What the client takes the content by: sha256 for LFS, else git's blob id."""
+        return self.oid if self.pointer_size is None else self.sha256
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repo as it was when a request came in. Whatever is asked for is looked up in `files`, so no path leaves it."""
+
+    name: str
+    files: Mapping[str, RepoFile]
+    is_private: bool
+    is_gated: bool
+
+    @property
+    def commit(self) -> str:
+        return _content_id(self.files.values())
+
+    def paths_below(self, folder: str, recursive: bool) -> list[str]:
+        """Files and folders in a folder ("" is the root), sorted; empty where there is no such folder."""
+        start = f"{folder}/" if folder else ""
+        found: set[str] = set()
+        for path in self.files:
+            if path.startswith(start):
+                parts = path[len(start) :].split("/")
+                depths = range(1, len(parts) + 1) if recursive else [1]
+                found.update(start + "/".join(parts[:depth]) for depth in depths)
+        return sorted(found)
+
+    def tree_item(self, path: str, expand: bool) -> dict[str, object] | None:
+        """What `tree` and `paths-info` say of a file or folder; None where there is neither."""
+        file = self.files.get(path)
+        if file is not None:
+            item: dict[str, object] = {"type": "file", "path": path, "oid": file.oid, "size": file.size}
+            if file.pointer_size is not None:
+                item["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+        elif below := [file for file in self.files.values() if file.path.startswith(f"{path}/")]:
+            item = {"type": "directory", "path": path, "oid": _content_id(below), "size": 0}
+        else:
+            return None
+        if expand:  # the client reads these keys without looking whether they are there
+            item["lastCommit"] = {"id": self.commit, "title": "Content of the folder", "date": EPOCH}
+            item["securityFileStatus"] = {"status": "safe", "avScan": None, "pickleImportScan": None}
+        return item
+
+    def info(self, blobs: bool) -> dict[str, object]:
+        """What `repo_info` says; sizes and digests of files only with `blobs`."""
+        access = {"private": self.is_private, "gated": "auto" if self.is_gated else False, "disabled": False}
+        dates = {"lastModified": EPOCH, "createdAt": EPOCH}
+        siblings = [_sibling(file, blobs) for file in self.files.values()]
+        counts = {"tags": [], "downloads": 0, "likes": 0}
+        return {"id": self.name, "sha": self.commit, **access, **counts, **dates, "siblings": siblings}
+
+
+def _sibling(file: RepoFile, blobs: bool) -> dict[str, object]:
+    if not blobs:
+        return {"rfilename": file.path}
+    sibling: dict[str, object] = {"rfilename": file.path, "size": file.size, "blobId": file.oid}
+    if file.pointer_size is not None:
+        sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+    return sibling
+
+
+def _content_id(files: Iterable[RepoFile]) -> str:
+    lines = sorted(os.fsencode(file.path) + b"\0" + file.sha256.encode() + b"\n" for file in files)
+    return hashlib.sha1(b"".join(lines), usedforsecurity=False).hexdigest()
+
+
+def repo_commit(folder: Path) -> str:
+    r"""The commit under which a hub shows this repo folder: 40 hex digits, or clients do not cache by commit.
+
+    sha1 over the lines "<path>\0<sha256 of the content, hex>\n", sorted: it depends on the files' paths and contents
+    alone, never on time or place. Dot files and symbolic links are not part of a repo.
+    """
+    return RepoReader().read(folder, folder.name).commit
+
+
+class RepoReader:
+    """Reads repo folders, and the content of each file once: digests are kept by path, size and mtime."""
+
+    def __init__(self) -> None:
+        self._hashed: dict[tuple[Path, int, int], RepoFile] = {}
+        self._lock = threading.Lock()
+
+    def read(self, folder: Path, name: str) -> Repo:
+        """The repo as it is now; OSError if a file goes away meanwhile."""
+        with self._lock:
+            files = {path: self._file(folder, path) for path in _repo_paths(folder)}
+        return Repo(name, files, is_private=(folder / ".private").exists(), is_gated=(folder / ".gated").exists())
+
+    def _file(self, folder: Path, path: str) -> RepoFile:
+        source = folder / path
+        state = source.stat()
+        key = (source, state.st_size, state.st_mtime_ns)
+        if key in self._hashed:
+            return self._hashed[key]
+        is_settled = abs(time.time_ns() - state.st_mtime_ns) > MTIME_TICK_NS
+        file = _hash_file(path, source, state.st_size)
+        if is_settled:
+            self._hashed[key] = file
+        return file
+
+
+def _repo_paths(folder: Path) -> list[str]:
+    """Sorted paths of a repo's files. Links are left out, so that nothing outside the folder is served."""
+    sources: list[Path] = []
+    for place, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        sources += [Path(place, name) for name in names if not name.startswith(".")]
+    plain = [source for source in sources if source.is_file() and not source.is_symlink()]
+    return sorted(source.relative_to(folder).as_posix() for source in plain)
+
+
+def _hash_file(path: str, source: Path, size: int) -> RepoFile:
+    """Both digests in one reading; pointer file as in https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
+    sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    with source.open("rb") as content:
+        while chunk := content.read(CHUNK_BYTES):
+            sha256.update(chunk)
+            blob.update(chunk)
+    if source.suffix.lower() not in LFS_SUFFIXES and size <= LFS_ABOVE_BYTES:
+        return RepoFile(path, source, size, sha256.hexdigest(), blob.hexdigest(), pointer_size=None)
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256.hexdigest()}\nsize {size}\n".encode()
+    oid = hashlib.sha1(b"blob %d\0" % len(pointer) + pointer, usedforsecurity=False).hexdigest()
+    return RepoFile(path, source, size, sha256.hexdigest(), oid, pointer_size=len(pointer))
 
 
 class LoopbackHub:
@@ -52,13 +202,17 @@ class LoopbackHub:
         if not self.folder.is_dir():
             what = "this is a file" if self.folder.exists() else "there is no such folder"
             raise UsageError(what, self.folder, "give a folder with datasets/<owner>/<name>/… inside")
+
+        def disturb(path: str, answer: Answer, is_head: bool) -> Answer:
+            return self._faults.disturb(path, answer, is_head)  # those in force when it is asked
+
         try:
-            self._servers.append(OriginServer("hub", self.port, self.answer, self.requests, self._disturb))
+            self._servers.append(OriginServer("hub", self.port, self.answer, self.requests, disturb))
         except (OSError, OverflowError) as error:
             is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             what = "the port is taken" if is_taken else f"the port can't be had ({error})"
             raise InputError(what, f"127.0.0.1:{self.port}", "give another one with --port") from error
-        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, self._disturb))
+        self._servers.append(OriginServer("storage", 0, self.answer, self.requests, disturb))
         hub, storage = self._servers
         self.endpoint = f"http://127.0.0.1:{hub.server_port}"
         self._storage = f"http://localhost:{storage.server_port}"
@@ -73,9 +227,6 @@ class LoopbackHub:
     def inject(self, *faults: Fault) -> None:
         """From now on these faults in place of those before; none at all heals the hub."""
         self._faults = Faults(faults)
-
-    def _disturb(self, path: str, answer: Answer, is_head: bool) -> Answer:
-        return self._faults.disturb(path, answer, is_head)
 
     def __enter__(self) -> Self:
         self.start()
@@ -159,7 +310,7 @@ class LoopbackHub:
         if file is None:  # with the commit, under which clients cache the absence
             raise Refused(404, "EntryNotFound", "Entry not found", repo.commit)
         if file.pointer_size is None:
-            return content_answer(file, ask.byte_range, repo.commit)
+            return _content_answer(file, ask.byte_range, repo.commit)
         location = f"{self._storage}/{kind}/{repo.name}/{file.sha256}/{quote(os.fsencode(path))}"
         linked = {"X-Linked-Etag": f'"{file.etag}"', "X-Linked-Size": str(file.size), "X-Repo-Commit": repo.commit}
         return Answer(302, {**linked, "Location": location})
@@ -171,7 +322,7 @@ class LoopbackHub:
                 repo = self._find(kind, owner, name)
                 file = repo.files.get("/".join(path)) if repo else None
                 if repo and file and file.sha256 == sha256:
-                    return content_answer(file, ask.byte_range, repo.commit)
+                    return _content_answer(file, ask.byte_range, repo.commit)
         raise Refused(404, "", "No such object")
 
     def _repo(self, ask: Ask, kind: str, owner: str, name: str) -> Repo:
@@ -184,6 +335,24 @@ class LoopbackHub:
         folder = self.folder / kind / owner / name
         is_repo = kind in ("datasets", "models") and REPO_NAME.fullmatch(owner) and REPO_NAME.fullmatch(name)
         return self._reader.read(folder, f"{owner}/{name}") if is_repo and folder.is_dir() else None
+
+
+def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
+    """A file: 200, or 206 for one range, or 416 past the end. What is no single range is ignored (RFC 9110, 14.2)."""
+    headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+    whole = Answer(200, headers, file.source, 0, file.size)
+    asked = BYTE_RANGE.fullmatch(byte_range)
+    if asked is None or asked[0] == "bytes=-":
+        return whole
+    first, last = asked[1], asked[2]
+    start = int(first) if first else max(file.size - int(last), 0)
+    end = min(int(last) + 1, file.size) if first and last else file.size
+    if start >= file.size:
+        return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
+    if start >= end:
+        return whole
+    headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
+    return Answer(206, headers, file.source, start, end - start)
 
 
 def _unknown_repo(ask: Ask) -> Refused:

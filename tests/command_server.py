@@ -72,19 +72,15 @@ def _import_all() -> None:
     """What commands import when they run, but the hub's client, which reads its address then."""
     import importlib
 
+    import pipeline_assets.cli
+
     for name in (
+        *(f"pipeline_assets.{module}" for module in pipeline_assets.cli.COMMANDS),
         "pyarrow.parquet",
-        "pipeline_assets.commands.build",
-        "pipeline_assets.corpus.trust.rebuild",
-        "pipeline_assets.corpus.recipes.drive",
-        "pipeline_assets.corpus.trust.plan",
-        "pipeline_assets.corpus.rows.fates",
-        "pipeline_assets.corpus.rows.peek",
         "pipeline_assets.corpus.dedup.dedup_corpus",
         "pipeline_assets.corpus.filters.filter_corpus",
         "pipeline_assets.corpus.packing.pack_corpus",
         "pipeline_assets.corpus.nemotron.normalise_split",
-        "pipeline_assets.corpus.trust.verify",
         "pipeline_assets.events",
         "pipeline_assets.instance",
     ):

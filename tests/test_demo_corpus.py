@@ -4,26 +4,30 @@ time.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.demo_corpus import DemoCorpus, write_fineweb_edu
+from pipeline_assets.demo_library import write_fineweb_edu
 
 TextRow = dict[str, str | int | float]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoCorpus]:
-    yield write_fineweb_edu(tmp_path_factory.mktemp("fineweb_edu"))
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fineweb_edu")
+    write_fineweb_edu(folder)
+    return folder
 
 
-def rows_of(corpus: DemoCorpus) -> list[TextRow]:
-    return [row for path in corpus.files for row in pq.ParquetFile(path).read().to_pylist()]
+def files_of(corpus: Path) -> list[Path]:
+    return sorted(corpus.glob("data/*/*.parquet"))
+
+
+def rows_of(corpus: Path) -> list[TextRow]:
+    return [row for path in files_of(corpus) for row in pq.ParquetFile(path).read().to_pylist()]
 
 
 def repeats(rows: list[TextRow], column: str) -> list[list[TextRow]]:
@@ -36,20 +40,20 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_files_lie_in_dump_folders_named_as_on_the_hub(corpus: DemoCorpus) -> None:
+def test_files_lie_in_dump_folders_named_as_on_the_hub(corpus: Path) -> None:
     dumps = ["CC-MAIN-2013-20", "CC-MAIN-2019-30", "CC-MAIN-2021-04", "CC-MAIN-2023-50"]
     names = ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]
-    assert [path.relative_to(corpus.folder).as_posix() for path in corpus.files] == [
+    assert [path.relative_to(corpus).as_posix() for path in files_of(corpus)] == [
         f"data/{dump}/{name}" for dump in dumps for name in names
     ]
 
 
-def test_each_row_names_the_dump_of_its_folder(corpus: DemoCorpus) -> None:
-    for path in corpus.files:
+def test_each_row_names_the_dump_of_its_folder(corpus: Path) -> None:
+    for path in files_of(corpus):
         assert pq.ParquetFile(path).read(columns=["dump"])["dump"].unique().to_pylist() == [path.parent.name]
 
 
-def test_columns_are_those_of_fineweb_edu(corpus: DemoCorpus) -> None:
+def test_columns_are_those_of_fineweb_edu(corpus: Path) -> None:
     expected = pa.schema(
         [
             ("text", pa.string()),
@@ -64,12 +68,12 @@ def test_columns_are_those_of_fineweb_edu(corpus: DemoCorpus) -> None:
             ("int_score", pa.int64()),
         ]
     )
-    for path in corpus.files:
+    for path in files_of(corpus):
         assert pq.read_schema(path).equals(expected, check_metadata=True)
 
 
-def test_row_groups_hold_50_rows_in_zstd(corpus: DemoCorpus) -> None:
-    for path in corpus.files:
+def test_row_groups_hold_50_rows_in_zstd(corpus: Path) -> None:
+    for path in files_of(corpus):
         metadata = pq.read_metadata(path)
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         assert [group.num_rows for group in groups[:-1]] == [50] * (len(groups) - 1)
@@ -77,25 +81,23 @@ def test_row_groups_hold_50_rows_in_zstd(corpus: DemoCorpus) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_python_writes_the_same_bytes(corpus: DemoCorpus, tmp_path: Path) -> None:
-    write_fineweb_edu(tmp_path)
+def test_the_same_python_writes_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    text_bytes = write_fineweb_edu(tmp_path)
 
-    assert digests(tmp_path) == digests(corpus.folder)
-
-
-def test_counts_are_those_of_the_files(corpus: DemoCorpus) -> None:
-    rows = rows_of(corpus)
-
-    assert corpus.documents == len(rows)
-    assert corpus.text_bytes == sum(len(str(row["text"]).encode()) for row in rows)
+    assert text_bytes == text_bytes_of(corpus)
+    assert digests(tmp_path) == digests(corpus)
 
 
-def test_there_is_enough_text_for_a_real_run(corpus: DemoCorpus) -> None:
-    assert corpus.documents >= 800
-    assert 1_500_000 < corpus.text_bytes < 5_000_000
+def text_bytes_of(corpus: Path) -> int:
+    return sum(len(str(row["text"]).encode()) for row in rows_of(corpus))
 
 
-def test_every_text_reads_as_english(corpus: DemoCorpus) -> None:
+def test_there_is_enough_text_for_a_real_run(corpus: Path) -> None:
+    assert len(rows_of(corpus)) >= 800
+    assert 1_500_000 < text_bytes_of(corpus) < 5_000_000
+
+
+def test_every_text_reads_as_english(corpus: Path) -> None:
     for row in rows_of(corpus):
         text = str(row["text"])
         if text:
@@ -103,7 +105,7 @@ def test_every_text_reads_as_english(corpus: DemoCorpus) -> None:
             assert {"the", "a", "to", "of", "is", "and", "in", "for", "with"} & set(text.lower().split()), row["url"]
 
 
-def test_lengths_run_from_300_to_30_000_characters(corpus: DemoCorpus) -> None:
+def test_lengths_run_from_300_to_30_000_characters(corpus: Path) -> None:
     rows = rows_of(corpus)
     revised = {str(row["text"]) for group in repeats(rows, "id") for row in group}
     lengths = [len(str(row["text"])) for row in rows if row["text"] not in revised | {""}]
@@ -112,28 +114,28 @@ def test_lengths_run_from_300_to_30_000_characters(corpus: DemoCorpus) -> None:
     assert max(lengths) <= 30_000
 
 
-def test_the_filter_int_score_3_drops_about_15_percent(corpus: DemoCorpus) -> None:
+def test_the_filter_int_score_3_drops_about_15_percent(corpus: Path) -> None:
     rows = rows_of(corpus)
 
     assert all(1.5 <= float(row["score"]) < 5.0 and row["int_score"] == round(float(row["score"])) for row in rows)
     assert 0.10 < sum(int(row["int_score"]) < 3 for row in rows) / len(rows) < 0.20
 
 
-def test_three_texts_come_again_in_another_dump_under_another_id(corpus: DemoCorpus) -> None:
+def test_three_texts_come_again_in_another_dump_under_another_id(corpus: Path) -> None:
     groups = [group for group in repeats(rows_of(corpus), "text") if len({row["id"] for row in group}) > 1]
 
     assert [len(group) for group in groups] == [2, 2, 2]
     assert all(len({row["dump"] for row in group}) == 2 for group in groups)
 
 
-def test_two_ids_come_again_once_with_the_same_text(corpus: DemoCorpus) -> None:
+def test_two_ids_come_again_once_with_the_same_text(corpus: Path) -> None:
     groups = repeats(rows_of(corpus), "id")
 
     assert [len(group) for group in groups] == [2, 2]
     assert sorted(len({row["text"] for row in group}) for group in groups) == [1, 2]
 
 
-def test_one_text_holds_a_nul_and_is_otherwise_a_page(corpus: DemoCorpus) -> None:
+def test_one_text_holds_a_nul_and_is_otherwise_a_page(corpus: Path) -> None:
     texts = [str(row["text"]) for row in rows_of(corpus)]
     with_nul = [text for text in texts if "\0" in text]
 
@@ -141,7 +143,7 @@ def test_one_text_holds_a_nul_and_is_otherwise_a_page(corpus: DemoCorpus) -> Non
     assert with_nul[0].replace("\0", "") in texts
 
 
-def test_one_text_is_empty_and_bad_rows_stay_within_one_in_a_thousand(corpus: DemoCorpus) -> None:
+def test_one_text_is_empty_and_bad_rows_stay_within_one_in_a_thousand(corpus: Path) -> None:
     texts = [row["text"] for row in rows_of(corpus)]
 
     assert None not in texts
@@ -149,7 +151,7 @@ def test_one_text_is_empty_and_bad_rows_stay_within_one_in_a_thousand(corpus: De
     assert texts.count("") == (1 if len(texts) >= 1000 else 0)
 
 
-def test_ids_are_urns_and_scores_and_counts_are_plausible(corpus: DemoCorpus) -> None:
+def test_ids_are_urns_and_scores_and_counts_are_plausible(corpus: Path) -> None:
     for row in rows_of(corpus):
         assert str(row["id"]).startswith("<urn:uuid:") and len(str(row["id"])) == 47
         assert str(row["url"]).startswith("https://docs.python.org/3/")
@@ -158,31 +160,10 @@ def test_ids_are_urns_and_scores_and_counts_are_plausible(corpus: DemoCorpus) ->
         assert row["token_count"] == len(str(row["text"]).encode()) // 4
 
 
-def test_the_card_says_that_it_is_a_stand_in_and_where_the_files_are(corpus: DemoCorpus) -> None:
-    card = (corpus.folder / "README.md").read_text(encoding="utf-8")
+def test_the_card_says_that_it_is_a_stand_in_and_where_the_files_are(corpus: Path) -> None:
+    card = (corpus / "README.md").read_text(encoding="utf-8")
 
     assert card.startswith("---\nlicense: other\nlicense_name: psf-2.0\n")
     assert "path: data/*/*.parquet" in card
     assert "This is not FineWeb-Edu" in card
-    assert f"{corpus.documents} rows, {corpus.text_bytes} bytes of text" in card
-
-
-@pytest.mark.slow
-def test_a_limit_keeps_that_many_pages_besides_the_planted_rows(tmp_path: Path) -> None:
-    corpus = write_fineweb_edu(tmp_path, documents_limit=100)
-
-    assert corpus.documents == 106
-    assert "" not in [row["text"] for row in rows_of(corpus)]
-    assert {path.parent.name for path in corpus.files} == {row["dump"] for row in rows_of(corpus)}
-
-
-def test_a_limit_of_one_still_writes_every_file(tmp_path: Path) -> None:
-    corpus = write_fineweb_edu(tmp_path, documents_limit=1)
-
-    assert len(corpus.files) == 8
-    assert corpus.documents == 5
-
-
-def test_a_limit_below_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="documents_limit is 0; give 1 or more"):
-        write_fineweb_edu(tmp_path, documents_limit=0)
+    assert f"{len(rows_of(corpus))} rows, {text_bytes_of(corpus)} bytes of text" in card

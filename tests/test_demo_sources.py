@@ -9,8 +9,8 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_assets.demo_sentences import paragraphs, place_name
-from pipeline_assets.demo_sources import SITE, write_help_dataset, write_sources
+from pipeline_assets.demo_library import write_help_dataset
+from pipeline_assets.demo_sources import SITE, paragraphs, place_name, write_sources
 
 
 @pytest.fixture(scope="module")

@@ -44,27 +44,17 @@ MAY_IMPORT = {
     "definitions": {"assets", "systems", "resources", "corpus", "spine"},
     "instance": {"spine"},
     "launch": {"systems", "corpus", "spine"},
-    "demo_pages": {"spine"},
-    "demo_corpus": {"demo_pages", "spine"},
-    "demo_sentences": set(),
-    "demo_sources": {"demo_corpus", "demo_pages", "demo_sentences", "spine"},
-    "demo_stage_a": {"demo_sources", "systems", "corpus", "spine"},
-    "demo": {"systems", "demo_corpus", "demo_sources", "demo_stage_a", "corpus", "spine"},
-    "smoke": {"systems", "demo", "demo_sources", "demo_stage_a", "corpus", "spine"},
-    "ui": {"systems", "demo", "instance", "launch", "corpus", "spine"},
-    "commands": {"commands", "systems", "corpus", "spine"},
-    "cli": {"commands", "corpus", "spine"},
+    "demo_library": {"spine"},
+    "demo_sources": {"demo_library"},
+    "demo": {"commands", "demo_library", "demo_sources", "launch", "resources", "systems", "corpus", "spine"},
+    "smoke": {"commands", "demo", "demo_library", "launch", "resources", "systems", "corpus", "spine"},
+    "ui": {"commands", "demo", "instance", "resources", "spine"},
+    "commands": {"commands", "launch", "resources", "systems", "corpus", "spine"},
+    "cli": {"spine"},
     "__main__": {"cli"},
 }
-# Inside a function, the command that needs them may reach the layers that run assets.
-MAY_IMPORT_INSIDE = {
-    "commands": {"launch", "ui", "demo", "demo_stage_a", "smoke", "resources"},
-    "launch": {"events", "instance"},
-    "demo_stage_a": {"launch"},
-    "demo": {"launch", "resources"},
-    "smoke": {"resources"},
-    "ui": {"resources"},
-}
+# Inside a function, what is needed only where there is something to show, or to do.
+MAY_IMPORT_INSIDE = {"launch": {"events", "instance"}, "cli": {"commands"}}
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool, int]]:

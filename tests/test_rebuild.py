@@ -182,7 +182,7 @@ class TestNotIdentical:
 
         assert result.returncode == 1
         assert "can't be reached" in result.stderr.splitlines()[-2]
-        assert last_line(result) == f"to go on: corpusmill rebuild {root / V1 / 'valid'} --upstream --data {root}"
+        assert last_line(result) == f"to go on: corpusmill rebuild {root / V1 / 'valid'} --upstream"
 
 
 class TestMoved:
@@ -217,7 +217,7 @@ class TestMoved:
         assert refused.stderr.splitlines()[-2:] == [
             f"corpusmill: {sources}: the folder that its files were read from is gone; "
             "give it back, or leave a link there to where it is now, or correct the source's path",
-            f"to go on: corpusmill rebuild {normalized} --data {notes_root}",
+            f"to go on: corpusmill rebuild {normalized}",
         ]
         assert rebuilt.returncode == 0, rebuilt.stderr
 

@@ -6,13 +6,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline_assets.commands.building import StrictFlags
-from pipeline_assets.commands.sections import Content, Section, command
+from pipeline_assets.cli import command
+from pipeline_assets.commands.build import StrictFlags
+from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.corpus.decontamination.recipe import EvaluationSource
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
+from pipeline_assets.corpus.normalize.sources import WikipediaSource
+from pipeline_assets.systems.nemotron import Scan
 
-DEDUP = Section("corpus.dedup.recipe.DedupRecipe")
-WIKIPEDIA = Section("corpus.normalize.sources.WikipediaSource")
-SETS = Section("corpus.decontamination.recipe.EvaluationSource", is_repeated=True)
-SCAN = Section("systems.nemotron.Scan")
+DEDUP = Section(DedupRecipe)
+WIKIPEDIA = Section(WikipediaSource)
+SETS = Section(EvaluationSource, is_repeated=True)
+SCAN = Section(Scan)
 
 
 def typed(section: Section, *words: str) -> tuple[str, Any]:
@@ -20,10 +25,10 @@ def typed(section: Section, *words: str) -> tuple[str, Any]:
     app, given = typer.Typer(rich_markup_mode=None), []
     app.callback()(lambda: None)
 
-    @command(app, "make", "make")
     def make(said: Annotated[Content, section], flags: StrictFlags) -> None:
         given.append(said)
 
+    command(app, "make", "Makes it.", lambda: make)
     result = CliRunner().invoke(app, ["make", *words])
     assert result.exit_code == 0, result.output
     return " ".join(result.output.split()), given[0] if given else None

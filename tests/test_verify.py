@@ -272,8 +272,7 @@ def test_ctrl_c_says_how_to_go_on(demo_root: Path, cache: Path, tmp_path: Path) 
 
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == (
-        f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --data {demo_root} "
-        f"--sample 60% --seed 0 --report '{report}' --json\n"
+        f"stopped\nto go on: corpusmill verify {demo_root / SET} --upstream --sample 60% --report '{report}' --json\n"
     )
     assert not report.exists()
 

@@ -55,7 +55,8 @@ def test_a_group_without_a_command_shows_its_help(corpusmill: Corpusmill) -> Non
 
 
 OPTION_OF = option_finder(
-    {"source": "--source", "columns.text": "--text-column", "columns.id": "--id-column", "language": "--language"}
+    {"source": "--source", "columns.text": "--text-column", "columns.id": "--id-column", "language": "--language"},
+    {"name": "--out-dir", "": "options"},
 )
 
 

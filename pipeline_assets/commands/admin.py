@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import AsJson, Root, log_to_stderr
+from pipeline_assets.commands.terminal import AsJson, Root, answer, log_to_stderr
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
+from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import UsageError
-
-app = typer.Typer()
-hub_app = typer.Typer(help="A hub on this machine.", epilog="Example: corpusmill hub serve ./hub")
-tokenizer_app = typer.Typer(help="Pinned tokenizers.", epilog="Example: corpusmill tokenizer check FILE")
-manifests_app = typer.Typer(help="Manifests that are kept in git.", epilog="Example: corpusmill manifests export")
-app.add_typer(hub_app, name="hub", no_args_is_help=True)
-app.add_typer(tokenizer_app, name="tokenizer", no_args_is_help=True)
-app.add_typer(manifests_app, name="manifests", no_args_is_help=True)
+from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
+from pipeline_assets.systems.registry import recipe_path
+from resources import loopback_hub
+from resources.loopback_faults import Fault
 
 
-@app.command(epilog="Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1")
 def pin(
     dataset: Annotated[str, typer.Argument(help="owner/name on the hub.")],
     revision: Annotated[
@@ -29,11 +28,7 @@ def pin(
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Print a dataset's commit; with --recipe, pin it."""
-    from pipeline_assets.corpus.readers.hub_files import HubFiles
-    from pipeline_assets.corpus.recipes.files import is_commit, pin_recipe, revision_in
-    from pipeline_assets.systems.registry import recipe_path
-
+    """Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1"""
     log_to_stderr()
     path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset)
@@ -41,26 +36,19 @@ def pin(
     commit = HubFiles(data / "hub_cache", tries=tries).resolve(dataset, asked)
     if path is not None:
         pin_recipe(path, dataset, commit)
-    if as_json:
-        typer.echo(json.dumps({"dataset": dataset, "commit": commit, "before": before}))
-    else:
-        typer.echo(commit)
-        if before is not None:
-            moved = f"{before or 'no revision'} → {commit}"
-            typer.echo(f"{recipe}: {moved if before != commit else 'already there'}", err=True)
+    answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
+    if before is not None and not as_json:
+        moved = f"{before or 'no revision'} → {commit}"
+        typer.echo(f"{recipe}: {moved if before != commit else 'already there'}", err=True)
 
 
-@manifests_app.command("export", epilog="Example: corpusmill manifests export")
 def export(
     to: Annotated[
         Path | None, typer.Option(help="Folder in git; default: manifests/ of the clone of corpusmill you are in.")
     ] = None,
     data: Root = Path("data"),
 ) -> None:
-    """Copy the manifests of what was built, for commit."""
-    from pipeline_assets.corpus.spine.durable import write_durably
-    from pipeline_assets.corpus.spine.manifest import MANIFEST_FILE, Manifest
-
+    """Example: corpusmill manifests export"""
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifest was built here", data / "manifests", "run a recipe first")
@@ -87,18 +75,14 @@ def _manifests_here() -> Path:
     return tree / "manifests"
 
 
-@tokenizer_app.command("check", epilog="Example: corpusmill tokenizer check o200k_base.tiktoken")
-def check_tokenizer(
+def check(
     path: Annotated[Path, typer.Argument(help="A .tiktoken vocabulary file.")],
     expected_sha256: Annotated[
         str, typer.Option(help="The pinned hash; default: the one that the program ships.")
     ] = "",
     metadata_json: Annotated[Path | None, typer.Option(help="Write what was found to this file.")] = None,
 ) -> None:
-    """Check a tokenizer file against its pinned hash."""
-    from pipeline_assets.corpus.spine.durable import write_durably
-    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, describe_tokenizer
-
+    """Example: corpusmill tokenizer check o200k_base.tiktoken"""
     if not path.is_file():
         raise UsageError("there is no such file", path, "give a .tiktoken file")
     description = describe_tokenizer(path, expected_sha256 or VOCABULARY_SHA256)
@@ -108,7 +92,6 @@ def check_tokenizer(
     typer.echo(text)
 
 
-@hub_app.command("serve", epilog="Example: corpusmill hub serve ./hub --port 8123")
 def serve(
     folder: Annotated[Path, typer.Argument(help="Holds datasets/<owner>/<name>/…")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
@@ -116,8 +99,5 @@ def serve(
         list[str] | None, typer.Option(help="KIND[:PATTERN[:COUNT]], such as 503 or cut-body:*.parquet:2; repeatable.")
     ] = None,
 ) -> None:
-    """Serve a folder as a hub on loopback, for the real clients."""
-    from resources.loopback_faults import Fault
-    from resources.loopback_hub import serve as serve_folder
-
-    serve_folder(folder, port, [Fault.parse(text) for text in fault or ()])
+    """Example: corpusmill hub serve ./hub --port 8123"""
+    loopback_hub.serve(folder, port, [Fault.parse(text) for text in fault or ()])

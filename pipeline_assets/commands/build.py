@@ -1,38 +1,82 @@
-"""run, demo, smoke, ui: commands that build, and show what was built."""
+"""run, and what commands share that build what a user names: options, places, and what is said of what was built."""
 
+import contextlib
 import difflib
-import json
+import glob
+import logging
 import os
-import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Self
 
-import msgspec
 import typer
 
-from pipeline_assets.commands.quantities import aligned, as_bytes
-from pipeline_assets.commands.terminal import (
-    PROJECT,
-    AsJson,
-    Root,
-    Strict,
-    Workers,
-    as_typed,
-    log_to_stderr,
-    naming,
-    resume_hint,
-)
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.commands.sections import Sets
+from pipeline_assets.commands.terminal import AsJson, Root, Workers, answer, log_to_stderr, naming, tell
+from pipeline_assets.corpus.recipes import drive
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
+from pipeline_assets.corpus.spine.lineage import root_of
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.launch import View, run_targets
+from pipeline_assets.systems.registry import read_recipe, recipe_path
 
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.smoke import Smoke
+Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
+SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
+OutDir = Annotated[Path, typer.Option("--out-dir", help="Data root of what is made."), Sets("name", "data")]
+OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is made."), Sets("name", "data")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
+MemoryMib = Annotated[
+    int,
+    typer.Option(min=1, envvar="CORPUSMILL_MEMORY_MIB", help="What data may take, of all processes; the rest spills."),
+]
+Lines = Callable[[Artifact], Iterable[str]]
 
-app = typer.Typer()
+
+@dataclass(frozen=True)
+class Flags:
+    """Options of every command that builds what is named on it."""
+
+    cpu_threads: Annotated[
+        int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
+    ] = min(16, os.cpu_count() or 1)
+    log_every: Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")] = 300
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
+
+    def run(self, root: Path, memory_mib: int | None = None, faiss_gpu: int | None = None) -> Run:
+        """The settings of a build below a root, of options and, for what is none, of the environment; logs as they say.
+
+        Raises:
+            UsageError: a variable that can't be used.
+        """
+        run = Run.of(
+            root,
+            os.environ,
+            workers=self.cpu_threads,
+            log_every_s=self.log_every,
+            memory_mib=memory_mib,
+            faiss_gpu=faiss_gpu,
+            replace=self.replace,
+        )
+        log_to_stderr()
+        if self.verbose:
+            logging.getLogger("corpusmill").setLevel(logging.DEBUG)
+        return run
 
 
-@app.command(epilog="Example: corpusmill run healing_text_v1 --partition valid --workers 2")
+@dataclass(frozen=True)
+class StrictFlags(Flags):
+    """The same, where warnings of checks may matter."""
+
+    strict: Strict = False
+
+
 def run(
     recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
     partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
@@ -42,11 +86,7 @@ def run(
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."""
-    from pipeline_assets.commands.building import warning_last
-    from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.systems.registry import read_recipe, recipe_path
-
+    """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
     settings = Run.of(data, os.environ, workers=workers, replace=replace)
     path = recipe_path(recipe, data)
     wanted = read_recipe(path)
@@ -60,33 +100,22 @@ def run(
     built: set[str] = set()
     with warning_last(asked, data, strict):
         if not all(target.is_settled(data) for target in asked):
-            built = _build(recipe, wanted, path, partition, len(asked), settings)
-        _print_targets(asked, built, data, as_json)
+            built = _build(wanted, path, partition, len(asked), settings)
+        rows = [_row(target, built, data) for target in asked]
+        answer(as_json, rows, map(_row_line, rows))
 
 
-def _build(
-    name: str,
-    recipe: Any,
-    path: Path,
-    partition: str | None,
-    artifacts: int,
-    settings: "Run",
-) -> set[str]:
+def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, settings: Run) -> set[str]:
     """Runs what is missing and says what its checks found; the roles of what was built.
 
     Raises:
         InputError: which of several artifacts failed, after all that isn't made from them was built; else as
             `run_targets`.
     """
-    from pipeline_assets.commands.building import check_line, some_failed
-    from pipeline_assets.launch import run_targets
-
     log_to_stderr()
-    options = [f"--partition {partition}"] if partition else []
-    options += ["--replace"] if settings.replace else []
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    with resume_hint(" ".join(["corpusmill run", name, *options, "--data", str(settings.root)])), naming(path):
+    with naming(path):
         recipe.check_local_files(settings.root)
         for outcome in run_targets(recipe, settings, partition, goes_on=True):
             if outcome.failure is not None:
@@ -96,39 +125,30 @@ def _build(
             elif not outcome.was_current:
                 built.add(outcome.target.role)
             for check in outcome.checks:
-                typer.echo(check_line(outcome.target, check), err=True)
-        if failures:
-            raise some_failed(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
+                typer.echo(_check_line(outcome.target, check), err=True)
+        _refuse_failures(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
     return built
 
 
-def _print_targets(targets: Any, built: set[str], root: Path, as_json: bool) -> None:
-    from pipeline_assets.corpus.spine.artifact import read_manifest
+def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
+    manifest, (state, _) = read_manifest(root / target.folder), target.state(root)
+    counts = manifest.identity.counts if manifest else {}
+    return {
+        "artifact": target.kind,
+        "partition": target.partition,
+        "state": state,
+        "was_built": target.role in built and state == "current",
+        "digest": manifest.digest if manifest else None,
+        "checks": target.results(root, manifest) if manifest else [],
+        "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
+        "folder": root / target.folder,
+    }
 
-    rows = []
-    for target in targets:
-        manifest = read_manifest(root / target.folder)
-        state, _ = target.state(root)
-        counted = manifest.identity.counts if manifest else {}
-        rows.append(
-            {
-                "artifact": target.kind,
-                "partition": target.partition,
-                "state": state,
-                "was_built": target.role in built and state == "current",
-                "digest": manifest.digest if manifest else None,
-                "checks": [msgspec.to_builtins(one) for one in target.results(root, manifest)] if manifest else [],
-                "counts": {name: counted[name] for name in ("documents", "tokens") if name in counted},
-                "folder": str(root / target.folder),
-            }
-        )
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
-        word = "built" if row["was_built"] else row["state"]
-        typer.echo(f"{word:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}")
+
+def _row_line(row: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
+    word = "built" if row["was_built"] else row["state"]
+    return f"{word:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}"
 
 
 def _number(count: object) -> str:
@@ -140,80 +160,176 @@ def _number(count: object) -> str:
     return str(count)
 
 
-@app.command(epilog="Example: corpusmill demo --data data/demo")
-def demo(
-    data: Root = Path("data/demo"),
-    only: Annotated[Literal["healing", "stage_a"] | None, typer.Option(help="Only this system.")] = None,
-    workers: Workers = 2,
+def name_of(source: str) -> str:
+    """A source's name as recipes have it: lower case, with hyphens for what can't stand in it."""
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
+
+
+def sealed_folders(patterns: Sequence[str]) -> list[Path]:
+    """Folders that hold a sealed artifact, in the order of the patterns, then of their names; each once.
+
+    Raises:
+        UsageError: a pattern matches none, or none that those before it don't.
+    """
+    folders: dict[Path, Path] = {}
+    for pattern in patterns:
+        matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
+        found = [match for match in matches if (match / FILE_NAME).is_file()]
+        if not found:
+            raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
+        new = {match.resolve(): match for match in found if match.resolve() not in folders}
+        if not new:
+            raise UsageError("it is given twice", pattern, "give it once")
+        folders |= new
+    return list(folders.values())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one thing is made.
+
+    Attributes:
+        folder: absolute.
+        data_root: whose UI shows it; None where it lies in none.
+    """
+
+    folder: Path
+    data_root: Path | None
+
+    @classmethod
+    def at(cls, out_dir: Path) -> Self:
+        """
+        Raises:
+            UsageError: it is a file, or would lie within an artifact, which is sealed.
+        """
+        folder = out_dir.absolute()
+        if folder.is_file():
+            raise UsageError("a file lies where a folder belongs", folder, "give another folder, or move the file away")
+        around = next((above for above in folder.resolve().parents if (above / FILE_NAME).is_file()), None)
+        if around is not None:
+            fix = f"give {key('name', 'it')} another folder"
+            raise UsageError(f"it lies within {around}, which is sealed", out_dir, fix)
+        return cls(folder, root_of(folder))
+
+    @property
+    def root(self) -> Path:
+        """What it is built below."""
+        return self.data_root or self.folder.parent
+
+    @property
+    def below(self) -> Path:
+        """Its folder below that."""
+        return self.folder.relative_to(self.root)
+
+    def build(self, target: Target, run: Run, lines: Lines = lambda _: (), refuses: bool = True) -> Artifact:
+        """What is made, or is there as asked, named in the UI as its folder is.
+
+        Args:
+            lines: what is said of it.
+        Raises:
+            InputError: as `drive.build`; or, where it `refuses` that, a check holds it back, which is said last.
+        """
+        built = drive.build(target, run)
+        View(self.data_root).show(built, target.name)
+        tell(lines(built.artifact))
+        if refuses:
+            target.refuse_failed(self.root)
+        return built.artifact
+
+    def warn_of_other_roots(self, folders: Sequence[Path]) -> None:
+        """Says which inputs lie outside the data root of what is made of them: there, lineage ends."""
+        root = self.root.resolve()
+        for folder in folders:
+            if not folder.resolve().is_relative_to(root):
+                what = f"warning: {folder} lies outside {root}: trace, report and verify --upstream of what is made of"
+                fix = "give --out-dir a folder below stage_a/ of its data root"
+                typer.echo(f"{what} it will miss it; {fix}", err=True)
+
+
+def build_parts(
+    recipe: Recipe,
+    path: Path,
+    run: Run,
+    parts: Mapping[str, str],
+    noun: str,
+    kinds: Collection[str],
+    lines: Lines,
+    of_all: Collection[str] = (),
 ) -> None:
-    """Build two small corpora, offline."""
-    from pipeline_assets.corpus.recipes.run import check_settings
-    from pipeline_assets.demo import SYSTEMS, run_demo
+    """Builds part after part; one that fails keeps none of the others from it.
 
-    check_settings(os.environ)
-    log_to_stderr()
-    with resume_hint(as_typed()):
-        run_demo(data, workers, SYSTEMS if only is None else (only,))
+    Args:
+        parts: their partitions, by name.
+        noun: what parts are, several of them.
+        kinds: what is built of each.
+        of_all: what is built of all of them in the end.
+    Raises:
+        RetryableError: at once, since every part would meet it.
+        InputError, UsageError: which of several parts failed, after the others were built; of the only one, why.
+    """
 
+    def build(partition: str | None, asked: Collection[str]) -> None:
+        for outcome in run_targets(recipe, run, partition, asked):
+            tell(lines(open_artifact(run.root / outcome.target.folder)))
 
-@app.command(epilog="Example: corpusmill smoke --out-dir out")
-def smoke(
-    out_dir: Annotated[Path, typer.Option("--out-dir", help="Folder of what is made: new, empty or its own.")] = Path(
-        "out"
-    ),
-    workers: Workers = 0,
-) -> None:
-    """Run stage A on five small sources, offline."""
-    from pipeline_assets.corpus.recipes.run import check_settings
-    from pipeline_assets.demo_stage_a import step_lines
-    from pipeline_assets.smoke import run_smoke
-
-    check_settings(os.environ)
-    log_to_stderr()
-    with resume_hint(as_typed()):
-        done = run_smoke(out_dir, workers)
-    for line in (*step_lines(done.recipe, done.root), "", *_where(done.root), "", *_what_next(done)):
-        typer.echo(line)
-
-
-def _where(root: Path) -> list[str]:
-    from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META
-    from pipeline_assets.smoke import DECISIONS, DEDUPED, NORMALIZED, PACKED, REPORT
-
-    names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
-    return aligned([(str(root / name), as_bytes(_bytes(root / name))) for name in names], numbers={1})
+    failures: dict[str, InputError] = {}
+    for part, partition in parts.items():
+        try:
+            build(partition, kinds)
+        except InputError as error:
+            if isinstance(error, RetryableError) or len(parts) == 1:
+                raise
+            typer.echo(f"FAILED {part}: {error}", err=True)
+            failures[part] = error
+    _refuse_failures(failures, f"{len(parts)} {noun}", path, "the others are built")
+    build(None, of_all)
 
 
-def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+def _refuse_failures(failures: Mapping[str, InputError], parts: str, where: Path, others: str) -> None:
+    """
+    Args:
+        failures: by part; each was told in a line.
+        parts: how many there are of what.
+        others: what became of them.
+    Raises:
+        InputError, UsageError: there are any.
+    """
+    if failures:
+        what = f"{len(failures)} of {parts} failed: {', '.join(failures)}"
+        is_usage = all(isinstance(error, UsageError) for error in failures.values())
+        fix = f"the lines that begin with FAILED say why; {others}"
+        raise (UsageError if is_usage else InputError)(what, where, fix)
 
 
-def _what_next(done: "Smoke") -> Iterator[str]:
-    from pipeline_assets.corpus.formats.memmap import open_packed
-
-    folder, root = done.root / done.recipe.target("stage_a/packed").folder, done.root
-    first = open_packed(folder).segments(0)[0].doc_id
-    built = (
-        f"{done.built} artifacts built, {done.checks} checks passed" if done.built else "all was there, nothing built"
-    )
-    yield f"{built}; to look closer:"
-    for words in (
-        ["verify", folder, "--upstream"],
-        ["trace", folder, "--token", 0],
-        ["peek", folder, "--row", 0],
-        ["stage-a", "why", first, "--data", root],
-        ["ui", "--data", root],
-    ):
-        yield f"  {shlex.join(['corpusmill', *map(str, words)])}"
+def _check_line(target: Target, result: CheckResult) -> str:
+    """What a check said of an artifact."""
+    return f"check {target.name}: {result.name}: {result.word}: {result.because}"
 
 
-@app.command(epilog="Example: corpusmill ui --data data/demo --port 3000")
-def ui(
-    data: Root = Path("data"),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000,
-) -> None:
-    """Open the Dagster UI on a data root; Ctrl-C stops it."""
-    from pipeline_assets.ui import serve_ui
+@contextlib.contextmanager
+def warning_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
+    """After the block, and after one that failed, what checks warned of: said last, where it is read.
 
-    serve_ui(data, port, PROJECT)
+    Raises:
+        typer.Exit: with 1, if one did and it is `strict`.
+    """
+    try:
+        yield
+    except InputError:
+        _tell_warnings(targets, root)
+        raise
+    if _tell_warnings(targets, root) and strict:
+        raise typer.Exit(1)
+
+
+def _tell_warnings(targets: Iterable[Target], root: Path) -> bool:
+    """Whether any check warned."""
+    has_warned = False
+    for target in targets:
+        with contextlib.suppress(InputError):  # of a damaged one there is more to say
+            manifest = read_manifest(root / target.folder)
+            for one in target.results(root, manifest) if manifest is not None else ():
+                if not (one.passed or one.holds_back):
+                    typer.echo(_check_line(target, one), err=True)
+                    has_warned = True
+    return has_warned

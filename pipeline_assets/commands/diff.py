@@ -1,73 +1,54 @@
 """diff: what makes two artifacts differ. Only reads."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import AsJson
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.rows.changes import DocumentChanges
-    from pipeline_assets.corpus.rows.comparison import Changed, Comparison, FileChanges
-
-app = typer.Typer()
+from pipeline_assets.commands.terminal import AsJson, aligned, answer, counted
+from pipeline_assets.corpus.rows.changes import DocumentChanges
+from pipeline_assets.corpus.rows.comparison import Changed, Comparison, FileChanges, compare
+from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
+from pipeline_assets.corpus.spine.files import unreplaced
 
 _SHOWN_FILES = 5
-_GAP = "  "
 
 
-@app.command(epilog="Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2")
 def diff(
     a: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     b: Annotated[Path, typer.Argument(help="Folder of another one of its kind.")],
     as_json: AsJson = False,
-) -> None:
-    """Tell what makes two artifacts differ, down to their documents."""
-    from pipeline_assets.corpus.rows.comparison import compare
-    from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
-    from pipeline_assets.corpus.spine.files import unreplaced
-
+) -> bool:
+    """Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2"""
     with unreplaced(a), unreplaced(b):
         left, right = (open_artifact(folder, sealed_manifest(folder).digest) for folder in (a, b))
         found = compare(left, right)
-    if as_json:
-        typer.echo(json.dumps(_diff_json(found), indent=1))
-    else:
-        for line in _diff_lines(found):
-            typer.echo(line)
-    raise typer.Exit(0 if found.is_identical else 1)
+    answer(as_json, _diff_json(found), _diff_lines(found))
+    return found.is_identical
 
 
-def _diff_json(found: "Comparison") -> dict[str, Any]:
+def _diff_json(found: Comparison) -> dict[str, Any]:
     sides = {
         side: {
-            "folder": str(one.folder),
+            "folder": one.folder,
             "kind": one.manifest.kind,
             "name": one.manifest.name,
             "digest": one.manifest.digest,
         }
         for side, one in (("a", found.a), ("b", found.b))
     }
+    parts = ("recipe", "stage", "tokenizer", "upstream", "files", "shards", "documents")
     return {
         **sides,
         "identical": found.is_identical,
-        "recipe": list(found.recipe),
-        "stage": asdict(found.stage) if found.stage else None,
-        "tokenizer": asdict(found.tokenizer) if found.tokenizer else None,
-        "upstream": [asdict(change) for change in found.upstream],
-        "files": asdict(found.files) if found.files else None,
-        "shards": [asdict(change) for change in found.shards],
-        "counts": [asdict(count) | {"delta": count.delta} for count in found.counts],
-        "documents": [asdict(changes) for changes in found.documents],
+        **{part: getattr(found, part) for part in parts},
+        "counts": [vars(count) | {"delta": count.delta} for count in found.counts],
     }
 
 
-def _diff_lines(found: "Comparison") -> Iterator[str]:
+def _diff_lines(found: Comparison) -> Iterator[str]:
     for side, one in (("A", found.a), ("B", found.b)):
         yield f"{side}  {one.folder}  {one.manifest.digest}"
     if found.is_identical:
@@ -91,14 +72,14 @@ def _diff_lines(found: "Comparison") -> Iterator[str]:
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield title
-        yield from (_GAP + line for line in lines)
+        yield from (f"  {line}" for line in lines)
 
 
-def _change_words(change: "Changed") -> str:
+def _change_words(change: Changed) -> str:
     return f"{change.a or 'none'} → {change.b or 'none'}"
 
 
-def _file_lines(files: "FileChanges") -> list[str]:
+def _file_lines(files: FileChanges) -> list[str]:
     commits = [", ".join(side) or "nothing" for side in (files.commits_a, files.commits_b)]
     is_same_commit = commits[0] == commits[1]
     lines = [f"commit: {commits[0]}" + ("" if is_same_commit else f" → {commits[1]}")]
@@ -108,37 +89,27 @@ def _file_lines(files: "FileChanges") -> list[str]:
     return [*lines, *changes] if changes or not is_same_commit else [*lines, "the same files and row groups"]
 
 
-def _file_change_lines(files: "FileChanges") -> Iterator[str]:
+def _file_change_lines(files: FileChanges) -> Iterator[str]:
     listed = (
         (files.files_removed, "only in A"),
         (files.files_added, "only in B"),
         (files.files_changed, "with other bytes"),
     )
-    yield from (f"{_counted(len(paths), 'file')} {words}: {_first(paths)}" for paths, words in listed if paths)
-    counted = (
+    yield from (f"{counted(len(paths), 'file')} {words}: {_first(paths)}" for paths, words in listed if paths)
+    of_rows = (
         (files.row_groups_removed, "read for A only"),
         (files.row_groups_added, "read for B only"),
         (files.row_groups_cut_elsewhere, "read for both, up to another row"),
     )
-    yield from (f"{_counted(count, 'row group')} {words}" for count, words in counted if count)
+    yield from (f"{counted(count, 'row group')} {words}" for count, words in of_rows if count)
 
 
-def _count_lines(found: "Comparison") -> list[str]:
-    rows = [("", "A", "B", "change")]
-    rows += [
-        (
-            _count_words(count.name),
-            _figure(count.a),
-            _figure(count.b),
-            "" if count.is_equal else _figure(count.delta, "+"),
-        )
-        for count in found.counts
+def _count_lines(found: Comparison) -> list[str]:
+    rows = [
+        (_count_words(one.name), _figure(one.a), _figure(one.b), "" if one.is_equal else _figure(one.delta, "+"))
+        for one in found.counts
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        _GAP.join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
-        for row in rows
-    ]
+    return aligned([("", "A", "B", "change"), *rows], numbers=(1, 2, 3))
 
 
 def _figure(value: int | str, sign: str = "") -> str:
@@ -162,7 +133,7 @@ def _count_words(name: str) -> str:
     return name.replace("_", " ").replace(".", " of ")
 
 
-def _document_lines(changes: "DocumentChanges") -> list[str]:
+def _document_lines(changes: DocumentChanges) -> list[str]:
     told = [
         (changes.only_in_a, "only in A"),
         (changes.only_in_b, "only in B"),
@@ -172,7 +143,7 @@ def _document_lines(changes: "DocumentChanges") -> list[str]:
     if changes.relabelled.documents:
         told.append((changes.relabelled, f"in both, of the same text, but {changes.labels}"))
     return [
-        f"{_counted(found.documents, 'document')} {words}"
+        f"{counted(found.documents, 'document')} {words}"
         + (f": {', '.join(found.examples)}" if found.examples else "")
         + (", …" if found.documents > len(found.examples) > 0 else "")
         for found, words in told
@@ -181,7 +152,3 @@ def _document_lines(changes: "DocumentChanges") -> list[str]:
 
 def _first(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_SHOWN_FILES]) + (", …" if len(paths) > _SHOWN_FILES else "")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

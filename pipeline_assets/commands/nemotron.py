@@ -1,55 +1,49 @@
 """nemotron: what the rows of the Nemotron datasets are, their texts, and others of their layout."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
-from pipeline_assets.commands.building import OutDir, Place, StrictFlags, build_each, name_of, warning_last
-from pipeline_assets.commands.sections import Content, Section, command
+from pipeline_assets.commands.build import OutDir, Place, StrictFlags, build_parts, name_of, warning_last
+from pipeline_assets.commands.sections import Content, Section
+from pipeline_assets.commands.terminal import counted
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
+from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.rows_recipe import EFFORTS, Domain, RowsRecipe
+from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
+from pipeline_assets.corpus.nemotron.splits import SPLITS, dataset_key, no_such_split, partition_key
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.hub_files import HubFiles
-    from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.nemotron import DatasetSection, HubLayout, NemotronRecipe, Scan, known_domain
 
 SHARD_BYTES = 1 << 27
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
-_DATASET = "systems.nemotron.DatasetSection"
-_EXAMPLE = "nemotron inventory --dataset my/folder --out-dir out"
-
-app = typer.Typer()
-nemotron_app = typer.Typer(
-    help="Rows of the Nemotron datasets, and of others of their layout.", epilog=f"Example: corpusmill {_EXAMPLE}"
-)
-app.add_typer(nemotron_app, name="nemotron", no_args_is_help=True)
 
 
-@nemotron_app.callback()
-def nemotron() -> None:
-    """Rows of the Nemotron datasets, and of others of their layout."""
-
-
-@command(nemotron_app, "inventory", _EXAMPLE)
 def inventory(
     dataset: Dataset,
     out_dir: OutDir,
-    said: Annotated[Content, Section(_DATASET, ("revision", "splits"))],
-    scan: Annotated[Content, Section("systems.nemotron.Scan")],
+    said: Annotated[Content, Section(DatasetSection, ("revision", "splits"))],
+    scan: Annotated[Content, Section(Scan)],
     flags: StrictFlags,
 ) -> None:
-    """Tell what the rows of each split are: files, columns and types, and which share of them has which metadata."""
+    """Example: corpusmill nemotron inventory --dataset my/folder --out-dir out"""
     _build("inventory", dataset, out_dir, said, {"scan": scan}, flags)
 
 
-@command(nemotron_app, "normalize", "nemotron normalize --dataset my/folder --domain math --out-dir out")
 def normalize(
     dataset: Dataset,
     out_dir: OutDir,
-    said: Annotated[Content, Section(_DATASET)],
-    rows: Annotated[Content, Section("corpus.nemotron.rows_recipe.RowsRecipe")],
-    layout: Annotated[Content, Section("systems.nemotron.HubLayout")],
+    said: Annotated[Content, Section(DatasetSection)],
+    rows: Annotated[Content, Section(RowsRecipe)],
+    layout: Annotated[Content, Section(HubLayout)],
     *,
     system: Annotated[bool, typer.Option(help="With gpt-oss's system message, or none.")] = True,
     hf_layout: Annotated[
@@ -57,25 +51,17 @@ def normalize(
     ] = False,
     flags: StrictFlags,
 ) -> None:
-    """Render the rows of each split as Harmony texts, with metadata, quality and exact token counts, as Parquet."""
-    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-
+    """Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out"""
     if layout["readme"] and not hf_layout:
         what = "it is the card of the folder that --hf-layout makes"
         raise UsageError(what, "--write-readme", "give --hf-layout too")
     is_all = rows["loss"]["mode"] == "assistant_all"
-    whole = {
-        "template": rows["template"],
-        "analysis": rows["analysis"],
+    whole = rows | {
         "loss": rows["loss"] | ({"analysis": True, "calls": True} if is_all else {}),
         "system": _gpt_oss_system(has_channels=rows["template"] != "plain/1") if system else None,
-        "drop_invalid_harmony": rows["drop_invalid_harmony"],
-        "drop_empty_completion": rows["drop_empty_completion"],
         "keep_user_names": False,
         "keep_urls": False,
-        "max_rows": rows["max_rows"],
         "shard_bytes": SHARD_BYTES,
-        "max_reject_fraction": rows["max_reject_fraction"],
         "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
     }
     _build("normalize", dataset, out_dir, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), flags)
@@ -83,17 +69,12 @@ def normalize(
 
 def _efforts(section: Mapping[str, Any]) -> dict[str, str]:
     """What is known of the splits."""
-    from pipeline_assets.corpus.nemotron.rows_recipe import EFFORTS
-    from pipeline_assets.corpus.nemotron.splits import dataset_key
-
     known = {dataset_key(dataset): efforts for dataset, efforts in EFFORTS.items()}
     efforts = known.get(dataset_key(section["dataset"]), {})
     return {split: effort for split, effort in efforts.items() if split in section["splits"]}
 
 
 def _gpt_oss_system(has_channels: bool) -> dict[str, Any]:
-    from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
-
     content = {key: value for key, value in vars(GPT_OSS_SYSTEM).items() if key != "tools"}
     channels = list(GPT_OSS_SYSTEM.valid_channels) if has_channels else []
     return content | {"valid_channels": channels, "channel_required": has_channels}
@@ -108,43 +89,26 @@ def _build(
         said: of the dataset, beside what is found.
         sections: of the recipe.
     Raises:
-        UsageError, InputError: from `_dataset_section`, `build_each`; or what came out is not as it should be.
+        UsageError, InputError: from `_dataset_section`, `build_parts`; or what came out is not as it should be.
     """
-    from pipeline_assets.corpus.nemotron.rows_recipe import Domain
-    from pipeline_assets.corpus.nemotron.splits import partition_key
-    from pipeline_assets.corpus.recipes.files import write_recipe_of
-    from pipeline_assets.corpus.spine.artifact import open_artifact
-    from pipeline_assets.launch import run_targets
-    from pipeline_assets.systems.nemotron import NemotronRecipe, known_domain
-
     run = flags.run(_root_beside(out_dir, dataset))
-    splits, domain = said["splits"], said.get("domain")
-    section = _dataset_section(dataset, said["revision"], splits, run.hub_for("a dataset"))
-    section |= {} if domain is None else {"domain": domain}
-    if "rows" in sections and not (domain or known_domain(section["dataset"])):
+    section = _dataset_section(dataset, said["revision"], said["splits"], run.hub_for("a dataset"))
+    section |= {"domain": said["domain"]} if said.get("domain") is not None else {}
+    if "rows" in sections and not (said.get("domain") or known_domain(section["dataset"])):
         domains = ", ".join(get_args(Domain))
         raise UsageError("nobody knows what its rows are about", dataset, f"give --domain one of {domains}")
     if sections.get("rows", {}).get("system"):
         section["reasoning_effort"] = _efforts(section)
-    name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, splits)])
+    name = "-".join([verb, name_of(section["dataset"].rpartition("/")[2]), *map(name_of, said["splits"])])
     content = {"system": "nemotron", "name": name, **sections, "datasets": [section]}
     recipe, path = write_recipe_of(NemotronRecipe, content, run.root, "nemotron", run.replace)
     typer.echo(f"recipe {path}", err=True)
-    split_of = {partition_key(section["dataset"], split): split for split in section["splits"]}
-    of_splits = {target.kind for target in recipe.targets() if target.partition in split_of}
-    of_all = {target.kind for target in recipe.targets()} - of_splits
-
-    def build_all(partition: str | None, kinds: Collection[str]) -> None:
-        for outcome in run_targets(recipe, run, partition, kinds):
-            for line in _lines_of(open_artifact(run.root / outcome.target.folder)):
-                typer.echo(line)
-
-    def build_split(split: str) -> None:
-        build_all(partition_key(section["dataset"], split), of_splits)
-
-    with warning_last(recipe.targets(), run.root, flags.strict):
-        build_each(list(split_of.values()), build_split, "splits", path)
-        build_all(None, of_all)
+    parts = {split: partition_key(section["dataset"], split) for split in section["splits"]}
+    targets = recipe.targets()
+    of_splits = {target.kind for target in targets if target.partition is not None}
+    of_all = {target.kind for target in targets} - of_splits
+    with warning_last(targets, run.root, flags.strict):
+        build_parts(recipe, path, run, parts, "splits", of_splits, _lines, of_all)
 
 
 def _root_beside(out_dir: Path, dataset: str) -> Path:
@@ -153,8 +117,6 @@ def _root_beside(out_dir: Path, dataset: str) -> Path:
     Raises:
         UsageError: it is a file, lies in what is sealed, or in the dataset, whose files it would become.
     """
-    from pipeline_assets.corpus.spine.manifest import FILE_NAME
-
     root, folder = Place.at(out_dir).folder, Path(dataset).absolute()
     if (root / FILE_NAME).is_file():
         raise UsageError("an artifact is sealed there", out_dir, "give --out-dir another folder")
@@ -163,16 +125,13 @@ def _root_beside(out_dir: Path, dataset: str) -> Path:
     return root
 
 
-def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: "HubFiles") -> dict[str, Any]:
+def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
     """The dataset as a recipe has it, with the commit that it has now and the splits that are there.
 
     Raises:
         UsageError: there is no such dataset, commit, folder or split, or it holds no rows.
         InputError: from the hub; or its card can't be read.
     """
-    from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
-    from pipeline_assets.corpus.nemotron.splits import no_such_split
-
     path = Path(dataset).absolute()
     if not dataset:
         raise UsageError("it is empty", "--dataset", "give a folder, or owner/name")
@@ -197,7 +156,7 @@ def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], 
     return section | {"splits": list(dict.fromkeys(splits)) or there}
 
 
-def _commit_of(hub: "HubFiles", repo: str, revision: str) -> str:
+def _commit_of(hub: HubFiles, repo: str, revision: str) -> str:
     try:
         return hub.resolve(repo, revision)
     except InputError as error:
@@ -209,8 +168,6 @@ def _commit_of(hub: "HubFiles", repo: str, revision: str) -> str:
 
 def _repo(dataset: str) -> str:
     """The dataset's name on the hub; of the five, the owner can be left out."""
-    from pipeline_assets.corpus.nemotron.splits import SPLITS, dataset_key
-
     known = {dataset_key(name): name for name in SPLITS}
     repo = known.get(dataset.lower(), dataset)
     if repo.count("/") != 1 or repo.startswith((".", "/", "~")):
@@ -218,7 +175,7 @@ def _repo(dataset: str) -> str:
     return repo
 
 
-def _lines_of(made: "Artifact") -> Iterator[str]:
+def _lines(made: Artifact) -> Iterator[str]:
     """Its folder, its digest, what is in it; of a pin, which holds no files, what it leaves out."""
     step, decisions = made.manifest.kind.partition("/")[2], made.manifest.identity.decisions
     if step == "raw":
@@ -234,49 +191,41 @@ def _lines_of(made: "Artifact") -> Iterator[str]:
             yield from _of_rows(made)
         case "hf_layout":
             counts, files = made.manifest.identity.counts, len(made.manifest.storage)
-            parts = _many(files, "file"), _many(counts["splits"], "split"), _many(counts["documents"], "row")
+            parts = counted(files, "file"), counted(counts["splits"], "split"), counted(counts["documents"], "row")
             yield f"  {', '.join(parts)}, {counts['tokens']:,} tokens"
         case _:
             for file in made.manifest.identity.files:
                 yield f"  {made.path(file.path)}"
 
 
-def _of_inventory(made: "Artifact") -> Iterator[str]:
-    from pipeline_assets.corpus.nemotron.inventory import read_inventory
-
+def _of_inventory(made: Artifact) -> Iterator[str]:
     found = read_inventory(made)
     scan = "all rows" if found["scan"]["kind"] == "full" else "a sample"
     optional = f", {len(found['optional_columns'])} of them optional" * bool(found["optional_columns"])
     parts = (
-        _many(len(found["files"]), "file"),
-        _many(found["rows_counted"], "row"),
-        _many(len(found["columns"]), "column"),
+        counted(len(found["files"]), "file"),
+        counted(found["rows_counted"], "row"),
+        counted(len(found["columns"]), "column"),
     )
     yield f"  {parts[0]}, {parts[1]} ({scan}), {parts[2]}{optional}"
     yield from _rejects(made, "rows that can't be read", found["rejected"])
 
 
-def _of_rows(made: "Artifact") -> Iterator[str]:
+def _of_rows(made: Artifact) -> Iterator[str]:
     identity = made.manifest.identity
     counts, ledger = identity.counts, identity.ledger
     yield (
-        f"  {_many(ledger.out, 'row')} of {ledger.rows_in:,}, {counts['tokens']:,} tokens, "
+        f"  {counted(ledger.out, 'row')} of {ledger.rows_in:,}, {counts['tokens']:,} tokens, "
         f"{counts['completion_tokens']:,} of them completion"
     )
     if counts["analysis_given"] != counts["analysis_rendered"]:
         yield f"  analysis: {counts['analysis_rendered']:,} of {counts['analysis_given']:,} messages are in the texts"
     if counts["empty_messages"]:
-        yield f"  empty: {_many(counts['empty_messages'], 'message')} before the last of a conversation"
+        yield f"  empty: {counted(counts['empty_messages'], 'message')} before the last of a conversation"
     yield from _rejects(made, "rows that give no text", ledger.rejected)
 
 
-def _rejects(made: "Artifact", what: str, rejected: Mapping[str, int]) -> Iterator[str]:
-    from pipeline_assets.corpus.document_shards import REJECTS_FILE
-
+def _rejects(made: Artifact, what: str, rejected: Mapping[str, int]) -> Iterator[str]:
     if rejected:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
         yield f"  {what}: {reasons}; {made.path(REJECTS_FILE)} has them"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + "s" * (count != 1)

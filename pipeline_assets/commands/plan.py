@@ -1,31 +1,52 @@
-"""plan: what a recipe will fetch, hold and cost, told before it is built; afterwards, planned against real."""
+"""plan: what a recipe will fetch, hold and cost, told before it is built; afterwards, planned against real.
 
-import json
+People are told kind by kind, on one screen for any number of artifacts.
+"""
+
 import os
-from dataclasses import asdict
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.plan_lines import plan_lines, warnings
 from pipeline_assets.commands.terminal import (
     AsJson,
     Root,
     Workers,
+    answer,
+    as_bytes,
+    as_seconds,
     log_to_stderr,
     naming,
-    resume_hint,
     writing_below,
 )
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
+from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes
+from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
+from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_path
 
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan
+_GAP, _WIDTH, _SHOWN = "  ", 120, 3
+_WORDS = {
+    "bytes_fetched": "to fetch",
+    "bytes_read": "of files",
+    "rows": "rows read",
+    "documents": "documents",
+    "text_bytes": "of text",
+    "tokens": "tokens",
+    "bytes": "on disk",
+    "peak_disk_bytes": "of disk at the peak",
+    "peak_memory_bytes": "of memory at the peak",
+    "fetch_seconds": "to fetch it",
+    "cpu_seconds": "of CPU",
+    "build_seconds": "to build",
+}
+_COSTS = ("bytes", "peak_memory_bytes", "cpu_seconds", "build_seconds")
 
-app = typer.Typer()
 
-
-@app.command(epilog="Example: corpusmill plan healing_text_v1 --workers 2")
 def plan(
     recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
     workers: Workers = 2,
@@ -34,62 +55,168 @@ def plan(
     ] = None,
     data: Root = Path("data"),
     as_json: AsJson = False,
-) -> None:
-    """Tell what building a recipe will take; of what is built, planned against real.
+) -> bool:
+    """Fetches the listing and footers alone. Exit status 1: it does not fit the disk or memory, or the corpus is too
+    small for its budget.
 
-    Fetches the listing and footers alone. Exit status 1: it does not fit the disk or memory, or the corpus is too small
-    for its budget.
+    Example: corpusmill plan healing_text_v1 --workers 2
     """
-    from pipeline_assets.corpus.recipes.run import Run
-    from pipeline_assets.corpus.spine.inventory import artifact_statuses
-    from pipeline_assets.corpus.trust.plan import plan_recipe
-    from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_path
-
     log_to_stderr()
     path = recipe_path(recipe, data)
     wanted = read_recipe(path)
     run = Run.of(data.absolute(), os.environ, workers=workers)
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
-    with resume_hint(f"corpusmill plan {recipe} --data {data}"), writing_below(data), naming(path):
+    with writing_below(data), naming(path):
         wanted.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), KINDS, run)
-    if as_json:
-        report = {"recipe": recipe, "path": str(path), "data": str(data), "workers": workers}
-        typer.echo(json.dumps(report | _plan_json(planned, data), indent=1))
-    else:
-        for line in plan_lines(planned, f"{recipe}  {path}", workers):
-            typer.echo(line)
-    is_possible = all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
-    raise typer.Exit(0 if is_possible else 1)
+    asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}
+    answer(as_json, asked | _plan_json(planned, data), _plan_lines(planned, f"{recipe}  {path}", workers))
+    return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)
 
 
-def _plan_json(planned: "RecipePlan", root: Path) -> dict[str, Any]:
+def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
     return {
         "bytes_fetched_to_plan": planned.fetched_bytes,
         "bytes_to_fetch": planned.missing_bytes,
-        "fetch_seconds": None if planned.fetch_seconds is None else vars(planned.fetch_seconds),
+        "fetch_seconds": planned.fetch_seconds,
         "cpu_seconds": planned.seconds("cpu_seconds"),
         "build_seconds": planned.seconds("build_seconds"),
         "artifacts": [_artifact_json(one, root) for one in planned.artifacts],
-        "budgets": [vars(budget) for budget in planned.budgets],
+        "budgets": planned.budgets,
         "room": [vars(room) | {"fits": room.fits} for room in planned.rooms],
-        "warnings": warnings(planned),
+        "warnings": _warnings(planned),
     }
 
 
-def _artifact_json(one: "ArtifactPlan", root: Path) -> dict[str, Any]:
-    from pipeline_assets.corpus.trust.figures import outcomes
-
-    status = one.status
-    built = outcomes(status.manifest) if status.manifest is not None and status.is_there else []
+def _artifact_json(one: ArtifactPlan, root: Path) -> dict[str, Any]:
     return {
-        "artifact": status.target.kind,
-        "partition": status.target.partition,
-        "folder": str(root / status.target.folder),
-        "state": status.condition,
-        "reason": status.reason,
+        "artifact": one.status.target.kind,
+        "partition": one.status.target.partition,
+        "folder": root / one.status.target.folder,
+        "state": one.status.condition,
+        "reason": one.status.reason,
         "needs_replace": one.needs_replace,
-        "sample": None if one.sample is None else vars(one.sample),
-        "planned": {name: vars(figure) for name, figure in one.figures.items()},
-        "outcome": [asdict(outcome) for outcome in built],
+        "sample": one.sample,
+        "planned": one.figures,
+        "outcome": _of_built(one),
     }
+
+
+def _plan_lines(plan: RecipePlan, title: str, workers: int) -> Iterator[str]:
+    """Kind by kind, then what all of them need, and what speaks against it."""
+    yield title
+    if plan.fetched_bytes:
+        yield f"planning fetched {as_bytes(plan.fetched_bytes)}: listing and footers, which stay in the cache"
+    by_kind: dict[str, list[ArtifactPlan]] = {}
+    for one in plan.artifacts:
+        by_kind.setdefault(one.status.target.kind, []).append(one)
+    for kind, artifacts in by_kind.items():
+        yield from _kind_lines(kind, artifacts)
+    if plan.to_build:
+        yield f"in all, with {workers} workers"
+        yield from (f"{_GAP}{line}" for line in _total_lines(plan))
+    yield from (f"WARNING {warning}" for warning in _warnings(plan))
+
+
+def _warnings(plan: RecipePlan) -> list[str]:
+    """What speaks against building it, and what helps."""
+    tight = [
+        f"{room.where}: needs {as_bytes(room.needed)} more, {as_bytes(room.free or 0)} are free: "
+        f"it does not fit; {room.fix}"
+        for room in plan.rooms
+        if not room.fits
+    ]
+    short = [
+        f"{budget.name}: the corpus has {budget.available or 0:,.0f} of {budget.tokens:,} tokens; {budget.fix}"
+        for budget in plan.budgets
+        if not budget.is_met
+    ]
+    return tight + short
+
+
+def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
+    """How many there are in which state, the first of them, and the figures of all."""
+    states = Counter(one.status.condition for one in artifacts)
+    yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
+    waiting = [one for one in artifacts if not one.status.is_there]
+    for one in (waiting or artifacts)[:_SHOWN]:
+        status = one.status
+        reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
+        yield f"{_GAP}{status.condition}  {status.target.folder}{reason}"
+    if len(waiting) > _SHOWN:
+        yield f"{_GAP}and {len(waiting) - _SHOWN:,} more to build"
+    if any(one.needs_replace for one in waiting):
+        yield f"{_GAP}`run` needs --replace, or a new name in the recipe; until it is sealed, both versions lie there"
+    for one in waiting[:_SHOWN]:
+        if one.sample is not None:
+            part, whole = one.sample, ", all there is" if one.sample.is_all_there_is else ""
+            words = f"{part.files:,} of {part.files_listed:,} files, {part.row_groups:,} row groups, {part.rows:,} rows"
+            yield f"{_GAP}reads {words}{whole}"
+    if waiting:
+        yield from _wrapped(_planned_words(waiting))
+    yield from _wrapped(_real_words([one for plan in artifacts for one in _of_built(plan)]))
+
+
+def _of_built(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
+    manifest = plan.status.manifest
+    return outcomes(manifest) if plan.status.is_there and manifest is not None else []
+
+
+def _planned_words(waiting: Sequence[ArtifactPlan]) -> str:
+    """What all of them will take and give, as far as it is known, and how that is known."""
+    known = {name: [one.figures[name] for one in waiting if name in one.figures] for name in _WORDS}
+    words = [_figure(name, _sum(name, [one.value for one in found])) for name, found in known.items() if found]
+    bases = dict.fromkeys(one.basis for found in known.values() for one in found)
+    unknown = [] if any(known[name] for name in _COSTS) else ["time, memory and disk are unknown yet"]
+    told = f" ({'; '.join(list(bases)[:_SHOWN])})" if bases else ""
+    return ", ".join(words) + told + "; " * bool(words and unknown) + "".join(unknown)
+
+
+def _real_words(found: Sequence[FigureOutcome]) -> str:
+    """What all of them came to, beside what was planned; nothing where nothing was planned."""
+    words = []
+    for name in _WORDS:
+        both = [(one.planned.value, one.real) for one in found if one.figure == name and one.planned and one.real]
+        if both:
+            planned, real = (_sum(name, column) for column in zip(*both, strict=True))
+            verdict = "as planned" if planned == real else f"planned {100 * (planned / real - 1):+.1f} %"
+            words.append(f"{_figure(name, real)} ({verdict})")
+    return ", ".join(words)
+
+
+def _total_lines(plan: RecipePlan) -> Iterator[str]:
+    basis = "how long is unknown yet: --mbit says how fast the network is" if plan.fetch_seconds is None else ""
+    if plan.missing_bytes and plan.fetch_seconds is not None:
+        basis = f"{as_seconds(plan.fetch_seconds.value)}: {plan.fetch_seconds.basis}"
+    yield f"to fetch: {plan.missing_bytes:,} bytes" + (f"; {basis}" if plan.missing_bytes else "")
+    seconds = [(plan.seconds("build_seconds"), "to build"), (plan.seconds("cpu_seconds"), "of CPU")]
+    known = [f"{as_seconds(value)} {words}" for value, words in seconds if value is not None]
+    yield "time: " + (", ".join(known) or "unknown yet: some of it was never built here")
+    for room in plan.rooms:
+        free = (
+            ""
+            if room.free is None
+            else f", {as_bytes(room.free)} are free: it {'fits' if room.fits else 'does not fit'}"
+        )
+        kept = "" if room.kept is None else f"; {as_bytes(room.kept)} stay"
+        yield f"{room.where}: {as_bytes(room.needed)} as far as it is known{free}{kept}"
+    for budget in plan.budgets:
+        if budget.available is not None:
+            yield f"{budget.name}: {budget.available:,.0f} tokens for a budget of {budget.tokens:,}"
+
+
+def _figure(name: str, value: float) -> str:
+    if name == "bytes_fetched":
+        return f"{value:,.0f} bytes {_WORDS[name]}"
+    if name.endswith("seconds"):
+        return f"{as_seconds(value)} {_WORDS[name]}"
+    return f"{as_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_WORDS[name]}"
+
+
+def _sum(name: str, values: Sequence[float]) -> float:
+    """Of artifacts that are built one after the other: what is taken at a peak is given back."""
+    return max(values) if name.startswith("peak") else sum(values)
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent=_GAP, subsequent_indent=2 * _GAP)

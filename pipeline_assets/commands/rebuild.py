@@ -1,12 +1,9 @@
 """rebuild: makes an artifact again from its manifest and says whether it is the same."""
 
-import json
 import os
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,30 +12,23 @@ from pipeline_assets.commands.terminal import (
     AsJson,
     OptionalRoot,
     Workers,
+    answer,
+    as_command,
+    counted,
     data_root,
     log_to_stderr,
-    resume_hint,
 )
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.trust.differences import FileFinding, RowDifference, RowDifferences, StepOutcome, Version
+from pipeline_assets.corpus.trust.rebuild import Rebuild
+from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
 
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.differences import (
-        FileFinding,
-        RowDifference,
-        RowDifferences,
-        StepOutcome,
-        Version,
-    )
-    from pipeline_assets.corpus.trust.rebuild import Rebuild
-
-app = typer.Typer()
 _SHOWN_LINES = 10
 _SHOWN_FILES = 3
 _GAP = "  "
 
 
-@app.command(epilog="Example: corpusmill rebuild data/megatron/healing_text_v1/train")
 def rebuild(
-    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     upstream: Annotated[
         bool, typer.Option("--upstream", help="Build all that it is made from again too, from the hub on.")
@@ -50,57 +40,37 @@ def rebuild(
     workers: Workers = 2,
     data: OptionalRoot = None,
     as_json: AsJson = False,
-) -> None:
-    """Build an artifact again, beside it, from its manifest; say what differs."""
-    root = data_root(context, folder, data)
-    options = [
-        *(["--upstream"] if upstream else []),
-        *(["--keep"] if keep else []),
-        *(["--put-back"] if put_back else []),
-    ]
+) -> bool:
+    """Example: corpusmill rebuild data/megatron/healing_text_v1/train"""
+    root = data_root(folder, data)
     log_to_stderr()
-    with resume_hint(shlex.join(["corpusmill", "rebuild", str(folder), *options, "--data", str(root)])):
-        from pipeline_assets.corpus.recipes.run import Run
-        from pipeline_assets.corpus.trust.rebuild import rebuild as build_again
-
-        done = build_again(folder, Run.of(root, os.environ, workers=workers), upstream, keep, put_back)
-    if as_json:
-        typer.echo(json.dumps(_rebuild_json(done), indent=1))
-    else:
-        for line in _rebuild_lines(done, root):
-            typer.echo(line.translate(IN_ONE_LINE))
-    raise typer.Exit(0 if done.is_sound else 1)
+    done = build_again(folder, Run.of(root, os.environ, workers=workers), upstream, keep, put_back)
+    answer(as_json, _rebuild_json(done), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(done, root)))
+    return done.is_sound
 
 
-def _rebuild_json(done: "Rebuild") -> dict[str, Any]:
+def _rebuild_json(done: Rebuild) -> dict[str, Any]:
     return {
         "identical": done.is_identical,
-        "kept": _text(done.kept),
+        "kept": done.kept,
         "artifacts": [
             {
                 "artifact": outcome.step.manifest.kind,
                 "name": outcome.step.manifest.name,
-                "folder": _text(outcome.step.place),
+                "folder": outcome.step.place,
                 "verdict": outcome.verdict,
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
-                "copy": _text(done.copy_of(outcome)),
-                "replaced": _text(outcome.replaced),
-                "files": [asdict(finding) for finding in outcome.files],
-                "elsewhere": list(outcome.elsewhere),
-                "stored_otherwise": list(outcome.stored_otherwise),
-                "versions": [asdict(version) for version in outcome.versions],
+                "copy": done.copy_of(outcome),
+                "replaced": outcome.replaced,
+                **{part: getattr(outcome, part) for part in ("files", "elsewhere", "stored_otherwise", "versions")},
             }
             for outcome in done.outcomes
         ],
     }
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
+def _rebuild_lines(done: Rebuild, root: Path) -> Iterator[str]:
     for outcome in done.outcomes:
         step = outcome.step
         is_mended = outcome.replaced is not None
@@ -110,7 +80,7 @@ def _rebuild_lines(done: "Rebuild", root: Path) -> Iterator[str]:
             yield _GAP + line
 
 
-def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
+def _outcome_lines(outcome: StepOutcome, copy: Path | None) -> Iterator[str]:
     step = outcome.step
     if outcome.rebuilt is None:
         yield "what it is made from came out different"
@@ -124,20 +94,22 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
         yield _identical_words(outcome)
     for finding in outcome.files:
         yield from _file_lines(finding)
-    yield from _first(outcome.elsewhere)
+    yield from outcome.elsewhere[:_SHOWN_LINES]
+    if len(outcome.elsewhere) > _SHOWN_LINES:
+        yield f"and {len(outcome.elsewhere) - _SHOWN_LINES:,} more; --json gives all"
     if outcome.stored_otherwise:
         paths = ", ".join(outcome.stored_otherwise[:_SHOWN_FILES])
         more = ", …" if len(outcome.stored_otherwise) > _SHOWN_FILES else ""
-        yield f"{_files(len(outcome.stored_otherwise))} equal, though stored in other bytes: {paths}{more}"
+        yield f"{counted(len(outcome.stored_otherwise), 'file')} equal, though stored in other bytes: {paths}{more}"
     if outcome.verdict == "different":
         yield from _cause_lines(outcome.versions)
     if copy is not None:
         yield f"kept in {copy}"
         if outcome.verdict == "different" and step.place is not None:
-            yield f"to look closer: {shlex.join(['corpusmill', 'diff', str(step.place), str(copy)])}"
+            yield f"to look closer: {as_command('diff', step.place, copy)}"
 
 
-def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
+def _mending_lines(outcome: StepOutcome, root: Path) -> Iterator[str]:
     place = outcome.step.place
     if outcome.verdict != "damaged" or place is None:
         return
@@ -146,24 +118,20 @@ def _mending_lines(outcome: "StepOutcome", root: Path) -> Iterator[str]:
         yield f"what was damaged is kept in {outcome.replaced}"
         return
     yield "the rebuilt copy is what the manifest says; what is sealed no longer is"
-    yield f"to mend it: {shlex.join(['corpusmill', 'rebuild', str(place), '--put-back', '--data', str(root)])}"
+    yield f"to mend it: {as_command('rebuild', place, '--put-back', '--data', root)}"
 
 
-def _identical_words(outcome: "StepOutcome") -> str:
+def _identical_words(outcome: StepOutcome) -> str:
     """What was held against what."""
     files = len(outcome.step.manifest.identity.files)
     if not files:
         return "no files: what its manifest says came out the same"
-    return f"{_files(files)} rebuilt as the manifest says" + (
+    return f"{counted(files, 'file')} rebuilt as the manifest says" + (
         "; those sealed are intact" if outcome.is_sealed_intact else ""
     )
 
 
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
-
-
-def _file_lines(finding: "FileFinding") -> Iterator[str]:
+def _file_lines(finding: FileFinding) -> Iterator[str]:
     if finding.sealed is None and finding.rebuilt is not None:
         yield f"{finding.path}: only in the rebuilt copy, {finding.rebuilt.rows:,} rows"
     elif finding.rebuilt is None and finding.sealed is not None:
@@ -178,7 +146,7 @@ def _file_lines(finding: "FileFinding") -> Iterator[str]:
             yield from (f"{_GAP}{line}" for line in _row_lines(row, finding.rows))
 
 
-def _row_lines(row: "RowDifference", rows: "RowDifferences") -> Iterator[str]:
+def _row_lines(row: RowDifference, rows: RowDifferences) -> Iterator[str]:
     """A line for each field that differs; one line for a row that only one side has."""
     place = f"{rows.unit.removesuffix('s')} {row.row:,}" + (f" ({row.name})" if row.name else "")
     if row.row >= min(rows.sealed, rows.rebuilt) and row.fields:
@@ -190,25 +158,18 @@ def _row_lines(row: "RowDifference", rows: "RowDifferences") -> Iterator[str]:
         yield f"{place}: {field.name}: {before} → {after}"
 
 
-def _rows_words(rows: "RowDifferences | None") -> str:
+def _rows_words(rows: RowDifferences | None) -> str:
     if rows is None:
         return ""
-    counted = (
-        f"{rows.sealed:,}" if rows.sealed == rows.rebuilt else f"{rows.sealed:,} sealed and {rows.rebuilt:,} rebuilt"
-    )
+    in_all = f"{rows.sealed:,}"
+    in_all += "" if rows.sealed == rows.rebuilt else f" sealed and {rows.rebuilt:,} rebuilt"
     because = f" ({rows.because})" if rows.because else ""
-    return f"; {rows.differing:,} of {counted} {rows.unit} differ{because}"
+    return f"; {rows.differing:,} of {in_all} {rows.unit} differ{because}"
 
 
-def _cause_lines(versions: Sequence["Version"]) -> Iterator[str]:
+def _cause_lines(versions: Sequence[Version]) -> Iterator[str]:
     if versions:
         yield "other than when it was sealed:"
         yield from (f"{_GAP}{version.name}: {version.sealed} → {version.here}" for version in versions)
     else:
         yield "program, Python, platform and libraries are those of when it was sealed"
-
-
-def _first(lines: Sequence[str]) -> Iterator[str]:
-    yield from lines[:_SHOWN_LINES]
-    if len(lines) > _SHOWN_LINES:
-        yield f"and {len(lines) - _SHOWN_LINES:,} more; --json gives all"

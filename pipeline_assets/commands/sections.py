@@ -1,28 +1,22 @@
-"""Commands whose options are made from sections of recipes: each has the keys, and their checks, in one place."""
+"""Commands whose options are made from sections of recipes: each key has its check, option and help in one place."""
 
 import dataclasses
 import functools
-import importlib
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import pydantic
 import typer
+from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.corpus.spine.errors import OptionOf
-
-if TYPE_CHECKING:
-    import pydantic
-    from pydantic.fields import FieldInfo
-
-    from pipeline_assets.corpus.spine.recipe import Option
+from pipeline_assets.corpus.spine.recipe import Option, sections_in
 
 Content = dict[str, Any]
-# Keys that no section makes options of; "" is the recipe itself.
-NAMES = {"name": "--out-dir", "data": "--out-dir", "": "options"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,48 +26,65 @@ class Section:
     A key whose option isn't given is left out, unless null is a value of it; a list is empty then.
 
     Attributes:
-        path: its class, below `pipeline_assets`; it is loaded when the command, or its help, is asked for.
         keys: those that are options, dotted; None for all that have an `Option`.
         is_repeated: whether the command makes several such sections: then each option can be given several times.
     """
 
-    path: str
+    section: type[pydantic.BaseModel]
     keys: tuple[str, ...] | None = None
     is_repeated: bool = False
 
 
-def command(
-    app: typer.Typer, name: str, example: str, names: Mapping[str, str] = NAMES
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds a command, its parameters the options; where one is a `Section` or a dataclass, its keys or fields are.
+class Sets:
+    """Marks an option of a command as what sets recipe keys that no section makes options of."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+
+
+def made(function: Callable[..., bool | None]) -> TyperCommand:
+    """A command of a function, whose parameters are the options; where one is a `Section` or a dataclass, its keys or
+    fields are. Where the function answers False, the exit status is 1. Its docstring ends the help.
 
     Errors name recipe keys by the options that set them. What can go on says how.
-
-    Args:
-        example: ends its help.
-        names: options, or words, for keys that no section makes options of.
     """
+    hints = get_type_hints(function, include_extras=True)
+    flat: dict[str, inspect.Parameter] = {}
+    options: dict[str, str] = {}
+    names: dict[str, str] = {}
+    parts: dict[str, Callable[[Content], object]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        marks = get_args(hints[name])
+        of_section = next((one for one in marks if isinstance(one, Section)), None)
+        if of_section is not None:
+            keys = list(_keys(of_section))
+            flat |= {key.parameter.name: key.parameter for key in keys}
+            options |= {key.path: _option(key.parameter.name) for key in keys}
+            parts[name] = functools.partial(_content, keys)
+        elif dataclasses.is_dataclass(hints[name]):
+            flat |= {one.name: one for one in _parameters(hints[name])}
+            parts[name] = functools.partial(_filled, hints[name])
+        else:
+            keys_set = [key for one in marks if isinstance(one, Sets) for key in one.keys]
+            names |= dict.fromkeys(keys_set, _option(name)) | ({"": "options"} if keys_set else {})
+            flat[name] = _parameter(name, hints[name], parameter.default)
+            parts[name] = operator.itemgetter(name)
+    option_of = option_finder(options, names)
 
-    def added(function: Callable[..., None]) -> Callable[..., None]:
-        class Lazy(TyperCommand):
-            """Its options are made when they are asked for: sections take long to load."""
+    def run(**given: Any) -> None:
+        with resume_hint(as_typed()), naming(option_of=option_of):
+            is_yes = function(**{name: part(given) for name, part in parts.items()})
+        raise typer.Exit(int(is_yes is False))
 
-            def get_params(self, ctx: Any) -> Any:
-                if not self.params:
-                    made = _made(function, names)
-                    self.params, self.callback = made.params, made.callback
-                return super().get_params(ctx)
-
-        def described() -> None: ...
-
-        described.__doc__ = function.__doc__
-        app.command(name, cls=Lazy, epilog=f"Example: corpusmill {example}")(described)
-        return function
-
-    return added
+    run.__signature__ = inspect.Signature(list(flat.values()))  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(epilog=function.__doc__)(run)
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperCommand)
+    return command
 
 
-def option_finder(options: Mapping[str, str], names: Mapping[str, str] = NAMES) -> OptionOf:
+def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionOf:
     """The option of a key, as recipes or a part of one has it.
 
     Args:
@@ -104,35 +115,9 @@ class _Key:
     empty: object
 
 
-def _made(function: Callable[..., None], names: Mapping[str, str]) -> Any:
-    """The command, its options made."""
-    hints = get_type_hints(function, include_extras=True)
-    flat: dict[str, inspect.Parameter] = {}
-    options: dict[str, str] = {}
-    parts: dict[str, Callable[[Content], object]] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        of_section = next((one for one in get_args(hints[name]) if isinstance(one, Section)), None)
-        if of_section is not None:
-            keys = list(_keys(of_section))
-            flat |= {key.parameter.name: key.parameter for key in keys}
-            options |= {key.path: f"--{key.parameter.name.replace('_', '-')}" for key in keys}
-            parts[name] = functools.partial(_content, keys)
-        elif dataclasses.is_dataclass(hints[name]):
-            flat |= {one.name: one for one in _parameters(hints[name])}
-            parts[name] = functools.partial(_filled, hints[name])
-        else:
-            flat[name] = _parameter(name, hints[name], parameter.default)
-            parts[name] = operator.itemgetter(name)
-    option_of = option_finder(options, names)
-
-    def run(**given: Any) -> None:
-        with resume_hint(as_typed()), naming(option_of=option_of):
-            function(**{name: part(given) for name, part in parts.items()})
-
-    run.__signature__ = inspect.Signature(list(flat.values()))  # type: ignore[attr-defined]
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(run)
-    return typer.main.get_command(app)
+def _option(name: str) -> str:
+    """The option of a parameter."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
@@ -147,9 +132,7 @@ def _parameters(fields_of: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _keys(of: Section) -> Iterator[_Key]:
-    module, _, name = of.path.rpartition(".")
-    section = getattr(importlib.import_module(f"pipeline_assets.{module}"), name)
-    for path, field, option in _fields(section):
+    for path, field, option in _fields(of.section):
         if of.keys is None or path in of.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
             kind, low, high = _type(field.annotation, of.is_repeated), *_bounds(field)
@@ -161,10 +144,8 @@ def _keys(of: Section) -> Iterator[_Key]:
             yield _Key(path, parameter, [] if kind == list[str] else empty)
 
 
-def _fields(section: type["pydantic.BaseModel"], within: str = "") -> Iterator[tuple[str, "FieldInfo", "Option"]]:
+def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
     """Key, field and option of all that has one, in nested sections too."""
-    from pipeline_assets.corpus.spine.recipe import Option, sections_in
-
     for name, field in section.model_fields.items():
         option = next((one for one in field.metadata if isinstance(one, Option)), None)
         if option is not None:
@@ -182,7 +163,7 @@ def _type(annotation: Any, is_repeated: bool) -> Any:
     return next((kind for kind in (bool, int) if kind in kinds), str)
 
 
-def _bounds(field: "FieldInfo") -> tuple[int | None, int | None]:
+def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
     """The lowest and the highest value of a whole number."""
     said = {
         name: getattr(one, name) for one in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(one, name)

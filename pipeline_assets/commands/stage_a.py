@@ -1,33 +1,61 @@
-"""stage-a: sources of five kinds to Documents of one schema, a report on them, and why a document is in or out."""
+"""stage-a: sources of five kinds to Documents of one schema, by recipes that are written from what is typed."""
 
-import json
+import fnmatch
+import glob
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands import decontaminate, dedup, pack, report
-from pipeline_assets.commands.building import Inputs, OutDir, StrictFlags, build, build_normalized, name_of
-from pipeline_assets.commands.sections import NAMES, Content, Section, command
-from pipeline_assets.commands.terminal import AsJson, log_to_stderr
+from pipeline_assets.commands.build import Inputs, OutDir, StrictFlags, build_parts, name_of, warning_last
+from pipeline_assets.commands.sections import Content, Section, Sets
+from pipeline_assets.commands.terminal import AsJson, answer, log_to_stderr
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.normalize.converted import group_manifest
+from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
+from pipeline_assets.corpus.readers.hub_configs import (
+    CARD,
+    config_named,
+    containing,
+    files_of_split,
+    matching,
+    metadata_of_card,
+    read_configs,
+    traps,
+)
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.parquet import read_footer
+from pipeline_assets.corpus.readers.source_folder import list_files
+from pipeline_assets.corpus.readers.stackexchange.archive import site_of
+from pipeline_assets.corpus.recipes.files import write_recipe_of
+from pipeline_assets.corpus.recipes.run import Run, hub_of
+from pipeline_assets.corpus.snapshot.drawn_lines import head_columns
+from pipeline_assets.corpus.snapshot.plan import is_lines
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems.registry import recipe_path
+from pipeline_assets.systems.stage_a import FILTERED, NORMALIZED, RAW, StageARecipe
 
-app = typer.Typer()
-_EXAMPLE = "stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"
-stage_a_app = typer.Typer(
-    help="Sources of every kind to Documents of one schema.", epilog=f"Example: corpusmill {_EXAMPLE}"
-)
-app.add_typer(stage_a_app, name="stage-a", no_args_is_help=True)
-for group in (dedup.stage_a_app, decontaminate.app, pack.app, report.app):
-    stage_a_app.add_typer(group)
+NORMALIZED_DIR = "stage_a/normalized"
+SHARD_TEXT_BYTES = 1 << 26
 _LIMIT = "max_reject_fraction"
+_KINDS = {"normalized": {RAW.name, NORMALIZED.name}, "filtered": {FILTERED.name}}
+_MAGIC = frozenset("*?[")
 
 
-@stage_a_app.command(
-    "hf-configs", epilog="Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng"
-)
+# Datasets that have a short name, and the config where none is given.
+KNOWN = {
+    "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
+    "fineweb-2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
+}
+
+
 def hf_configs(
     dataset: Annotated[str, typer.Option(help="owner/name, fineweb-edu or fineweb-2.")],
     lang: Annotated[str | None, typer.Option(help="ISO 639-3 code, matched whole: eng.")] = None,
@@ -36,13 +64,10 @@ def hf_configs(
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     out_dir: OutDir = Path("data"),
     as_json: AsJson = False,
-) -> None:
-    """List a dataset's configs by language and script, matched exactly."""
-    from pipeline_assets.corpus.readers.hub_configs import containing, matching, read_configs, traps
-    from pipeline_assets.corpus.recipes.run import hub_of
-
+) -> bool:
+    """Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng"""
     log_to_stderr()
-    hub, repo = hub_of(out_dir.absolute(), os.environ), _known(dataset, "--dataset")
+    hub, (repo, _) = hub_of(out_dir.absolute(), os.environ), _known(dataset, "--dataset")
     commit = hub.resolve(repo, revision)
     configs = read_configs(hub, repo, commit)
     if not configs:
@@ -53,179 +78,269 @@ def hf_configs(
         trapped = traps(found, contains)
         if trapped:
             names = ", ".join(config.name for config in trapped[:5]) + (", …" if len(trapped) > 5 else "")
-            typer.echo(
-                f"warning: {contains!r} is in {len(trapped)} names whose language it is not: {names}; use --lang",
-                err=True,
-            )
-    if as_json:
-        rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
-        typer.echo(json.dumps({"dataset": repo, "commit": commit, "configs": rows}, indent=1))
-    else:
+            what = f"{contains!r} is in {len(trapped)} names whose language it is not: {names}"
+            typer.echo(f"warning: {what}; use --lang", err=True)
+    rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
+    if not as_json:
         typer.echo(f"{repo}@{commit}: {len(found)} of {len(configs)} configs", err=True)
-        for config in found:
-            typer.echo(config.name)
-    raise typer.Exit(0 if found else 1)
+    answer(as_json, {"dataset": repo, "commit": commit, "configs": rows}, [config.name for config in found])
+    return bool(found)
 
 
-@command(
-    stage_a_app,
-    "hf-stream",
-    "stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out",
-    NAMES | {"sources.0.hub.source": "--source"},
-)
 def hf_stream(
-    source: Annotated[list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable.")],
-    out_dir: OutDir,
-    said: Annotated[
-        Content,
-        Section(
-            "corpus.normalize.sources.HubSource", ("config", "revision", "amount.documents", "rules", "seed", _LIMIT)
-        ),
+    source: Annotated[
+        list[str],
+        typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."),
+        Sets("sources.0.hub.source"),
     ],
+    out_dir: OutDir,
+    said: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
     flags: StrictFlags,
 ) -> None:
-    """Read a sample of hub datasets at a commit."""
-    from pipeline_assets.commands.stage_a_inputs import KNOWN, hub_source
-    from pipeline_assets.corpus.recipes.run import hub_of
-
+    """Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out"""
     hub, config = hub_of(out_dir.absolute(), os.environ), said.get("config")
     sections = []
     for name in source:
-        repo, known = _known(name, "--source"), KNOWN.get(name)
+        repo, default = _known(name, "--source")
         commit = hub.resolve(repo, said["revision"])
         typer.echo(f"{repo} at {commit}", err=True)
-        of_name = config or (known.config if known else "default")
-        section = hub_source(hub, repo, of_name, commit, said["amount"], said["rules"], said["seed"])
+        section = hub_source(hub, repo, config or default, commit, said["amount"], said["rules"], said["seed"])
         sections.append(section | {key: said[key] for key in said if key == _LIMIT})
-    name = name_of("-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])]))
+    name = "-".join([*(one.rpartition("/")[2] for one in source), *([config] if config else [])])
     _build_sources(out_dir, name, sections, flags)
 
 
-@command(stage_a_app, "ingest-manifest", "stage-a ingest-manifest --manifest stage_a_v1 --out-dir out", {})
+def _known(name: str, option: str) -> tuple[str, str]:
+    """The dataset that a name, given with an option, stands for, and its config where none is given."""
+    if name not in KNOWN and name.count("/") != 1:
+        raise UsageError(f"{name!r} is no dataset", option, f"give owner/name, {' or '.join(KNOWN)}")
+    return KNOWN.get(name, (name, "default"))
+
+
 def ingest_manifest(
     manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")],
-    out_dir: OutDir,
+    out_dir: Annotated[Path, typer.Option(help="Data root of what is made.")],
     flags: StrictFlags,
 ) -> None:
-    """Normalise every source of a recipe."""
-    from pipeline_assets.systems.registry import recipe_path
-    from pipeline_assets.systems.stage_a import StageARecipe
-
+    """Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out"""
     path = recipe_path(manifest, out_dir)
-    build_normalized(StageARecipe.read(path), path, flags.run(out_dir), flags.strict)
+    _build(StageARecipe.read(path), path, "normalized", flags.run(out_dir), flags)
 
 
-@command(
-    stage_a_app,
-    "ingest-wikipedia",
-    "stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out",
-)
 def ingest_wikipedia(
-    input: Inputs,
-    out_dir: OutDir,
-    said: Annotated[Content, Section("corpus.normalize.sources.WikipediaSource")],
-    flags: StrictFlags,
+    input: Inputs, out_dir: OutDir, said: Annotated[Content, Section(WikipediaSource)], flags: StrictFlags
 ) -> None:
-    """Read what wikiextractor wrote: <doc> elements or JSON lines."""
-    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
-
+    """Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out"""
     if (said["dump_date"] is None) == (said["license_tag"] is None):
         is_none = said["license_tag"] is None
         what = "neither --dump-date nor --license is given" if is_none else "both --dump-date and --license are"
         raise UsageError(what, "stage-a ingest-wikipedia", "give the dump's date, which tells its licence, or that")
-    folder, patterns = folder_and_patterns(input, "**/wiki_*")
-    section = {"kind": "wikipedia", "source": said["source"], "path": str(folder), "files": patterns}
-    _build_sources(out_dir, name_of(said["source"]), [section | said], flags)
+    _build_sources(out_dir, said["source"], [_files_section("wikipedia", input, "**/wiki_*") | said], flags)
 
 
-@command(stage_a_app, "ingest-stackexchange", "stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out")
 def ingest_stackexchange(
-    input: Inputs,
-    out_dir: OutDir,
-    said: Annotated[Content, Section("corpus.normalize.sources.StackExchangeSource")],
-    flags: StrictFlags,
+    input: Inputs, out_dir: OutDir, said: Annotated[Content, Section(StackExchangeSource)], flags: StrictFlags
 ) -> None:
-    """Read sites' Posts.xml or .7z: a source for each, named by its host."""
-    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
-    from pipeline_assets.corpus.readers.source_folder import list_files
-    from pipeline_assets.corpus.readers.stackexchange.archive import site_of
-
-    folder, patterns = folder_and_patterns(input, "Posts.xml")
+    """Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out"""
     sections = []
-    for path in (file.path for file in list_files(folder, patterns)):
-        host = site_of(path)
-        section = {"kind": "stackexchange", "source": host, "path": str(path.parent), "files": [path.name]}
-        sections.append(section | {"domain": said["domain"], "host": host} | said)
+    for file in list_files(*folder_and_patterns(input, "Posts.xml")):
+        host = site_of(file.path)
+        section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
+        sections.append(section | {"source": host, "host": host} | said)
     _build_sources(out_dir, "stackexchange", sections, flags)
 
 
-@command(stage_a_app, "normalize", _EXAMPLE)
 def normalize(
-    input: Inputs,
-    out_dir: OutDir,
-    said: Annotated[Content, Section("corpus.normalize.sources.LocalSource")],
-    flags: StrictFlags,
+    input: Inputs, out_dir: OutDir, said: Annotated[Content, Section(LocalSource)], flags: StrictFlags
 ) -> None:
-    """Read local files: .jsonl, .parquet, .txt, compressed or not."""
-    from pipeline_assets.commands.stage_a_inputs import folder_and_patterns
-    from pipeline_assets.corpus.licences import licence_table
-
-    folder, patterns = folder_and_patterns(input, "**/*")
-    section = {"kind": "local", "source": said["source"], "path": str(folder), "files": patterns}
-    section |= {key: said[key] for key in ("domain", "columns", "text_unit")} | said
+    """Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"""
+    section = _files_section("local", input, "**/*") | said
     section["license_tag"] = licence_table().tag_named(said["license_tag"], "--license")
-    _build_sources(out_dir, name_of(said["source"]), [section], flags)
+    _build_sources(out_dir, said["source"], [section], flags)
 
 
-@command(stage_a_app, "filter", "stage-a filter --filters web.yaml --out-dir out")
-def filter_sources(
+def filter(
     filters: Annotated[Path, typer.Option(help="YAML: the `filters` of a recipe's source.")],
     out_dir: OutDir,
-    said: Annotated[Content, Section("systems.stage_a.StageARecipe", ("refuse_licences",))],
+    said: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
     *,
     source: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
     flags: StrictFlags,
 ) -> None:
-    """Filter what was normalised in the same --out-dir."""
-    from pipeline_assets.commands.stage_a_inputs import NORMALIZED_DIR, write_recipe
-    from pipeline_assets.corpus.filters.recipe import FilterRecipe
-    from pipeline_assets.corpus.spine.manifest import FILE_NAME
-    from pipeline_assets.corpus.spine.recipe import read_yaml
-    from pipeline_assets.systems.stage_a import FILTERED
-
-    run = flags.run(out_dir)
-    there = sorted(path.parent.name for path in (out_dir / NORMALIZED_DIR).glob(f"*/{FILE_NAME}"))
+    """Example: corpusmill stage-a filter --filters web.yaml --out-dir out"""
+    normalized = out_dir / NORMALIZED_DIR
+    there = sorted(path.parent.name for path in normalized.glob(f"*/{FILE_NAME}"))
     unknown = sorted(set(source or ()) - set(there))
     if not there:
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
-        raise UsageError("nothing is normalised there", out_dir / NORMALIZED_DIR, fix)
+        raise UsageError("nothing is normalised there", normalized, fix)
     if unknown:
-        raise UsageError(f"{unknown[0]} is not normalised there", out_dir / NORMALIZED_DIR, f"give {', '.join(there)}")
+        raise UsageError(f"{unknown[0]} is not normalised there", normalized, f"give {', '.join(there)}")
     content = read_yaml(filters, "filter file")
     FilterRecipe.of(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or there]
-    name, refused = name_of(f"filter-{filters.stem}"), said["refuse_licences"]
-    recipe, path = write_recipe(out_dir, name, sections, "filtered", refused, flags.replace)
-    typer.echo(f"recipe {path}", err=True)
-    build(recipe, path, run, flags.strict, {FILTERED.name})
+    _build_sources(out_dir, f"filter-{filters.stem}", sections, flags, "filtered", said["refuse_licences"])
 
 
-def _build_sources(out_dir: Path, name: str, sections: Sequence[Content], flags: StrictFlags) -> None:
-    """Writes the recipe of the sources and builds them, up to their Documents."""
-    from pipeline_assets.commands.stage_a_inputs import write_recipe
-
+def _build_sources(
+    out_dir: Path,
+    name: str,
+    sections: Sequence[Content],
+    flags: StrictFlags,
+    up_to: Step = "normalized",
+    refused: Sequence[str] = (),
+) -> None:
+    """Writes the recipe of sources, named as recipes are, and builds them up to a step."""
     run = flags.run(out_dir)
-    recipe, path = write_recipe(out_dir, name, sections, "normalized", replace=flags.replace)
+    recipe, path = write_recipe(out_dir, name_of(name), sections, up_to, refused, flags.replace)
     typer.echo(f"recipe {path}", err=True)
-    build_normalized(recipe, path, run, flags.strict)
+    _build(recipe, path, up_to, run, flags)
 
 
-def _known(name: str, option: str) -> str:
-    """The dataset that a short name, given with an option, stands for."""
-    from pipeline_assets.commands.stage_a_inputs import KNOWN
+def _build(recipe: StageARecipe, path: Path, up_to: Step, run: Run, flags: StrictFlags) -> None:
+    """Builds what a step asks of every source. Errors as `build_parts`, or `warning_last`."""
+    kinds, sources = _KINDS[up_to], [source.source for source in recipe.sources]
+    with warning_last([target for target in recipe.targets() if target.kind in kinds], run.root, flags.strict):
+        build_parts(recipe, path, run, dict(zip(sources, sources, strict=True)), "sources", kinds, _lines)
 
-    if name in KNOWN:
-        return KNOWN[name].dataset
-    if name.count("/") != 1:
-        raise UsageError(f"{name!r} is no dataset", option, f"give owner/name, {' or '.join(KNOWN)}")
-    return name
+
+def _lines(made: Artifact) -> Iterator[str]:
+    """What became of the rows; of the files of a source, nothing."""
+    if "ledger" in made.manifest.identity.counts:
+        ledger = made.manifest.identity.ledger
+        yield f"{made.folder}\n  {made.manifest.digest}"
+        others = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in ledger.fates())
+        yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *others])
+    if made.manifest.kind == NORMALIZED.name:
+        yield f"  {group_manifest(made.folder)}"
+
+
+def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
+    """What a source of files begins with; arguments and errors as `folder_and_patterns`."""
+    folder, patterns = folder_and_patterns(inputs, in_folder)
+    return {"kind": kind, "path": str(folder), "files": patterns}
+
+
+def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
+    """The folder above all inputs, absolute, and each of them relative to it.
+
+    Args:
+        inputs: files, folders, or patterns as a shell reads them.
+        in_folder: the pattern that a folder stands for.
+    Raises:
+        UsageError: an input matches nothing.
+    """
+    patterns = []
+    for text in inputs:
+        path = os.path.abspath(text)
+        if os.path.isdir(path):
+            patterns.append(f"{path}/{in_folder}")
+        elif os.path.exists(path) or glob.glob(path, recursive=True):
+            patterns.append(path)
+        else:
+            raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
+    folder = Path(os.path.commonpath([_fixed(pattern) for pattern in patterns]))
+    return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
+
+
+def _fixed(pattern: str) -> str:
+    """The folder of a pattern before its first wildcard."""
+    path = PurePosixPath(pattern)
+    parts = path.parts[:-1]
+    fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
+    return str(PurePosixPath(*parts[:fixed]))
+
+
+def hub_source(
+    hub: HubFiles, dataset: str, config: str, commit: str, amount: dict[str, int], rules: Sequence[str], seed: str
+) -> dict[str, Any]:
+    """The section of a hub dataset: files by its card, else names; columns by its first file; licence by its card.
+
+    Raises:
+        UsageError: no such config (names the nearest), or it has no files or no column `text`.
+        InputError: from the hub.
+    """
+    where = f"{dataset}@{commit}"
+    listing = hub.list_files(dataset, commit)
+    configs = read_configs(hub, dataset, commit)
+    if not configs and config != "default":
+        what = f"config {config!r} can't be found: its card lists none"
+        raise UsageError(what, where, "give --config-name default for all files, or write a recipe with `files`")
+    chosen = config_named(configs, config, where) if configs else None
+    patterns, meant = files_of_split(chosen, "train", [file.path for file in listing], where)
+    if not meant:
+        folder = None if chosen is None else chosen.folder
+        none = "its card names none" if folder is None else f"its card names the folder {folder} and no files of train"
+        what = f"config {config!r} has no files ({', '.join(patterns) or none})"
+        raise UsageError(what, where, "take another config, or write a recipe with `files`")
+    first = next(file for file in listing if file.path == meant[0])
+    names: Sequence[str]
+    if is_lines(first):
+        names = head_columns(hub, dataset, commit, first)
+    else:
+        names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
+    if "text" not in names:
+        raise UsageError(
+            f"there is no column `text`; it has {', '.join(names)}", where, "write a recipe with `columns`"
+        )
+    card = next((file for file in listing if file.path == CARD), None)
+    said = {} if card is None else metadata_of_card(hub.fetch(dataset, commit, card).local.read_bytes(), where)
+    licence = said.get("license")
+    return {
+        "kind": "hub",
+        "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),
+        "dataset": dataset,
+        "config": config,
+        "revision": commit,
+        "split": "train",
+        "files": recipe_patterns(patterns, meant, [file.path for file in listing]),
+        "domain": "web",
+        "license_tag": licence_table().tag_of(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
+        "columns": {
+            "text": "text",
+            "id": "id" if "id" in names else None,
+            "created_at": "date" if "date" in names else None,
+            "license": "license" if "license" in names else None,
+        },
+        "rules": list(rules),
+        "language": None,
+        "amount": amount,
+        "seed": seed,
+    }
+
+
+def recipe_patterns(patterns: Sequence[str], meant: Sequence[str], listed: Sequence[str]) -> list[str]:
+    """Patterns that match the files that a card means where fnmatch reads them, as of a recipe, whose `*` crosses
+    folders: the card's own where those do, else the name of each file.
+    """
+    likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
+    matched = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
+    return likely if matched == list(meant) else [glob.escape(path) for path in meant]
+
+
+def write_recipe(
+    root: Path,
+    name: str,
+    sources: Sequence[dict[str, Any]],
+    up_to: Step,
+    refuse_licences: Sequence[str] = (),
+    replace: bool = False,
+) -> tuple[StageARecipe, Path]:
+    """The recipe of these sources, among those of the data root; not written where it can't be built.
+
+    Args:
+        up_to: the last step that will be built: what nobody asked for isn't missing.
+        replace: whether what another recipe made may be replaced.
+    Raises:
+        UsageError: from `write_recipe_of`.
+    """
+    content = {
+        "system": "stage_a",
+        "name": name,
+        "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": up_to},
+        "refuse_licences": list(refuse_licences),
+        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "shard_text_bytes": SHARD_TEXT_BYTES,
+        "sources": list(sources),
+    }
+    return write_recipe_of(StageARecipe, content, root, "stage-a", replace)

@@ -1,13 +1,15 @@
-"""What the commands share: their options, their log, and the line that says how to go on."""
+"""What the commands share: options, printing, the log, and the line that says how to go on."""
 
 import contextlib
+import datetime
+import json
 import logging
 import os
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,15 +18,12 @@ import typer
 
 from pipeline_assets.corpus.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
 
-PROJECT = Path(__file__).parents[2]
-
 Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OptionalRoot = Annotated[
     Path | None,
-    typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root; default: that of FOLDER, without one data."),
+    typer.Option("--data", help="Data root; default: that of FOLDER, else CORPUSMILL_DATA, else data."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
 
 
@@ -35,22 +34,22 @@ VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\
 IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
 
 
-def data_root(context: typer.Context, folder: Path, data: Path | None) -> Path:
-    """The data root of a sealed artifact: the one that was typed, else the one that its folder lies in, else the
-    environment's.
+def data_root(folder: Path | None, typed: Path | None) -> Path:
+    """The data root that was typed, else the one that the folder of a sealed artifact lies in, else the environment's.
 
+    Args:
+        folder: None where the command was given none: then `data` is the root if nothing else says it.
     Raises:
         UsageError: there is none of them, or no such folder.
     """
     from pipeline_assets.corpus.spine.artifact import sealed_manifest
     from pipeline_assets.corpus.spine.lineage import root_of
 
-    is_typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"
-    root = data if is_typed else root_of(folder) or data
-    if root is None:
+    root = typed or (root_of(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
+    if folder is not None and root is None:
         sealed_manifest(folder)  # what is no artifact isn't told to have no data root
         raise UsageError("it lies in no data root", folder, "say with --data where its upstream lies")
-    return existing_root(root)
+    return existing_root(Path(root or "data"))
 
 
 def existing_root(root: Path) -> Path:
@@ -64,9 +63,80 @@ def existing_root(root: Path) -> Path:
     return root
 
 
+def tell(lines: Iterable[str]) -> None:
+    """Prints them, each once it is there."""
+    for line in lines:
+        typer.echo(line)
+
+
+def answer(as_json: bool, content: object, lines: Iterable[str]) -> None:
+    """Prints an answer, as JSON or line by line.
+
+    Args:
+        content: JSON values; dataclasses and structs are their fields, all else is text.
+    """
+    if as_json:
+        import msgspec
+
+        lines = [json.dumps(msgspec.to_builtins(content, enc_hook=str), indent=1)]
+    tell(lines)
+
+
+def as_bytes(count: float) -> str:
+    """`535.9 kB`, `12.3 MB`, `1.45 GB`: powers of ten."""
+    for unit, size, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 1), ("kB", 1e3, 1)):
+        if abs(count) >= size:
+            return f"{count / size:,.{digits}f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def as_seconds(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`."""
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
+
+
+def ago(then: datetime.datetime) -> str:
+    """How long ago, in the largest unit of which it is two or more."""
+    seconds = age_s(then)
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def age_s(then: datetime.datetime) -> int:
+    """Whole seconds since then; 0 where a clock was set back."""
+    return max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 file`, `1,200 files`."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
+    """Rows of cells as lines, column under column; the columns in `numbers` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def as_command(*words: object) -> str:
+    """A command of this program, to be pasted."""
+    return shlex.join(["corpusmill", *map(str, words)])
+
+
 def as_typed() -> str:
-    """The command that is running, as it can be pasted."""
-    return shlex.join(["corpusmill", *sys.argv[1:]])
+    """The command that is running, to be pasted; what is begun anew once isn't again."""
+    return as_command(*(word for word in sys.argv[1:] if word != "--fresh"))
 
 
 @contextlib.contextmanager

@@ -5,10 +5,10 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,28 +16,30 @@ from pipeline_assets.commands.terminal import (
     IN_ONE_LINE,
     AsJson,
     OptionalRoot,
+    ago,
+    aligned,
+    as_command,
     data_root,
     log_to_stderr,
-    resume_hint,
+    tell,
 )
+from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.durable import write_durably
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+from pipeline_assets.corpus.spine.rehash import HashTask, Journal
+from pipeline_assets.corpus.spine.usage import Stopwatch
+from pipeline_assets.corpus.trust.result import Proven, Sample, Scope, Verification
+from pipeline_assets.corpus.trust.result import as_json as report_of
+from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.held import HeldOfFolders, HeldOfHub
-    from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.rehash import HashTask, Journal
-    from pipeline_assets.corpus.trust.result import Proven, Verification
-
-app = typer.Typer()
 logger = logging.getLogger("corpusmill")
-_GAP = "  "
 _SHOWN_FINDINGS = 50
 _PARTS = ("files of the artifacts", "parts of files in the hub cache", "source files")
 
 
-@app.command(epilog="Example: corpusmill verify data/megatron/healing_text_v1 --upstream")
 def verify(
-    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     upstream: Annotated[bool, typer.Option("--upstream", help="All that it was made from, too.")] = False,
     content: Annotated[bool, typer.Option("--content", help="Work out what compressed files say, too.")] = False,
@@ -49,31 +51,24 @@ def verify(
     data: OptionalRoot = None,
     log_every: Annotated[int, typer.Option(min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds between lines.")] = 10,
     as_json: AsJson = False,
-) -> None:
-    """Hold every file of an artifact against its manifest."""
-    from pipeline_assets.corpus.spine.durable import write_durably
-    from pipeline_assets.corpus.trust.result import Sample, Scope
-    from pipeline_assets.corpus.trust.result import as_json as report_of
-    from pipeline_assets.corpus.trust.verify import hold, look_at_chain
-
+) -> bool:
+    """Example: corpusmill verify data/megatron/healing_text_v1 --upstream"""
     if sample is None and seed != "0":
         raise UsageError("a seed alone draws nothing", "--seed", "give --sample too")
     drawn = None if sample is None else Sample.parse(sample, seed)
-    root = data_root(context, folder, data) if upstream else None
+    root = data_root(folder, data) if upstream else None
     if report is not None:
         _check_place(report)
     log_to_stderr()
     found = look_at_chain(folder, Scope(root, drawn, content, workers, log_every))
-    typed = {"--upstream": upstream, "--content": content, "--data": root, "--sample": sample}
-    typed |= {"--seed": seed if drawn else None, "--report": report, "--json": as_json}
-    with resume_hint(_command(folder, typed)), _open_journal(found, fresh) as journal:
+    with _open_journal(found, fresh) as journal:
         hold(found, journal)
         written = json.dumps(report_of(found, _program()), indent=1) if report or as_json else ""
         if report is not None:
             write_durably(report, written.encode() + b"\n")
         journal.forget()
-    typer.echo(written if as_json else "\n".join(line.translate(IN_ONE_LINE) for line in _lines(found)))
-    raise typer.Exit(1 if found.findings else 0)
+    tell([written] if as_json else (line.translate(IN_ONE_LINE) for line in _lines(found)))
+    return not found.findings
 
 
 def _check_place(report: Path) -> None:
@@ -81,8 +76,6 @@ def _check_place(report: Path) -> None:
     Raises:
         UsageError: the report can't be written there; said before hours of reading, not after.
     """
-    from pipeline_assets.corpus.spine.manifest import FILE_NAME
-
     folder = report.absolute().parent
     if report.is_dir() or not folder.is_dir():
         what = "this is a folder" if report.is_dir() else f"there is no folder {folder}"
@@ -93,16 +86,8 @@ def _check_place(report: Path) -> None:
         raise UsageError(f"the folder {folder} can't be written to", report, "give another place")
 
 
-def _command(folder: Path, typed: dict[str, Any]) -> str:
-    given = [(name, value) for name, value in typed.items() if value is not None and value is not False]
-    words = [word for name, value in given for word in ([name] if value is True else [name, str(value)])]
-    return shlex.join(["corpusmill", "verify", str(folder), *words])
-
-
-def _open_journal(found: "Verification", fresh: bool) -> "Journal":
+def _open_journal(found: Verification, fresh: bool) -> Journal:
     """Progress on this question, kept in the user's cache: neither what is verified nor its data root is written to."""
-    from pipeline_assets.corpus.spine.rehash import Journal
-
     scope = found.scope
     question = f"{found.folder.resolve()}\n{scope.root and scope.root.resolve()}\n{scope.sample!r}\n{scope.content}"
     name = hashlib.sha256(os.fsencode(question)).hexdigest()[:32]
@@ -126,22 +111,18 @@ def _cache() -> Path:
 
 
 def _program() -> dict[str, Any]:
-    from importlib.metadata import version
-
-    from pipeline_assets.corpus.spine.usage import Stopwatch
-
     provenance = Stopwatch().provenance({})
     kept = ("host", "platform", "python", "libraries", "git_sha")
     return {"corpusmill": version("corpusmill"), **{name: provenance[name] for name in kept}}
 
 
-def _lines(found: "Verification") -> Iterator[str]:
+def _lines(found: Verification) -> Iterator[str]:
     for finding in found.findings[:_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
     if len(found.findings) > _SHOWN_FINDINGS:
         yield f"… and {len(found.findings) - _SHOWN_FINDINGS:,} more; --report lists them"
     if found.scope.root is not None:
-        yield from _table([_artifact_cells(artifact, found) for artifact in found.chain.artifacts])
+        yield from aligned([_artifact_cells(artifact, found) for artifact in found.chain.artifacts], numbers=(3, 4))
     if found.hub is not None and found.hub.listed:
         yield _hub_line(found, found.hub)
     if found.sources is not None and found.sources.listed:
@@ -154,16 +135,16 @@ def _lines(found: "Verification") -> Iterator[str]:
     yield found.chain.artifacts[0].manifest.digest
 
 
-def _mending_lines(found: "Verification") -> Iterator[str]:
+def _mending_lines(found: Verification) -> Iterator[str]:
     """For each artifact with a file that is not as it was sealed, the command that makes it so again."""
     damaged = {finding.where for finding in found.findings}
-    at = ["--data", str(found.scope.root)] if found.scope.root is not None else []
+    at = ["--data", found.scope.root] if found.scope.root is not None else []
     for artifact in found.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
-            yield f"to mend it: {shlex.join(['corpusmill', 'rebuild', str(artifact.folder), '--put-back', *at])}"
+            yield f"to mend it: {as_command('rebuild', artifact.folder, '--put-back', *at)}"
 
 
-def _artifact_cells(artifact: "Artifact", found: "Verification") -> Sequence[str]:
+def _artifact_cells(artifact: Artifact, found: Verification) -> tuple[str, ...]:
     digest = artifact.manifest.digest
     tasks = [task for task in found.tasks if task.owner == digest]
     read = [task for task in tasks if found.state_of(task) != "not_read"]
@@ -173,17 +154,7 @@ def _artifact_cells(artifact: "Artifact", found: "Verification") -> Sequence[str
     return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Words to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        yield _GAP.join(
-            cell.ljust(width) if number < 3 else cell.rjust(width) for number, (cell, width) in enumerate(cells)
-        )
-
-
-def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
+def _hub_line(found: Verification, hub: HeldOfHub) -> str:
     read = len(hub.whole) + len(hub.in_part) + len(hub.not_here)
     return (
         f"hub cache: of {read:,} files read, {len(hub.whole):,} are here whole, {len(hub.in_part):,} in part "
@@ -191,7 +162,7 @@ def _hub_line(found: "Verification", hub: "HeldOfHub") -> str:
     )
 
 
-def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
+def _sources_line(found: Verification, sources: HeldOfFolders) -> str:
     changed, not_here = len(sources.findings), len(sources.not_here)
     as_they_were = [task for task in sources.tasks if found.state_of(task) != "damaged"]
     gone = f", {', '.join(map(str, sources.gone))} is gone" if sources.gone else ""
@@ -201,13 +172,13 @@ def _sources_line(found: "Verification", sources: "HeldOfFolders") -> str:
     )
 
 
-def _hashed_words(tasks: Sequence["HashTask"], found: "Verification") -> str:
+def _hashed_words(tasks: Sequence[HashTask], found: Verification) -> str:
     size = sum(task.bytes for task in tasks)
     hashed = sum(task.bytes for task in tasks if found.state_of(task) != "not_read")
     return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
-def _content_words(found: "Verification") -> str:
+def _content_words(found: Verification) -> str:
     """Which of the two was done with files that are stored in another form than their content."""
     if found.contents:
         right = sum(result.complaint is None for result in found.contents)
@@ -217,7 +188,7 @@ def _content_words(found: "Verification") -> str:
     return ""
 
 
-def _proven_line(proven: "Proven") -> str:
+def _proven_line(proven: Proven) -> str:
     documents = proven.artifact.manifest.identity.counts["documents"]
     title = f"documents of {proven.artifact.manifest.name}"
     if proven.why_not is not None:
@@ -231,26 +202,19 @@ def _proven_line(proven: "Proven") -> str:
     )
 
 
-def _before_lines(found: "Verification") -> Iterator[str]:
+def _before_lines(found: Verification) -> Iterator[str]:
     if found.known_since is None:
         return
+    since = datetime.datetime.fromtimestamp(found.known_since, datetime.UTC)
     files = sum(result.found_at is not None for result in found.results)
     documents = f" and {found.documents_before:,} documents" if found.documents_before else ""
     yield (
         f"of this, {found.bytes_before:,} bytes ({files:,} whole files){documents} were read before an interruption, "
-        f"the first {_age(found.known_since)} ago; --fresh reads all again"
+        f"the first {ago(since)} ago; --fresh reads all again"
     )
 
 
-def _age(since: int) -> str:
-    seconds = max(0, round(datetime.datetime.now(datetime.UTC).timestamp()) - since)
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
-
-
-def _summary(found: "Verification") -> str:
+def _summary(found: Verification) -> str:
     as_sealed = sum(found.state_of(task) in ("as_sealed", "read_before") for task in found.tasks)
     files, size = len(found.tasks) + found.out_of_place, found.bytes_held
     word = "intact" if found.verdict.startswith("intact") else found.verdict.upper()
@@ -263,7 +227,7 @@ def _summary(found: "Verification") -> str:
     return f"{word} of a sample ({found.percent_read:.1f} % of bytes): {held}{rest}"
 
 
-def _left_out_lines(found: "Verification") -> Iterator[str]:
+def _left_out_lines(found: Verification) -> Iterator[str]:
     """What the sample left out, the largest file of it, and the smallest where it left out all."""
     words = []
     for part, name in zip(found.parts, _PARTS, strict=True):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.demo_corpus import write_fineweb_edu
+from pipeline_assets.demo_library import write_fineweb_edu
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 

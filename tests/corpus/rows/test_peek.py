@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from typer.testing import CliRunner
 
-from pipeline_assets.commands.trace import app
+from pipeline_assets.cli import app
 from pipeline_assets.corpus.rows.peek import peek
 from pipeline_assets.corpus.rows.trace import open_rows
 from pipeline_assets.corpus.spine.artifact import Artifact

@@ -8,7 +8,7 @@ import pytest
 from stage_a_build import Change, build, digests, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
-from pipeline_assets.commands.given import decontaminated_target
+from pipeline_assets.commands.corpora import decontaminated_target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.evidence import read_contaminated
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection

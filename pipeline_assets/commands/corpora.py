@@ -1,0 +1,502 @@
+"""What is made of sources that lie sealed, whatever recipes made them, each in the folder that was named for it: a
+deduplicated corpus and its signatures, a decontaminated corpus, a packed set, a report.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from pipeline_assets.commands.build import (
+    Flags,
+    MemoryMib,
+    OutFolder,
+    Place,
+    SealedInputs,
+    StrictFlags,
+    sealed_folders,
+    warning_last,
+)
+from pipeline_assets.commands.sections import Content, Section, Sets, option_finder
+from pipeline_assets.commands.stage_a import folder_and_patterns
+from pipeline_assets.commands.terminal import AsJson, answer, as_command, naming
+from pipeline_assets.corpus.decontamination.recipe import (
+    DecontaminationRecipe,
+    DecontaminationSection,
+    EvaluationSource,
+)
+from pipeline_assets.corpus.dedup.decision import read_decisions
+from pipeline_assets.corpus.dedup.recipe import (
+    Banding,
+    DedupRecipe,
+    Distance,
+    RemovalCaps,
+    recommended,
+    smallest_distance,
+)
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.corpus.packing.recipe import PackSection
+from pipeline_assets.corpus.packing.summary import summary_of
+from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage, root_of
+from pipeline_assets.corpus.spine.recipe import read_yaml
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.systems import stage_a
+from pipeline_assets.systems.stage_a import (
+    DECONTAMINATED,
+    DEDUPLICATED,
+    FILTERED,
+    NORMALIZED,
+    PACKED,
+    REPORT,
+    SIGNATURES,
+)
+
+Proposer = Annotated[
+    Literal["minhash", "faiss"],
+    typer.Option(help="What proposes pairs: bands of MinHash, or faiss by binary sketches."),
+    Sets("dedup.near.faiss"),
+]
+_CURVE = (
+    "near.threshold",
+    "near.minhash.permutations",
+    "near.minhash.bands",
+    "near.faiss.bits",
+    "near.faiss.max_distance",
+)
+_RECALL = 0.95
+_LEAST_ITEM_WORDS = 8  # GPT-3 (arXiv 2005.14165, appendix C) looked for n-grams of 8 to 13 words
+
+_SOURCES = {kind.name: kind for kind in (NORMALIZED, FILTERED)}
+_OF_SEVERAL = {kind.name: kind for kind in (DEDUPLICATED, DECONTAMINATED)}
+_TOKENIZER = {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
+
+
+def dedup(
+    input: SealedInputs,
+    out_dir: OutFolder,
+    said: Annotated[Content, Section(DedupRecipe)],
+    capped: Annotated[Content, Section(RemovalCaps)],
+    *,
+    proposer: Proposer = "minhash",
+    faiss_gpu: Annotated[
+        int | None,
+        typer.Option(min=0, envvar="CORPUSMILL_FAISS_GPU", help="GPU to search on; else the first, else CPU."),
+    ] = None,
+    seen: Annotated[
+        list[str] | None, typer.Option(help="A signature store of what was seen before; repeatable.")
+    ] = None,
+    memory_mib: MemoryMib = 2048,
+    flags: Flags,
+) -> bool:
+    """Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all"""
+    place = Place.at(out_dir)
+    run = flags.run(place.root, memory_mib, faiss_gpu)
+    near = said.pop("near")
+    if said["mode"] != "exact":
+        _, asked = _ways(near, proposer, _RECALL)
+        kept = {key: near[key] for key in ("threshold", "max_compared")}
+        said["near"] = kept | {proposer: near[proposer] | vars(asked)}
+    recipe = DedupRecipe.of(said, "stage-a dedup")
+    caps = RemovalCaps.of(capped, "--max-removed") if capped else None
+    folders = sealed_folders(input)
+    sources, stores = _given_sources(folders), sealed_folders(seen or ())
+    seen_before = [stage_a.seen_store(folder.absolute()) for folder in stores]
+    _refuse_one_name(seen_before, stores)
+    content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
+    target = _named(DEDUPLICATED.target(place.below.name, content, (*sources, *seen_before)), place.below)
+    place.warn_of_other_roots(folders)
+    if caps is None:
+        place.build(target, run, _dedup_lines)
+        return True
+    corpus = place.build(replace(target, demand=caps), run, _dedup_lines, refuses=False)
+    verdict = caps.judge(corpus.manifest)
+    lines = [f"removals within the cap: yes: {verdict.because}"] if verdict.holds else _above(corpus, caps, out_dir)
+    typer.echo("\n".join(lines), err=True)
+    return verdict.holds
+
+
+def signatures(
+    input: Annotated[Path, typer.Option(help="A deduplicated corpus.")],
+    out_dir: Annotated[Path, typer.Option(help="Folder of the store that is made."), Sets("name", "data")],
+    *,
+    memory_mib: MemoryMib = 2048,
+    flags: Flags,
+) -> None:
+    """Later corpora are deduplicated against this one.
+
+    Example: corpusmill stage-a signatures --input out/stage_a/deduplicated/all
+    --out-dir out/stage_a/signatures/all
+    """
+    place = Place.at(out_dir)
+    run = flags.run(place.root, memory_mib)
+    manifest = open_artifact(input).manifest
+    if manifest.kind != DEDUPLICATED.name:
+        raise UsageError(f"this is a {manifest.kind}", input, "give what stage-a dedup made")
+    content = {"signatures": DedupRecipe.from_content(manifest.identity.recipe["dedup"]).signatures()}
+    corpus = _as_sealed(input.absolute(), DEDUPLICATED)
+    target = _named(SIGNATURES.target(place.below.name, content, [corpus]), place.below)
+    place.build(
+        target, run, lambda store: [*_head(store), f"  {store.manifest.identity.counts['documents']:,} documents"]
+    )
+
+
+def _head(made: Artifact) -> list[str]:
+    return [str(made.folder), f"  {made.manifest.digest}"]
+
+
+def _ways(near: Content, proposer: str, recall: float) -> tuple[Banding | Distance, Banding | Distance]:
+    """The recommended way to propose pairs, and the one that is asked for; the same where none is.
+
+    Raises:
+        UsageError: some permutations are left over.
+    """
+    similarity, sketch = _similarity_of(near["threshold"]), near[proposer]
+    if proposer == "faiss":
+        distance = smallest_distance(sketch["bits"], similarity, recall)
+        return distance, Distance(sketch["bits"], sketch.get("max_distance", distance.max_distance))
+    permutations = sketch["permutations"]
+    banding = recommended(permutations, similarity, recall)
+    bands = sketch.get("bands", banding.bands)
+    if permutations % bands:
+        raise UsageError(f"{bands} bands leave some of {permutations} permutations over", "--bands", "choose a divisor")
+    return banding, Banding(bands, permutations // bands)
+
+
+def _similarity_of(threshold: str) -> float:
+    """The threshold as a number.
+
+    Raises:
+        UsageError: it is no similarity.
+    """
+    try:
+        similarity = float(threshold)
+    except ValueError:
+        similarity = 0.0
+    if not 0 < similarity <= 1:
+        raise UsageError(f"it is {threshold!r}", "--threshold", "give a number above 0, and 1 at most")
+    return similarity
+
+
+def _dedup_lines(corpus: Artifact) -> Iterator[str]:
+    counts = corpus.manifest.identity.counts
+    yield from _head(corpus)
+    for source, one in _aligned(counts["by_source"]):
+        gone = f"{one['exact_duplicate']:,} exact, {one['near_duplicate']:,} near duplicates"
+        seen = f" ({one['of_seen']:,} of them seen before)" if one["of_seen"] else ""
+        rejected = f", {one['rejected']:,} rejected" if one["rejected"] else ""
+        yield f"  {source}  {one['in']:,} documents = {one['out']:,} kept + {gone}{seen}{rejected}"
+    for what in ("buckets", "documents"):
+        if capped := counts["comparisons"].get(f"capped_{what}"):
+            yield f"  {capped:,} {what} had too many to compare all (--max-compared)"
+
+
+def _above(corpus: Artifact, caps: RemovalCaps, out_dir: Path) -> Iterator[str]:
+    """The sources of which too much went, each with a document to look at."""
+    yield "removals within the cap: NO"
+    above = []
+    at = ["--data", root] if (root := root_of(out_dir)) else []
+    for source, counts in corpus.manifest.identity.counts["by_source"].items():
+        gone, documents, cap = counts["exact_duplicate"] + counts["near_duplicate"], counts["in"], caps.cap(source)
+        if gone > cap * documents:
+            above.append(source)
+            decisions = read_decisions(corpus)
+            first = next(one.doc_id for one in decisions if one.source == source and one.duplicate_of is not None)
+            share = f"{gone / documents:.1%}, MORE THAN {float(cap):.1%}"
+            yield f"  {source}: {gone:,} of {documents:,} documents went ({share})"
+            yield f"    to look at the first: {as_command('dedup', 'show', first, *at)}"
+    fix = "raise --max-removed if that is how it is, or change other options and add --replace"
+    yield f"{out_dir} is built and stays, with more of {', '.join(above)} gone than --max-removed allows: {fix}"
+
+
+def explain(
+    said: Annotated[Content, Section(DedupRecipe, _CURVE)],
+    proposer: Proposer = "minhash",
+    recall: Annotated[float, typer.Option(min=0, max=1, help="Of pairs at the threshold, how many to find.")] = _RECALL,
+    as_json: AsJson = False,
+) -> None:
+    """Example: corpusmill dedup explain --threshold 0.8 --permutations 128"""
+    at = _similarity_of(said["near"]["threshold"])
+    best, asked = _ways(said["near"], proposer, recall)
+    shown = sorted({best, asked}, key=lambda one: one.rows if isinstance(one, Banding) else one.max_distance)
+    curves = {one: {step / 20: one.proposes(step / 20) for step in range(2, 21)} for one in shown}
+    ways = [{**vars(one), "at_threshold": one.proposes(at), "curve": curve} for one, curve in curves.items()]
+    lines = []
+    for one, curve in curves.items():
+        lines.append(f"{one}{' (recommended)' * (one == best)}: {one.proposes(at):.1%} of pairs at {at:g}")
+        for similarity, probability in curve.items():
+            mark = " ← threshold" if similarity == math.floor(at * 20) / 20 else ""
+            lines.append(f"  {similarity:.2f}  {probability:7.2%}  {'█' * round(40 * probability)}{mark}")
+    lines.append("what is found is compared by its text: a proposer misses duplicates, it never makes one")
+    answer(as_json, {"threshold": at, "recommended": vars(best), "ways": ways}, lines)
+
+
+def decontaminate(
+    input: SealedInputs,
+    out_dir: OutFolder,
+    sets: Annotated[Content, Section(EvaluationSource, is_repeated=True)],
+    said: Annotated[Content, Section(DecontaminationRecipe)],
+    flags: Flags,
+) -> None:
+    """Example: corpusmill stage-a decontaminate --input 'out/stage_a/filtered/*'
+    --out-dir out/stage_a/decontaminated/all --evaluation mmlu=evaluation/mmlu --text-column question
+    """
+    place = Place.at(out_dir)
+    run = flags.run(place.root)
+    least = {"min_item_words": min(_LEAST_ITEM_WORDS, said["ngram_words"])}
+    cut = said["cut"] if said["action"] == "cut" else None
+    evaluation = {"evaluation": _evaluation_sets(sets)}
+    section = DecontaminationSection.of(least | said | {"cut": cut} | evaluation, "stage-a decontaminate")
+    folders = sealed_folders(input)
+    target = decontaminated_target(folders, place.below, section)
+    place.warn_of_other_roots(folders)
+    is_new = target.state(place.root)[0] == "missing"  # then no corpus loses what its evaluation sets were
+    for listed in target.upstream:
+        if not listed.is_given:
+            place.build(listed, replace(run, replace=flags.replace or is_new))
+    try:
+        place.build(target, run, _decontaminated_lines)
+    except InputError as error:
+        if is_new and not isinstance(error, RetryableError) and not target.is_sealed(place.root):
+            durable.remove(_evaluation_folder(place.folder))
+        raise
+
+
+def _evaluation_sets(sets: Content) -> list[Content]:
+    """A section for each set that is named; what an option gives for one set as NAME=VALUE, or for all."""
+    named = [_name_and_path(text) for text in sets["name"]]
+    names = {name for name, _ in named}
+    sections = []
+    for name, path in named:
+        texts, items, ids = (_said_of(name, names, sets["columns"][key]) for key in ("text", "item", "id"))
+        unit = _only("--text-unit", _said_of(name, names, sets["text_unit"]))
+        item, id_column = _only("--item", items) or "row", _only("--id-column", ids)
+        columns = {"text": texts or ["text"], "item": item, "id": id_column} if unit is None else None
+        folder, patterns = folder_and_patterns([path], "**/*")
+        section = {"name": name, "path": str(folder), "files": patterns, "columns": columns, "text_unit": unit}
+        sections.append(section)
+    return sections
+
+
+def _name_and_path(text: str) -> tuple[str, str]:
+    name, separator, path = text.partition("=")
+    if not separator or not path:
+        raise UsageError(f"it is {text!r}", "--evaluation", "give NAME=PATH, mmlu=evaluation/mmlu")
+    return name, path
+
+
+def _said_of(name: str, names: Collection[str], given: Sequence[str]) -> list[str]:
+    """What an option says of a set: what is given as NAME=VALUE with its name, else what is given for all."""
+    parted = [text.partition("=") for text in given]
+    own = [value for whose, separator, value in parted if separator and whose == name]
+    return own or ["".join(parts) for parts in parted if not (parts[1] and parts[0] in names)]
+
+
+def _only(option: str, values: Sequence[str]) -> str | None:
+    if len(values) > 1:
+        what = f"it is given {len(values)} times for one set: {', '.join(values)}"
+        raise UsageError(what, option, "give it once, or once a set as NAME=VALUE")
+    return values[0] if values else None
+
+
+def _decontaminated_lines(corpus: Artifact) -> Iterator[str]:
+    counts = corpus.manifest.identity.counts
+    yield from _head(corpus)
+    for name, one in _aligned(counts["evaluation"]):
+        skipped = f", {one['too_short']:,} of them too short" if one["too_short"] else ""
+        fate = f"{one['dropped_documents']:,} dropped + {one['cut_documents']:,} cut"
+        yield f"  {name}  {one['items']:,} items{skipped}: {one['contaminated_documents']:,} documents = {fate}"
+    for name, one in _aligned(counts["by_source"]):
+        rejected = f" + {one['rejected']:,} rejected" if one["rejected"] else ""
+        kept = f"{one['out']:,} kept ({one['cut']:,} of them cut)"
+        yield f"  {name}  {one['in']:,} documents = {kept} + {one['dropped']:,} dropped{rejected}"
+
+
+def _aligned(counts: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
+    width = max(map(len, counts))
+    return [(name.ljust(width), one) for name, one in counts.items()]
+
+
+def pack(
+    manifest: Annotated[Path, typer.Option(help="YAML with a section `pack`, or with what that says.")],
+    input: SealedInputs,
+    out_dir: OutFolder,
+    said: Annotated[Content, Section(PackSection)],
+    flags: StrictFlags,
+) -> None:
+    """Example: corpusmill stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all
+    --out-dir out/stage_a/packed/all
+    """
+    place = Place.at(out_dir)
+    run = flags.run(place.root)
+    names = {"name": "--out-dir", "data": "--out-dir", "": "manifest"}
+    typed = option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
+    with naming(manifest, typed, within="pack."):
+        section = PackSection.of(_content(manifest) | said, manifest)
+        if section.tokenizer_path is not None:
+            path, root = (manifest.absolute().parent / section.tokenizer_path).resolve(), place.root.resolve()
+            lies_at = path.relative_to(root) if path.is_relative_to(root) else path
+            section = section.model_copy(update={"tokenizer_path": str(lies_at)})
+        folders = sealed_folders(input)
+        corpora = _given_corpora(folders, _OF_SEVERAL)
+        target = _named(stage_a.packed_target(section, place.below.name, place.below, corpora), place.below)
+        place.warn_of_other_roots(folders)
+        with warning_last([target], place.root, flags.strict):
+            place.build(target, run, _packed_lines)
+
+
+def _content(manifest: Path) -> dict[str, Any]:
+    content = read_yaml(manifest, "manifest")
+    section = content.get("pack", content)
+    if not isinstance(section, dict):
+        raise UsageError("its `pack` is no section", manifest, "write `key: value` lines below it")
+    beside = [] if "system" in content else sorted(content.keys() - {"pack"})
+    if "pack" in content and beside:
+        raise UsageError(f"it has `{beside[0]}` beside `pack`", manifest, "move it into that section, or remove it")
+    return section
+
+
+def _packed_lines(packed: Artifact) -> Iterator[str]:
+    told = summary_of(packed)
+    yield from _head(packed)
+    padding = f"{told.padding_tokens:,} padding ({1 - float(told.packing_efficiency):.2%})"
+    yield f"  {told.rows:,} rows: {told.tokens:,} tokens of {told.documents:,} documents, {padding}"
+    longer = sum(one["longer_than_a_row"] for one in told.by_source.values())
+    cut = f"{told.cut_documents:,} of the documents ({float(told.cut_share):.2%}) are cut: no row holds all of one"
+    yield f"  {cut}; {longer:,} are longer than a row"
+    for source, one in _aligned(told.by_source):
+        shares = f"asked {float(one['asked_share']):.2%}, reached {float(one['share']):.2%}"
+        drawn = f"{one['packed_tokens']:,} tokens, {float(one['epochs']):.2f} epochs"
+        yield f"  {source}  {shares}: {drawn}, {float(one['cut_share']):.2%} of documents cut"
+    if told.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in told.rejected.items())
+        yield f"  texts that can't be encoded: {reasons}; {packed.path(REJECTS_FILE)} has them"
+
+
+def report(
+    input: SealedInputs,
+    out: Annotated[Path, typer.Option(help="Folder of the report."), Sets("name", "data")],
+    flags: Flags,
+) -> None:
+    """Makes report.html and report.json.
+
+    Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
+    """
+    place = Place.at(out)
+    run = flags.run(place.root)
+    corpora = _given_corpora(sealed_folders(input), _OF_SEVERAL | {PACKED.name: PACKED})
+    if corpora[0].partition is None:  # the sources are reported on too, and what was made of them in between
+        kinds = {folder: open_artifact(folder).manifest.kind for folder in _made_of(corpora[0].folder)}
+        sources = [folder for folder, kind in kinds.items() if kind not in _OF_SEVERAL]
+        between = [_as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL]
+        corpora = (*_given_sources(sources), *between, *corpora)
+    target = _named(REPORT.target(place.below.name, {}, corpora, tokenizer=_TOKENIZER), place.below)
+
+    def lines(made: Artifact) -> Iterator[str]:
+        counts, sources = made.manifest.identity.counts, sum(one.partition is not None for one in corpora)
+        yield f"{sources} sources: {counts['documents']:,} documents, {counts['tokens']:,} tokens"
+        yield from (str(out / file.path) for file in made.manifest.storage)
+
+    place.build(target, run, lines)
+
+
+def _made_of(folder: Path) -> Iterator[Path]:
+    """The sources that something was made of, and the corpora of several of them between."""
+    for entry in open_artifact(folder).manifest.identity.upstream:
+        kind = "/".join(entry["name"].split("/")[:2])
+        if kind in _SOURCES | _OF_SEVERAL:
+            upstream = _located(folder, entry["digest"])
+            if kind in _OF_SEVERAL:
+                yield from _made_of(upstream)
+            yield upstream
+
+
+def decontaminated_target(folders: Sequence[Path], place: Path, section: DecontaminationSection) -> Target:
+    """What normalised or filtered sources hold, given in their order, or one deduplicated corpus, without items of
+    evaluation sets; what lists the files of these is upstream, in a folder beside it.
+
+    Args:
+        place: folder of what is made, below the root that it is built below.
+    Raises:
+        UsageError: something else is sealed in a folder, or two have one name.
+        InputError: a source is damaged, or what a filtered one was made of is gone.
+    """
+    corpora = _given_corpora(folders, {DEDUPLICATED.name: DEDUPLICATED})
+    is_one_of_several = corpora[0].partition is None
+    names = corpora[0].recipe["sources"] if is_one_of_several else [source.partition for source in corpora]
+    evaluation = stage_a.evaluation_targets(section, place.name, _evaluation_folder(place))
+    content = section.rows_content() | {"sources": list(names)}
+    return replace(DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
+
+
+def _evaluation_folder(place: Path) -> Path:
+    """The folder of what lists the evaluation files of a corpus, beside it."""
+    return place.with_name(f"{place.name}.evaluation")
+
+
+def _named(target: Target, place: Path) -> Target:
+    """In the folder that was named for it; no recipe has it, so no copy of its manifest is kept."""
+    return replace(target, folder=place, export_as=None)
+
+
+def _given_corpora(folders: Sequence[Path], of_several: Mapping[str, Kind]) -> tuple[Target, ...]:
+    """Sources as they are sealed; or a corpus of several of them, of one of these kinds."""
+    for folder in folders:
+        kind = of_several.get(open_artifact(folder).manifest.kind)
+        if kind is not None and len(folders) > 1:
+            fix = "give it alone, or deduplicate all together first"
+            raise UsageError(f"this is a {kind.name}, and it is not the only corpus given", folder, fix)
+        if kind is not None:
+            return (_as_sealed(folder.absolute(), kind),)
+    return _given_sources(folders, [kind.step for kind in of_several.values()])
+
+
+def _given_sources(folders: Sequence[Path], of_several: Sequence[str] = ()) -> tuple[Target, ...]:
+    """
+    Args:
+        of_several: what a corpus of several sources might have been instead.
+    """
+    fix = f"give normalised or filtered sources{', or a corpus that is ' * bool(of_several)}{' or '.join(of_several)}"
+    sources = [_given(folder.absolute(), fix) for folder in folders]
+    _refuse_one_name(sources, folders)
+    for folder, source in zip(folders, sources, strict=True):
+        made_from = [upstream.folder for upstream in source.upstream if upstream.folder in {s.folder for s in sources}]
+        if made_from:
+            raise UsageError(f"it was made from {made_from[0]}, which is given too", folder, "give one of the two")
+    return tuple(sources)
+
+
+def _located(folder: Path, digest: str) -> Path:
+    """Where an artifact lies that something in a folder was made of."""
+    return Lineage(root_of(folder) or folder.parent).locate(digest).folder.absolute()
+
+
+def _refuse_one_name(targets: Sequence[Target], folders: Sequence[Path]) -> None:
+    names = [target.partition for target in targets]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UsageError(f"it is the second of them that is called {name}", folders[number], "give one of them")
+
+
+def _given(folder: Path, fix: str) -> Target:
+    manifest = open_artifact(folder).manifest
+    if manifest.kind not in _SOURCES:
+        raise UsageError(f"this is a {manifest.kind}", folder, fix)
+    upstream: tuple[Target, ...] = ()
+    if manifest.kind == FILTERED.name:
+        [made_from] = manifest.identity.upstream
+        upstream = (_given(_located(folder, made_from["digest"]), fix),)
+    return _as_sealed(folder, _SOURCES[manifest.kind], upstream, folder.name)
+
+
+def _as_sealed(folder: Path, kind: Kind, upstream: Sequence[Target] = (), partition: str | None = None) -> Target:
+    manifest = open_artifact(folder).manifest
+    target = kind.target(manifest.name, manifest.identity.recipe, upstream, partition=partition, is_given=True)
+    return replace(target, name=manifest.name, folder=folder, export_as=None)

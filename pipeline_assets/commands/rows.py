@@ -1,0 +1,355 @@
+"""trace, peek, why, show: from a token or a document to its source row and back, what a reader gets, what it copies."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_assets.commands.terminal import (
+    IN_ONE_LINE,
+    VISIBLE,
+    AsJson,
+    OptionalRoot,
+    Root,
+    answer,
+    data_root,
+    existing_root,
+)
+from pipeline_assets.corpus.dedup.decision import Decision, DocumentGroup, document_of, groups_of, word_diff
+from pipeline_assets.corpus.readers.lines import row_words
+from pipeline_assets.corpus.rows.fates import Followed, follow_document, follow_source
+from pipeline_assets.corpus.rows.peek import peek as peek_at
+from pipeline_assets.corpus.rows.source_row import AnyRow, parse_row, place_told
+from pipeline_assets.corpus.rows.store import Fate, Part, Row, Source
+from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.corpus.spine.artifact import sealed_manifest
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.files import unreplaced
+from pipeline_assets.corpus.spine.lineage import Lineage
+
+_FOLDER = "Folder of a Megatron split, a packed set, a corpus, or normalised rows."
+_SHOWN_CHARACTERS, _BEGINNING = 2_000, 300
+_SHOWN_GONE = 5
+
+
+def trace(
+    folder: Annotated[Path | None, typer.Argument(help=_FOLDER)] = None,
+    token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
+    doc_id: Annotated[
+        str | None, typer.Option(help="A document of the split, set or corpus; the id of a normalised row.")
+    ] = None,
+    row: Annotated[
+        int | None,
+        typer.Option(
+            help="Row of a split's documents.parquet, of a packed set, of normalised rows, or document; from 0."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW or PATH#ROW; no FOLDER.")
+    ] = None,
+    data: OptionalRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Example: corpusmill trace data/megatron/healing_text_v1/train --token 9"""
+    asked = [option for option in (token, doc_id, row) if option is not None]
+    if source is not None:
+        if folder is not None or asked:
+            raise UsageError("a source row is looked up in the data root", "--source", "give it alone or with --data")
+        _trace_source(source, data_root(None, data), as_json)
+        return
+    if folder is None:
+        fix = "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
+        raise UsageError("nothing to trace", "trace", fix)
+    if len(asked) != 1:
+        what = "several things to trace" if asked else "nothing to trace"
+        raise UsageError(what, folder, "give exactly one of --token, --doc-id, --row")
+    root = data_root(folder, data)
+    with unreplaced(folder):
+        sealed_manifest(folder)
+        store = open_rows(folder, Lineage(root))
+        if token is not None:
+            found = [trace_token(store, token)]
+        else:
+            found = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
+        lines = [line for one in found for line in (*_traced_lines(one), "")]
+    told = [_traced_json(one) for one in found]
+    answer(as_json, told if store.holds_several else told[0], lines[:-1])
+
+
+def _traced_lines(found: Traced) -> Iterator[str]:
+    """A document of an artifact and where it came from, or a token of it."""
+    text, labels, token = found.text, found.text.store.labels, found.token
+    if token is not None:
+        place = f"number {token.number:,} of its document"
+        place += "" if token.byte_offset is None else f", at byte {token.byte_offset:,} of the text"
+        if token.is_end_of_document:
+            after = "" if token.byte_offset is None else f", after byte {token.byte_offset:,}"
+            place = f"the end of text that closes the document{after}"
+        yield f"token     {token.position:,}: id {token.id}, {place}"
+    for row, part in found.places:
+        yield from _place_lines(found, row, part)
+    yield from (f"drawn     {draw['told']}" for draw in found.figures.get("draws", ()))
+    around = text.beginning if token is None else f"{token.before}»{token.text}«{token.after}"
+    source, *answers = text.source.rows
+    figures = "".join(
+        f", {value:,} {name.replace('_', ' ')}" for name, value in found.figures.items() if name != "draws"
+    )
+    line = place_told(source)
+    lines = [
+        f"{labels.row:10}{text.part.id}",
+        f"shard     {text.store.artifact.folder / text.part.shard} row {text.part.shard_row:,}",
+        *([] if text.part.tokens is None else [f"tokens    {text.part.tokens:,}{''.join(figures)}"]),
+        f"source    {source}",
+        f"          {text.source.digest}",
+        *([] if line.startswith("row ") else [f"          {line}"]),
+        *(f"answer    {answer}" for answer in answers),
+        f"licence   {_licence(text.source)}",
+        f"{labels.beginning if token is None else 'text':10}{around}",
+    ]
+    yield from (line.translate(IN_ONE_LINE) for line in lines)
+
+
+def _licence(source: Source) -> str:
+    return f"{source.license_tag} ({source.license_evidence})"
+
+
+def _place_lines(found: Traced, row: Row, part: Part) -> Iterator[str]:
+    """Where a part lies, of an artifact that holds tokens."""
+    if row.ids is None or row.first_token is None or part.tokens is None:
+        return
+    first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
+    label = f"{found.store.labels.row:10}"
+    if found.store.holds_several:
+        stop = part.start + part.tokens
+        tokens = f"tokens {part.start:,} to {stop - 1:,}" if part.tokens > 1 else f"token {part.start:,}"
+        yield f"{label}row {row.number:,} from column {part.column:,} on: {tokens} of it"
+    else:
+        yield f"{label}{row.number:,}: {part.tokens:,} tokens, {first:,} to {last:,} of tokens.bin"
+
+
+def _traced_json(found: Traced) -> dict[str, Any]:
+    text = found.text
+    source, *answers = text.source.rows
+    places = [
+        {
+            "row": row.number,
+            "first_token": None if row.first_token is None else row.first_token + part.column,
+            **{key: getattr(part, key) for key in ("column", "start", "tokens")},
+        }
+        for row, part in found.places
+    ]
+    return {
+        "folder": found.store.artifact.folder,
+        **places[0],
+        "places": places,
+        "token": found.token,
+        "corpus": text.store.artifact.folder,
+        "corpus_digest": text.store.artifact.manifest.digest,
+        "doc_id": text.part.id,
+        "shard": text.part.shard,
+        "shard_row": text.part.shard_row,
+        "source": _row_json(source),
+        "answers": [_row_json(answer) for answer in answers],
+        "source_digest": text.source.digest,
+        "license_tag": text.source.license_tag,
+        "license_evidence": text.source.license_evidence,
+        "beginning": text.beginning,
+        **found.figures,
+    }
+
+
+def _row_json(row: AnyRow) -> dict[str, Any]:
+    return {"name": str(row), **asdict(row)}
+
+
+def _trace_source(source: str, root: Path, as_json: bool) -> None:
+    wanted = parse_row(source)
+    found = follow_source(Lineage(root), wanted)
+    groups: dict[str, Any] = {"snapshots": [], "corpora": []}
+    for one in found:
+        groups.setdefault(one.store.labels.group, []).append(_followed_json(one))
+    lines = [str(wanted), *(line for one in found for line in _followed_lines(one))]
+    answer(as_json, {"source": _row_json(wanted), **groups}, lines)
+
+
+def _followed_lines(found: Followed) -> Iterator[str]:
+    """What became of a row of a source in what read it, and in all that was made of that."""
+    labels, fate, part = found.store.labels, found.fate, found.part
+    yield f"{labels.artifact:10}{fate.artifact.folder}"
+    if part is None:
+        yield f"          {fate.words}".translate(IN_ONE_LINE)
+        return
+    answer = ", of which it is an answer" if fate.outcome == "merged" else ""
+    yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
+    yield f"shard     {part.shard} row {part.shard_row:,}"
+    for store, below in found.below:
+        yield f"{store.labels.artifact:8}  {below.artifact.folder}: {below.words}".translate(IN_ONE_LINE)
+    if not found.below:
+        yield "          nothing was made of it"
+
+
+def _followed_json(found: Followed) -> dict[str, Any]:
+    """What became of a document or of a row: what was made of it by kind."""
+    groups: dict[str, Any] = {}
+    for store, fate in found.below:
+        groups.setdefault(store.labels.group, []).append(_fate_json(fate))
+    doc_id = None if found.part is None else found.part.id
+    return {**_fate_json(found.fate), "digest": found.fate.artifact.manifest.digest, "doc_id": doc_id, **groups}
+
+
+def _fate_json(fate: Fate) -> dict[str, Any]:
+    told = {"folder": fate.artifact.folder, "outcome": fate.outcome, "detail": fate.detail}
+    return {**told, **fate.place, **fate.told}
+
+
+def peek(
+    folder: Annotated[Path, typer.Argument(help=_FOLDER)],
+    row: Annotated[
+        int | None, typer.Option(help="Sequence, row of a packed set, or document, from 0; default: 0.")
+    ] = None,
+    token: Annotated[int | None, typer.Option(help="The sequence or row that holds this token.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Example: corpusmill peek data/megatron/healing_text_v1/train --row 7"""
+    if row is not None and token is not None:
+        raise UsageError("two places to look at", folder, "give --row or --token")
+    sealed_manifest(folder)
+    with unreplaced(folder):
+        store = open_rows(folder)
+        seen = peek_at(store, row, token)
+    answer(as_json, _seen_json(folder, seen, store.holds_several), _seen_lines(seen, store.holds_several))
+
+
+def _seen_json(folder: Path, seen: Row, holds_several: bool) -> dict[str, Any]:
+    parts = [asdict(part) | {"doc_id": part.id} for part in seen.parts]
+    if holds_several:
+        segments = [{key: part[key] for key in ("source", "doc_id", "start", "tokens", "text")} for part in parts]
+        return {"folder": folder, "row": seen.number, "segments": segments, "padding": seen.padding}
+    own = {key: parts[0][key] for key in ("doc_id", "shard", "shard_row", "tokens", "text")}
+    return {"folder": folder, "row": seen.number, "first_token": seen.first_token, **own}
+
+
+def _seen_lines(seen: Row, holds_several: bool) -> Iterator[str]:
+    if holds_several:
+        yield f"row {seen.number:,}: {len(seen.parts):,} segments, {seen.padding:,} tokens of padding"
+    for part in seen.parts:
+        if holds_several:
+            yield f"\n{part.source} {part.id}, tokens {part.start:,} to {part.start + (part.tokens or 0) - 1:,} of it\n"
+        else:
+            tokens = "" if part.tokens is None else f", {part.tokens:,} tokens"
+            tokens += "" if seen.first_token is None else f" from {seen.first_token:,} on"
+            yield f"row {seen.number:,}: {part.id}{tokens}\n{part.shard} row {part.shard_row:,}\n"
+        yield part.text[:_SHOWN_CHARACTERS].translate(VISIBLE)
+        if len(part.text) > _SHOWN_CHARACTERS:
+            yield f"\n… {len(part.text) - _SHOWN_CHARACTERS:,} more characters; --json gives all"
+
+
+def why(
+    doc_id: Annotated[str, typer.Argument(help="Id of a document.")],
+    data: Root = Path("data"),
+    as_json: AsJson = False,
+) -> bool:
+    """Exit status 1: no source has such an id.
+
+    Example: corpusmill stage-a why wikipedia:en:12 --data out
+    """
+    found = list(follow_document(Lineage(existing_root(data)), doc_id))
+    if not found and not as_json:
+        typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)
+    content = [_followed_json(one) | {"rejects": one.rejects} for one in found]
+    answer(as_json, content, (line.translate(IN_ONE_LINE) for one in found for line in _why_lines(one)))
+    return bool(found)
+
+
+def _why_lines(found: Followed) -> Iterator[str]:
+    folder, part = found.fate.artifact.folder, found.part
+    if part is not None:
+        yield f"{folder}/{part.shard} row {part.shard_row}"
+        try:
+            source = found.store.origin(part)
+            assert isinstance(source, Source)
+            yield f"  from     {source.file} {_place(found, part.source, source.file, source.rows[0].row)}"
+            yield f"  licence  {_licence(source)}"
+        except InputError as gone:
+            yield f"  from     {gone.what}"
+        yield f"  text     {len(part.text):,} characters: {part.text[:_BEGINNING]}"
+    for reject in found.rejects:
+        yield f"{folder}"
+        yield f"  rejected  {reject.told(_place(found, folder.name, reject.file, reject.row))}"
+    for _, fate in found.below:
+        yield f"{fate.artifact.folder}"
+        yield from (f"  {line}" for line in fate.lines or [fate.words])
+    if part is not None and not found.below:
+        yield "  nothing was made of it"
+
+
+def _place(found: Followed, source: str, file: str, row: int) -> str:
+    """Where in its file a row of a source is, in words; its line where the file is still here."""
+    with contextlib.suppress(InputError):  # what it was made from is gone
+        return place_told(found.store.listing(source).row(file, row))
+    return row_words(file, row, None)
+
+
+def show(
+    doc_id: Annotated[str, typer.Argument(help="Id of a document, kept or gone.")],
+    data: Root = Path("data"),
+    every: Annotated[bool, typer.Option("--all", help=f"All that went, not the first {_SHOWN_GONE}.")] = False,
+    as_json: AsJson = False,
+) -> bool:
+    """Exit status 1: no deduplicated corpus has it.
+
+    Example: corpusmill dedup show wikipedia:en:12 --data out
+    """
+    lineage = Lineage(existing_root(data))
+    groups = list(groups_of(lineage, doc_id))
+    if not groups and not as_json:
+        typer.echo(f"no deduplicated corpus below {data} has a document {doc_id!r}", err=True)
+    lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
+    answer(as_json, [_group_json(group) for group in groups], lines)
+    return bool(groups)
+
+
+def _group_json(group: DocumentGroup) -> dict[str, Any]:
+    kept = group.kept
+    return {
+        "folder": group.corpus.folder,
+        "kept_in": None if kept is None else kept.corpus.folder,
+        "seen_in": group.seen_in,
+        "kept": {"doc_id": group.kept_id} if kept is None else kept.decision,
+        "gone": [member.decision for member in group.gone],
+    }
+
+
+def _group_lines(lineage: Lineage, group: DocumentGroup, doc_id: str, every: bool) -> Iterator[str]:
+    yield f"{group.corpus.folder}: {1 + len(group.gone):,} documents, one stays"
+    kept = None
+    if group.kept is None:
+        gone = f"its corpus is not below {lineage.root}"
+        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {gone})"
+    else:
+        kept = document_of(lineage, group.kept).text
+        seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
+        yield f"kept  {_decided(group.kept.decision)}{seen}"
+        yield _beginning(kept)
+    asked_first = sorted(group.gone, key=lambda member: member.decision.doc_id != doc_id)
+    shown = asked_first if every else asked_first[:_SHOWN_GONE]
+    for member in shown:
+        one, text = member.decision, document_of(lineage, member).text
+        yield f"{one.decision.replace('_', ' ')}  {_decided(one)}"
+        yield f"  similarity {one.similarity:.4f}, {one.containment:.1%} of its shingles are in the one that stays"
+        if one.copy_of is not None and one.copy_of != group.kept_id:
+            yield f"  the same words as {one.copy_of}"
+        yield _beginning(text) if kept is None else "  " + " ".join(word_diff(kept, text)).translate(VISIBLE)
+    if len(shown) < len(asked_first):
+        yield f"and {len(asked_first) - len(shown):,} more (--all)"
+
+
+def _beginning(text: str) -> str:
+    return f"  {text[:_BEGINNING].translate(IN_ONE_LINE)}"
+
+
+def _decided(decision: Decision) -> str:
+    return f"{decision.doc_id}  ({decision.source} {decision.shard} row {decision.row:,})"
