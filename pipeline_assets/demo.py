@@ -32,6 +32,7 @@ RECIPES_FOLDER = "recipes"
 DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
+_REBUILT = ".rebuilt"  # digests of what was shown to rebuild
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
@@ -91,7 +92,7 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
     from pipeline_assets.launch import run_targets
 
     recipe = HealingRecipe.read(path)
-    has_built = _show(run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)))
+    _show(run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)))
     dataset = open_artifact(root / recipe.megatron_dataset().folder)
     tokens = dataset.manifest.identity.counts["tokens"]
     typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
@@ -99,41 +100,41 @@ def _build_healing(root: Path, workers: int, path: Path) -> None:
         typer.echo(f"  {row['doc_id']}  {row['tokens']} tokens: {row['text'][:90]}")
     verdict = files_match_manifest(dataset)
     typer.echo(f"verify {dataset.folder}: {verdict.because}")
-    if has_built:
-        _show_rebuild(root, dataset.folder, 0 if workers else 1)
+    _show_rebuild(root, dataset.folder, 0 if workers else 1)
 
 
 def _build_stage_a(root: Path, path: Path) -> None:
     recipe = StageARecipe.read(path)
-    has_built = _show(build_stage_a(recipe, root, _STAGE_A_WORKERS))
+    _show(build_stage_a(recipe, root, _STAGE_A_WORKERS))
     packed = recipe.packed()
     assert packed is not None
     typer.echo("\n" + "\n".join(step_lines(recipe, root)))
-    if has_built:
-        _show_rebuild(root, root / packed.folder, _STAGE_A_WORKERS)
-        _show_rebuild(root, root / recipe.report().folder, _STAGE_A_WORKERS, with_upstream=False)
+    _show_rebuild(root, root / packed.folder, _STAGE_A_WORKERS)
+    _show_rebuild(root, root / recipe.report().folder, _STAGE_A_WORKERS, with_upstream=False)
 
 
-def _show(outcomes: Iterator["Outcome"]) -> bool:
-    """A line for each artifact and each check, while they are built; whether any was."""
-    has_built = False
+def _show(outcomes: Iterator["Outcome"]) -> None:
+    """A line for each artifact and each check, while they are built."""
     for outcome in outcomes:
-        has_built |= not outcome.was_current
         word = "is current" if outcome.was_current else "built"
         typer.echo(f"{word:10} {outcome.target.kind}  {outcome.target.name}")
         typer.echo(f"           {outcome.manifest.digest if outcome.manifest else 'waiting'}")
         for check in outcome.checks:
             typer.echo(f"           {'ok' if check.passed else check.word:7} {check.name}: {check.because}")
-    return has_built
 
 
 def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = True) -> None:
-    """The promise, kept: everything again from manifests, pinned hub files and the sources here."""
+    """The promise, kept: everything again from manifests, pinned hub files and the sources here; once for a digest."""
+    digest, shown = open_artifact(folder).manifest.digest, root / _REBUILT
+    before = shown.read_text().splitlines() if shown.exists() else []
+    if digest in before:
+        return
     done = rebuild(folder, Run.of(root, os.environ, workers=workers), with_upstream)
     if not done.is_identical:
         raise InputError(
             "the rebuild is not what was sealed", folder, "type the command `corpusmill rebuild` to see why"
         )
+    durable.write_durably(shown, "\n".join([*before, digest]).encode())
     words = f"rebuild {folder} {'--upstream ' if with_upstream else ''}--workers {workers}"
     count = len(done.outcomes)
     typer.echo(f"{words}: {f'all {count} artifacts' if count > 1 else 'it is'} identical")

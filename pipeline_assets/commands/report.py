@@ -12,6 +12,7 @@ from pipeline_assets.commands.building import Flags, Place, SealedInputs, sealed
 from pipeline_assets.commands.sections import NAMES, command
 from pipeline_assets.commands.terminal import IN_ONE_LINE, AsJson, Root, existing_root
 from pipeline_assets.commands.trace import followed_json
+from pipeline_assets.corpus.spine.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.rows.fates import Followed
@@ -52,6 +53,8 @@ def why(
     from pipeline_assets.corpus.rows.fates import follow_document
     from pipeline_assets.corpus.spine.lineage import Lineage
 
+    if not doc_id:
+        raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
     found = list(follow_document(Lineage(existing_root(data)), doc_id))
     if as_json:
         typer.echo(json.dumps([_json(one) for one in found], indent=1, default=str))
