@@ -196,7 +196,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except ValueError as error:
         raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
     except InputError as error:
-        raise UsageError(error.what, path, f"give the file of a {what}") from None
+        raise UsageError(error.what, path, f"give a {what.removesuffix(' file')} file") from None
     if values is None:
         raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
     if not isinstance(values, dict):
