@@ -214,7 +214,7 @@ def _wanted(complaint: "ErrorDetails") -> str:
             return "give a whole number"
         case "float_parsing":
             return "give a number"
-    return complaint["msg"]
+    return complaint["msg"].removeprefix("Value error, ").rstrip(".")
 
 
 def _fail(error: InputError) -> None:

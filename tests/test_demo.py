@@ -62,3 +62,17 @@ def test_a_second_demo_builds_nothing(demo: tuple[Path, Typed], corpusmill: Corp
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("is current") == 20
     assert "built " not in result.stdout and "rebuild " not in result.stdout
+
+
+def test_a_demo_that_was_killed_while_it_rebuilt_shows_that_once_more(
+    demo: tuple[Path, Typed], corpusmill: Corpusmill
+) -> None:
+    shown = demo[0] / ".rebuilt"
+    packed, _ = shown.read_text().splitlines()
+    shown.write_text(packed)
+
+    result = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
+
+    assert result.returncode == 0, result.stderr
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("rebuild ")]
+    assert line.endswith("report/stage_a_v1 --workers 0: it is identical")

@@ -29,6 +29,17 @@ Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
         ("ui --port 70000", "--port: it is '70000'; give 65535 at most"),
         ("dedup explain --bands many", "--bands: it is 'many'; give a whole number"),
         ("dedup explain --recall most", "--recall: it is 'most'; give a number"),
+        ("demo --only heeling", "--only: it is 'heeling'; 'heeling' is not one of 'healing', 'stage_a'"),
+        ("stage-a why ''", "DOC_ID: the id is empty; give the id of a document: `trace` and `peek` show ids"),
+        ("status --data README.md", "README.md: a file lies where a folder belongs; give the data root with --data"),
+        (
+            "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir /tmp/none",
+            "manifests/recipes/healing_text_v1.yaml: `system` is 'healing'; give a recipe of stage_a",
+        ),
+        (
+            "stage-a normalize --input README.md --out-dir /tmp/none --domain d --source s --max-reject-fraction 3",
+            "--max-reject-fraction: it is '3': a fraction is at most 1; correct the value",
+        ),
     ],
 )
 def test_what_the_parser_refuses(corpusmill: Corpusmill, words: str, line: str) -> None:

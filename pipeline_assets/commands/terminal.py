@@ -59,6 +59,8 @@ def existing_root(root: Path) -> Path:
         UsageError: there is no such folder.
     """
     if not root.is_dir():
+        if root.exists():
+            raise UsageError("a file lies where a folder belongs", root, "give the data root with --data")
         raise UsageError("there is no such folder", root, "give the data root with --data")
     return root
 

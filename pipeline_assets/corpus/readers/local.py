@@ -80,7 +80,7 @@ def _pieces(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence
     kind = format_of(file.name)
     if kind is None:
         what = f"its name ends with none of {', '.join(FORMATS)}, compressed or not"
-        raise UsageError(what, file.path, "rename it, or narrow the pattern in `files`")
+        raise UsageError(what, file.path, "rename it, or narrow the pattern")
     if kind == "text":
         if recipe.text_unit is None:
             fix = f"set {key('text_unit', IN_RECIPE)} to `file` or `paragraph`"

@@ -7,9 +7,10 @@ from typing import Any
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest, sealed_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, files_match_manifest, keep_results, ledger_adds_up
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.reads import logged
 from pipeline_assets.corpus.spine.staging import StagingDir
@@ -233,9 +234,19 @@ def seals_inputs(describe: Callable[[Target, Run], BuildResult]) -> Build:
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
         content = with_plan(describe(target, run.naming(target.partition)), target, run)
-        return target.seal_members(run.root, content, run.provenance(), stopwatch, run.replace)
+        replace = run.replace or not _is_used(run.root / target.folder, Lineage(run.root))
+        return target.seal_members(run.root, content, run.provenance(), stopwatch, replace)
 
     return build
+
+
+def _is_used(folder: Path, lineage: Lineage) -> bool:
+    """Whether something was made of what is sealed there; what a failed command listed gives way unasked."""
+    try:
+        sealed = read_manifest(folder)
+    except InputError:
+        return True
+    return sealed is not None and bool(lineage.made_of(sealed.digest))
 
 
 def seals_manifest_only(describe: Describe) -> Build:

@@ -187,6 +187,9 @@ class Recipe(RecipePart):
             UsageError: an unknown key (with the nearest known one), a value out of range, or another name than the
                 file's.
         """
+        [own] = get_args(cls.model_fields["system"].annotation) or ("",)
+        if values.get("system") != own and isinstance(values.get("system"), str):
+            raise UsageError(f"`system` is {values['system']!r}", path, f"give a recipe of {own}")
         recipe = cls.of(values, path)
         if recipe.name != path.stem:
             fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
@@ -212,7 +215,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except ValueError as error:
         raise UsageError(f"this is not YAML ({' '.join(str(error).split())})", path, "correct that line") from None
     except InputError as error:
-        raise UsageError(error.what, path, f"give a {what} file") from None
+        raise UsageError(error.what, path, f"give a {what.removesuffix(' file')} file") from None
     if values is None:
         raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
     if not isinstance(values, dict):

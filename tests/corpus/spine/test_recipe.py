@@ -135,7 +135,6 @@ def test_a_missing_key_is_named_with_its_section(path: Path) -> None:
         ("rows: 1000", "rows: '7'", "`source.sampling.rows` is '7': Input should be a valid integer"),
         ("rows: 1000", "rows: 7.0", "`source.sampling.rows` is 7.0: Input should be a valid integer"),
         ("seed: healing", "seed: [a]", "`source.sampling.seed` is ['a']: Input should be a valid string"),
-        ("system: text", "system: healing", "`system` is 'healing': Input should be 'text'"),
         (
             "name: fineweb_v1",
             "name: ../fineweb",
@@ -147,6 +146,12 @@ def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str
     error = refusal(path, RECIPE.replace(old, new))
 
     assert (error.what, error.fix) == (what, "correct the value")
+
+
+def test_a_recipe_of_another_system_is_no_list_of_unknown_keys(path: Path) -> None:
+    error = refusal(path, RECIPE.replace("system: text", "system: healing") + "snapshot: {}\n")
+
+    assert (error.what, error.fix) == ("`system` is 'healing'", "give a recipe of text")
 
 
 @pytest.mark.parametrize(("written", "read"), [("12", "12"), ("0.10", "0.1"), ("1_000", "1000"), ("yes", "True")])

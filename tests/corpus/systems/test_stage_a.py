@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_a_build import Change, build, digests, local_source, only, recipe_of, recipe_with
+from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "stage_a_v1.yaml"
@@ -89,6 +91,11 @@ def without_kind(content: dict[str, Any]) -> None:
             of("pages", revision="main"),
             "`sources.0.hub.revision` is 'main': a revision is a commit of 40 hex digits, since a branch moves; "
             "`corpusmill pin` gives the commit",
+            "correct the value",
+        ),
+        (
+            of("pages", max_reject_fraction="3"),
+            "`sources.0.hub.max_reject_fraction` is '3': a fraction is at most 1",
             "correct the value",
         ),
         (
@@ -297,6 +304,25 @@ class TestStaleness:
             build(recipe_of(*content), tmp_path)
 
         assert error.value.fix == "give it another `name` in the recipe, or run with --replace"
+
+
+def test_files_that_a_failed_command_listed_give_way_to_those_that_it_should_have(tmp_path: Path) -> None:
+    wrong = local_source(tmp_path, "notes", []) | {"files": ["*.txt"]}
+    (tmp_path / "sources/notes/other.txt").write_text("no rows")
+    raw = recipe_of(wrong).targets()[0]
+    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
+
+    right = recipe_of(local_source(tmp_path, "notes", [{"text": "A text of some words.", "key": "1"}])).targets()[0]
+
+    assert KINDS[right.kind].build(right, Run(tmp_path, INLINE)).manifest.identity.inputs[0]["name"] == "rows.jsonl"
+
+
+def test_a_folder_of_a_source_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    there, gone = (local_source(tmp_path, name, []) for name in ("notes", "papers"))
+    recipe = recipe_of(there, gone | {"path": str(tmp_path / "sources/ntoes")})
+
+    with pytest.raises(UsageError, match="ntoes: there is no such folder; correct `path` of source papers"):
+        recipe.check_local_files(tmp_path)
 
 
 def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Path) -> None:
