@@ -105,7 +105,7 @@ def _written(root: Path, name: str, recipe: str) -> Path:
 
 
 def _build_healing(root: Path, workers: int, recipe: HealingRecipe) -> None:
-    has_built = _build(recipe, root, workers)
+    _build(recipe, root, workers)
     dataset = open_artifact(root / recipe.megatron_dataset().folder)
     tokens = dataset.manifest.identity.counts["tokens"]
     typer.echo(f"\n{tokens['train']:,} tokens in train, {tokens['valid']:,} in valid")
@@ -117,18 +117,15 @@ def _build_healing(root: Path, workers: int, recipe: HealingRecipe) -> None:
 
 
 def _build_stage_a(root: Path, recipe: StageARecipe) -> None:
-    has_built = _build(recipe, root, _STAGE_A_WORKERS)
+    _build(recipe, root, _STAGE_A_WORKERS)
     tell(["", *step_lines(recipe, root)])
-    if has_built:
-        _show_rebuild(root, root / recipe.target("stage_a/packed").folder, _STAGE_A_WORKERS)
-        _show_rebuild(root, root / recipe.target("stage_a/report").folder, _STAGE_A_WORKERS, with_upstream=False)
+    _show_rebuild(root, root / recipe.target("stage_a/packed").folder, _STAGE_A_WORKERS)
+    _show_rebuild(root, root / recipe.target("stage_a/report").folder, _STAGE_A_WORKERS, with_upstream=False)
 
 
-def _build(recipe: Recipe, root: Path, workers: int) -> bool:
-    """Builds a recipe, with a line for each artifact and each check meanwhile; whether there was anything to build."""
-    has_built = False
+def _build(recipe: Recipe, root: Path, workers: int) -> None:
+    """Builds a recipe, with a line for each artifact and each check meanwhile."""
     for outcome in run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)):
-        has_built |= not outcome.was_current
         word = "is current" if outcome.was_current else "built"
         typer.echo(f"{word:10} {outcome.target.kind}  {outcome.target.name}")
         typer.echo(f"           {outcome.manifest.digest if outcome.manifest else 'waiting'}")
@@ -146,6 +143,7 @@ def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = 
     if not done.is_identical:
         fix = "type the command `corpusmill rebuild` to see why"
         raise InputError("the rebuild is not what was sealed", folder, fix)
+    durable.write_durably(shown, "\n".join([*before, digest]).encode())
     words = f"rebuild {folder} {'--upstream ' if with_upstream else ''}--workers {workers}"
     count = len(done.outcomes)
     typer.echo(f"{words}: {f'all {count} artifacts' if count > 1 else 'it is'} identical")

@@ -256,6 +256,8 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
+    if not doc_id:
+        raise UsageError("the id is empty", "DOC_ID", "give the id of a document: `trace` and `peek` show ids")
     found = list(follow_document(Lineage(existing_root(data)), doc_id))
     if not found and not as_json:
         typer.echo(f"no source below {data} has a document {doc_id!r}", err=True)

@@ -68,6 +68,7 @@ from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import Option, Recipe, refuse_repeated
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -174,7 +175,13 @@ class StageARecipe(Recipe):
         return self._of_source(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
-        """The tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
+        """Folders are there, and the tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
+        for target in self.targets():
+            if isinstance(target.outside, SourceFolder) and not (root / target.folder).exists():
+                folder = target.outside.below(root).path
+                if not folder.is_dir():
+                    whose = "source" if target.kind == RAW.name else "evaluation set"
+                    raise UsageError("there is no such folder", folder, f"correct `path` of {whose} {target.partition}")
         if self.pack is not None and not self.target(PACKED.name).is_sealed(root):
             self.pack.check_tokenizer(root)
 
