@@ -175,9 +175,19 @@ def _write(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> str:
-    """The hex sha256 of `data`, after it stands durable under `path`."""
-    with DurableFile(path) as file:
-        file.write(data)
+    """The hex sha256 of `data`, after it stands durable under `path`.
+
+    Two processes may write the same file at once, as two runs that found one artifact do: the second finds its own
+    bytes there, under the temporary name that the first gave the right one.
+    """
+    file = DurableFile(path)
+    try:
+        with file:
+            file.write(data)
+    except FileNotFoundError:
+        if not path.exists() or path.read_bytes() != data:
+            raise
+        fsync_folder(path.parent)
     return file.sha256
 
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from crash_points import killed_at, steps_of
 
+from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.durable import (
     DurableFile,
     boot,
@@ -304,3 +306,31 @@ def test_a_system_without_exchange_says_so_before_anything_happens(
     monkeypatch.setattr("sys.platform", "darwin")
 
     assert exchange(tmp_path / "first", tmp_path / "second") is False
+
+
+@pytest.mark.parametrize("kind", ["write", "fsync", "rename"])
+def test_a_file_that_two_processes_write_at_once_is_there_for_both(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "word", iter([b"said by both"])
+
+    def meanwhile(step: durable.Step, where: Path) -> None:
+        if step == kind and (word := next(others, None)) is not None:
+            write_durably(path, word)
+
+    monkeypatch.setattr(durable, "failpoint", meanwhile)
+
+    assert write_durably(path, b"said by both") == hashlib.sha256(b"said by both").hexdigest()
+    assert [file.name for file in tmp_path.iterdir()] == ["word"]
+    assert path.read_bytes() == b"said by both"
+
+
+def test_a_folder_that_went_while_a_file_was_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.setattr(durable, "failpoint", lambda step, path: step == "rename" and shutil.rmtree(folder))
+
+    with pytest.raises(FileNotFoundError):
+        write_durably(folder / "word", b"lost")
