@@ -293,18 +293,15 @@ class StageARecipe(Recipe):
         return [*map(self.filtered, self.sources), *(target for target in of_all if target is not None)]
 
     def check_local_files(self, root: Path) -> None:
-        """Folders of sources are there, and the tokenizer that packs can be loaded. Errors as
-        `Recipe.check_local_files`.
-        """
-        for source in self.sources:
-            raw = self.raw(source)
-            if raw is not None and isinstance(raw.outside, SourceFolder) and not (root / raw.folder).exists():
-                folder = raw.outside.below(root).path
+        """Folders are there, and the tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
+        for target in self.targets():
+            if isinstance(target.outside, SourceFolder) and not (root / target.folder).exists():
+                folder = target.outside.below(root).path
                 if not folder.is_dir():
-                    raise UsageError("there is no such folder", folder, f"correct `path` of source {source.source}")
-        packed = next((target for target in self.targets() if target.kind == PACKED.name), None)
-        if self.pack is not None and packed is not None and not packed.is_sealed(root):
-            self.pack.check_tokenizer(root)
+                    whose = "source" if target.kind == RAW.name else "evaluation set"
+                    raise UsageError("there is no such folder", folder, f"correct `path` of {whose} {target.partition}")
+            if self.pack is not None and target.kind == PACKED.name and not target.is_sealed(root):
+                self.pack.check_tokenizer(root)
 
     def source(self, name: str) -> Source | None:
         """The source of a name."""
