@@ -9,7 +9,7 @@ from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
-from pipeline_assets.corpus.spine.recipe import Name, Option, RecipePart, Share
+from pipeline_assets.corpus.spine.recipe import Name, Option, RecipePart, RejectShare
 
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
@@ -57,9 +57,7 @@ class FilesSection(SourceSection):
     """
 
     path: str
-    max_reject_fraction: Annotated[Share, Option("More bad rows than this stop it. Default: 0.001.", default=None)] = (
-        "0.001"
-    )
+    max_reject_fraction: RejectShare = "0.001"
 
 
 class WikipediaSource(FilesSection, WikipediaRecipe):

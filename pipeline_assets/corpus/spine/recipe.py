@@ -60,6 +60,9 @@ class Option:
     default: object = ...
 
 
+RejectShare = Annotated[Share, Option("More bad rows than this stop it. Default: 0.001.", default=None)]
+
+
 class RecipePart(pydantic.BaseModel):
     """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats."""
 
