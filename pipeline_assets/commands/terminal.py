@@ -58,11 +58,10 @@ def existing_root(root: Path) -> Path:
     Raises:
         UsageError: there is no such folder.
     """
-    if not root.is_dir():
-        if root.exists():
-            raise UsageError("a file lies where a folder belongs", root, "give the data root with --data")
-        raise UsageError("there is no such folder", root, "give the data root with --data")
-    return root
+    if root.is_dir():
+        return root
+    what = "a file lies where a folder belongs" if root.exists() else "there is no such folder"
+    raise UsageError(what, root, "give the data root with --data")
 
 
 def tell(lines: Iterable[str]) -> None:

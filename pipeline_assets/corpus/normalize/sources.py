@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Name, Option, RecipePart, Share, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Name, Option, RecipePart, RejectShare, refuse_repeated
 
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
@@ -104,9 +104,7 @@ class FilesSection(SourceSection):
     """
 
     path: str
-    max_reject_fraction: Annotated[Share, Option("More bad rows than this stop it. Default: 0.001.", default=None)] = (
-        "0.001"
-    )
+    max_reject_fraction: RejectShare = "0.001"
 
 
 class WikipediaSource(FilesSection, WikipediaRecipe):

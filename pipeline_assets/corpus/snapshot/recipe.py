@@ -9,7 +9,7 @@ import pydantic
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.columns import ColumnMap
 from pipeline_assets.corpus.sampling.row_groups import Amount
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Name, Option, RecipePart, Share
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Name, Option, RecipePart, RejectShare
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -40,9 +40,7 @@ class HubRows(RecipePart):
     language: str | None
     amount: Amount
     seed: Annotated[str, Option("Of a sample's draw; nothing else is random.", default="0")]
-    max_reject_fraction: Annotated[Share, Option("More bad rows than this stop it. Default: 0.001.", default=None)] = (
-        "0.001"
-    )
+    max_reject_fraction: RejectShare = "0.001"
 
     @pydantic.field_validator("dataset")
     @classmethod

@@ -61,6 +61,9 @@ class Option:
     default: object = ...
 
 
+RejectShare = Annotated[Share, Option("More bad rows than this stop it. Default: 0.001.", default=None)]
+
+
 class RecipePart(pydantic.BaseModel):
     """A frozen section of a recipe; an unknown key is an error. Fractions are decimal strings: there are no floats."""
 
@@ -187,9 +190,9 @@ class Recipe(RecipePart):
             UsageError: an unknown key (with the nearest known one), a value out of range, or another name than the
                 file's.
         """
-        [own] = get_args(cls.model_fields["system"].annotation) or ("",)
-        if values.get("system") != own and isinstance(values.get("system"), str):
-            raise UsageError(f"`system` is {values['system']!r}", path, f"give a recipe of {own}")
+        [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
+        if isinstance(system, str) and system != own:
+            raise UsageError(f"`system` is {system!r}", path, f"give a recipe of {own}")
         recipe = cls.of(values, path)
         if recipe.name != path.stem:
             fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
