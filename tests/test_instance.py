@@ -64,11 +64,11 @@ def killed_at_statement(at: int, make: Callable[[Path], None], root: Path) -> bo
     return status != 0
 
 
-def noted_sources(root: Path) -> list[str]:
+def noted_sources(root: Path, name: str = "notes") -> list[str]:
     """What one process noted in the instance and another reads."""
     with open_instance(root) as instance:
         assert instance.get_runs_count() == 0
-        instance.add_dynamic_partitions("sources", ["notes"])
+        instance.add_dynamic_partitions("sources", [name])
     with dg.DagsterInstance.from_config(str(instance_home(root))) as instance:
         return list(instance.get_dynamic_partitions("sources"))
 
@@ -134,11 +134,11 @@ def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
 @pytest.mark.parametrize("processes", [2, 3])
 def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path) -> None:
     children = []
-    for _ in range(processes):
+    for number in range(processes):
         pid = os.fork()
         if pid == 0:
             try:
-                noted_sources(tmp_path)
+                noted_sources(tmp_path, f"notes {number}")  # Dagster refuses one name added twice at once
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
@@ -147,6 +147,7 @@ def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path
         children.append(pid)
 
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * processes
+    assert sorted(noted_sources(tmp_path)) == sorted(["notes", *(f"notes {number}" for number in range(processes))])
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
 
 
