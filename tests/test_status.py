@@ -69,11 +69,11 @@ class TestStatus:
     def test_a_default_recipe_that_nobody_built_is_shown_when_it_is_asked_for(
         self, corpusmill: Corpusmill, root: Path
     ) -> None:
-        orphans = corpusmill("status", "--data", root)
+        unasked = corpusmill("status", "--data", root)
         asked = corpusmill("status", "stage_a_v1", "--data", root)
 
         lines = [line.split() for line in asked.stdout.splitlines()[1:]]
-        assert "stage_a" not in orphans.stdout
+        assert "stage_a" not in unasked.stdout
         assert (asked.returncode, asked.stderr) == (0, "")
         assert ["missing", "stage_a/stage_a_v1/raw/notes"] in lines
         assert ["missing", "stage_a/stage_a_v1/report/stage_a_v1"] in lines

@@ -205,7 +205,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
     raw, sources = step(stage_a_root, "raw", "notes"), stage_a_root / "sources"
     documents = len(documents_of(corpus))
     cases: list[tuple[list[object], int, str]] = [
-        ([corpus, "--token", 0], 2, f"{corpus}: it has documents, no tokens; give --doc-id or --row"),
+        ([corpus, "--token", 0], 2, f"{corpus}: it has documents, no tokens; give --row"),
         ([corpus, "--row", documents], 2, f"{corpus}: there is no row {documents}; give 0 to {documents - 1}"),
         (
             [corpus, "--doc-id", "nobody"],

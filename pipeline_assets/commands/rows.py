@@ -58,7 +58,7 @@ def trace(
     if source is not None:
         if folder is not None or asked:
             raise UsageError("a source row is looked up in the data root", "--source", "give it alone or with --data")
-        _trace_source(source, data_root(None, data), as_json)
+        _trace_source(parse_row(source), data_root(None, data), as_json)
         return
     if folder is None:
         fix = "give the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
@@ -165,8 +165,7 @@ def _row_json(row: AnyRow) -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
-def _trace_source(source: str, root: Path, as_json: bool) -> None:
-    wanted = parse_row(source)
+def _trace_source(wanted: AnyRow, root: Path, as_json: bool) -> None:
     found = follow_source(Lineage(root), wanted)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for one in found:

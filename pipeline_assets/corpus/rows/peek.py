@@ -3,7 +3,6 @@
 from pipeline_assets.corpus.rows.store import Row, RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.systems.registry import KINDS
 
 _SHOWN_ROWS = 5
@@ -17,13 +16,7 @@ def peek(store: RowStore, row: int | None = None, token: int | None = None) -> R
         UsageError: out of range, or a token of what has none.
         InputError: a file is damaged, or that of the tokenizer is gone.
     """
-    if token is None:
-        return store.at(row or 0)
-    try:
-        return store.at(store.row_of_token(token))
-    except UsageError as error:
-        error.fix = error.fix.replace("--doc-id or --row", "--row")
-        raise
+    return store.at(row or 0 if token is None else store.row_of_token(token))
 
 
 def preview(artifact: Artifact) -> list[dict[str, str]]:

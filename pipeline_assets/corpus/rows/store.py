@@ -211,7 +211,7 @@ class RowStore(ABC):
         Raises:
             UsageError: there is no such token.
         """
-        raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --doc-id or --row")
+        raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --row")
 
     def listing(self, source: str) -> SourceListing:
         """What lists the files that the rows of a source came from.

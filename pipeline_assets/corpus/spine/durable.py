@@ -214,9 +214,10 @@ def reserve(path: Path, size: int) -> None:
 
 def write_range(path: Path, offset: int, data: memoryview) -> None:
     """`data` at its place in the file, durable."""
+    step("append", path)
     with open(path, "r+b", buffering=0) as file:
         file.seek(offset)
-        append(file.fileno(), path, data.cast("B"))
+        _write(file.fileno(), data.cast("B"))
         fsync(file.fileno(), path)
 
 

@@ -193,7 +193,7 @@ def _unfinished(place: Path, root: Path, target: Target | None = None) -> Unfini
     if not folders:
         return None
     newest = folders[-1]
-    shards = Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json")))
+    shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json"))))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
     is_as_asked = target is not None and _is_as_asked(newest, root, target)
     return Unfinished(folders, shards, _last_write(newest), is_as_asked, is_sealing, builder)
