@@ -97,10 +97,12 @@ _PROCESSES = Path("/proc")
 
 
 class PeakMemory:
-    """Watches the memory of this process and all below it while the block runs.
+    """Watches the memory of this process and all below it while the block runs: what lies in no file, so that the
+    system can't take it back.
 
     Memory that several processes share is counted once: each has its part of it (`Pss` in Linux). That takes long to
-    tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then.
+    tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then. A process
+    alone shares nothing.
     """
 
     def __init__(self) -> None:
@@ -134,7 +136,9 @@ class PeakMemory:
                 next_look = now + looked_s / _LOOKING_SHARE
 
     def _look(self) -> None:
-        held = _total(_held_bytes)
+        processes = list(_with_all_below(str(os.getpid())))
+        of_process = _part_bytes if len(processes) > 1 else _held_bytes
+        held = sum(map(of_process, processes))
         if held:
             self._peak = max(held, self._peak or 0)
 
@@ -160,11 +164,19 @@ def resident_bytes(process: str = "self") -> int:
 
 
 def _held_bytes(process: str) -> int:
+    return _kilobytes(process, "status", ("RssAnon:", "RssShmem:")) * 1024
+
+
+def _part_bytes(process: str) -> int:
+    """What it holds, its part of what it shares."""
+    return _kilobytes(process, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) * 1024
+
+
+def _kilobytes(process: str, file: str, names: tuple[str, ...]) -> int:
     """0 for a process that has just ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (_PROCESSES / process / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        lines = (_PROCESSES / process / file).read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(names))
     return 0
 
 
@@ -265,8 +277,12 @@ def versions_of(provenance: Mapping[str, Any]) -> dict[str, str | None]:
     }
 
 
+@functools.cache
 def git_sha() -> str | None:
-    """Commit of the program's source, with `+changes` where the working tree differs; None outside a git checkout."""
+    """Commit of the program's source, with `+changes` where the working tree differs; None outside a git checkout.
+
+    Asked once: a process goes on with the source that it has loaded.
+    """
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         head, changes = (
