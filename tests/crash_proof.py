@@ -11,9 +11,8 @@ import json
 import os
 import random
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -169,14 +168,6 @@ class Proof:
             case "link":
                 return mock.patch.object(os, "link", side_effect=OSError(errno.EPERM, "no links here"))
         return nullcontext()
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder for proofs, in memory where there is one: a kill takes nothing from the kernel, so it proves as much."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield Path(folder)
 
 
 def copy_tree(source: Path, target: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from crash_cases import Sources, open_sources
-from crash_proof import scratch_folder
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +14,5 @@ def sources() -> Iterator[Sources]:
 
 
 @pytest.fixture
-def scratch() -> Iterator[Path]:
-    with scratch_folder() as folder:
-        yield folder
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path

@@ -2,10 +2,7 @@
 
 import datetime
 import hashlib
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,14 +21,6 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _encoder = msgspec.json.Encoder()
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder, in memory where there is one: many small builds, each synced."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield Path(folder)
 
 
 class Made(NamedTuple):

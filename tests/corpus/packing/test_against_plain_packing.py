@@ -1,5 +1,6 @@
 """What a packed set holds, against the plain packer: rows, documents and counts of small corpora of all kinds."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from pack_build import (
     license_of,
     pack,
     recipe,
-    scratch_folder,
     write_shards,
 )
 from plain_packing import Piece, PlainCorpus, best_fit_rows
@@ -79,7 +79,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 def check_against_the_plain_packer(case: Case) -> None:
     expected = case.rows()
-    with scratch_folder() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         if expected is None:
             with pytest.raises(UsageError, match=" epochs, and its cap is "):
                 case.packed(folder)

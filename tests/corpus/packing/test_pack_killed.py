@@ -2,11 +2,12 @@
 
 import functools
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
 from crash_points import Victim, count_steps, killed_at
-from pack_build import documents_of, pack, recipe, scratch_folder, write_shards
+from pack_build import documents_of, pack, recipe, write_shards
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import META
@@ -37,9 +38,9 @@ def build(root: Path, inputs: Path, engine: EngineSettings | None = None) -> dic
 
 
 def check_kill(folder: Path, at: int, undisturbed: dict[str, bytes], victim: Victim, engine: EngineSettings) -> None:
-    with scratch_folder() as scratch:
-        killed_at(at, functools.partial(build, scratch, folder, engine), victim)
-        assert build(scratch, folder) == undisturbed, f"killed before step {at}"
+    with tempfile.TemporaryDirectory() as scratch:
+        killed_at(at, functools.partial(build, Path(scratch), folder, engine), victim)
+        assert build(Path(scratch), folder) == undisturbed, f"killed before step {at}"
 
 
 @pytest.mark.parametrize(
