@@ -2,8 +2,8 @@
 
     python benchmarks/size.py
 
-The run builds the demo's healing set from a hub on loopback, without workers. A file counts whole as soon as one of its
-functions runs.
+The run builds the demo's healing set from a hub on loopback, without workers. Its lines are those of the functions that
+run; those of their files, whole, are shown beside them.
 """
 
 import ast
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 PROJECT = Path(__file__).parents[1]
 PACKAGES = ("pipeline_assets", "resources", "modal_jobs")
@@ -30,19 +30,19 @@ def import_lines(path: Path) -> int:
     )
 
 
-def passed_by_a_run() -> set[Path]:
-    """Files of the package of which a function runs while the demo's healing set is built and its checks are asked."""
+def passed_by_a_run() -> dict[Path, set[int]]:
+    """Lines of the functions that run, by file of the package, while the demo's healing set is built and checked."""
     from pipeline_assets.corpus.recipes import drive
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.demo import DATASET, HUB_FOLDER, RECIPE_NAME, write_hub, write_recipe
     from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe
     from resources.loopback_hub import LoopbackHub
 
-    passed: set[str] = set()
+    passed: dict[CodeType, None] = {}
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a class or a module is none
-            passed.add(frame.f_code.co_filename)
+            passed[frame.f_code] = None
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -60,7 +60,17 @@ def passed_by_a_run() -> set[Path]:
             finally:
                 sys.setprofile(None)
                 threading.setprofile(None)  # type: ignore[arg-type]
-    return {file for file in map(Path, passed) if file.is_relative_to(PROJECT / "pipeline_assets")}
+    lines: dict[Path, set[int]] = {}
+    for code in passed:
+        file = Path(code.co_filename)
+        if file.is_relative_to(PROJECT / "pipeline_assets"):
+            lines.setdefault(file, set()).update(lines_of_function(code))
+    return lines
+
+
+def lines_of_function(code: CodeType) -> range:
+    """Its text, decorators and docstring included."""
+    return range(code.co_firstlineno, code.co_firstlineno + len(inspect.getsourcelines(code)[0]))
 
 
 def main() -> None:
@@ -68,9 +78,10 @@ def main() -> None:
     lines, imports = sum(map(lines_of, files)), sum(map(import_lines, files))
     print(f"package: {lines:,} lines in {len(files)} files; {imports / lines:.1%} of the lines are imports")
     passed = passed_by_a_run()
-    print(f"a healing run passes {len(passed)} files of {sum(map(lines_of, passed)):,} lines")
-    for path in sorted(passed, key=lines_of, reverse=True):
-        print(f"{lines_of(path):6,}  {path.relative_to(PROJECT)}")
+    run, whole = sum(map(len, passed.values())), sum(map(lines_of, passed))
+    print(f"a healing run passes functions of {run:,} lines in {len(passed)} files of {whole:,} lines")
+    for path in sorted(passed, key=lambda path: len(passed[path]), reverse=True):
+        print(f"{len(passed[path]):6,} of {lines_of(path):6,}  {path.relative_to(PROJECT)}")
 
 
 if __name__ == "__main__":
