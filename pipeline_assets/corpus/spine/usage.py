@@ -101,8 +101,8 @@ class PeakMemory:
     system can't take it back.
 
     Memory that several processes share is counted once: each has its part of it (`Pss` in Linux). That takes long to
-    tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then. A process
-    alone shares nothing.
+    tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then; never of a
+    process alone, nor where all that is held, shared or not, would be no new peak.
     """
 
     def __init__(self) -> None:
@@ -137,10 +137,10 @@ class PeakMemory:
 
     def _look(self) -> None:
         processes = list(_with_all_below(str(os.getpid())))
-        of_process = _part_bytes if len(processes) > 1 else _held_bytes
-        held = sum(map(of_process, processes))
-        if held:
-            self._peak = max(held, self._peak or 0)
+        held = sum(map(_held_bytes, processes))
+        if held > (self._peak or 0) and len(processes) > 1:
+            held = sum(map(_part_bytes, processes))
+        self._peak = max(held, self._peak or 0) or None
 
 
 def _total(of_process: Callable[[str], int]) -> int:
