@@ -5,6 +5,9 @@ PORT ?= 3000
 # `.half` marks an install that has not come to its end: with it in the way, .venv is made anew.
 INSTALL = touch .venv/.half && rm -f $(BIN)/.demo $(BIN)/.dev && $(BIN)/python -m pip install -q -c constraints.txt
 
+# Tests type hundreds of commands: each starts from bytecode, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 demo: $(BIN)/.demo
 	$(BIN)/corpusmill demo --data "$(DATA)"
 
