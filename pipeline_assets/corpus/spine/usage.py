@@ -100,9 +100,8 @@ class PeakMemory:
     """Watches the memory of this process and all below it while the block runs: what lies in no file, so that the
     system can't take it back.
 
-    Memory that several processes share is counted once: each has its part of it (`Pss` in Linux). That takes long to
-    tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then; never of a
-    process alone, nor where all that is held, shared or not, would be no new peak.
+    Memory that a process and its forks share is counted once: each has its part of it (`Pss` in Linux). That takes long
+    to tell, so it is asked when resident memory, which is told at once, has grown by a tenth, and now and then.
     """
 
     def __init__(self) -> None:
@@ -136,10 +135,9 @@ class PeakMemory:
                 next_look = now + looked_s / _LOOKING_SHARE
 
     def _look(self) -> None:
-        processes = list(_with_all_below(str(os.getpid())))
-        held = sum(map(_held_bytes, processes))
-        if held > (self._peak or 0) and len(processes) > 1:
-            held = sum(map(_part_bytes, processes))
+        stacks = {process: _stack(process) for process in _with_all_below(str(os.getpid()))}
+        alike = Counter(stacks.values())
+        held = sum((_part_bytes if alike[stack] > 1 else _held_bytes)(process) for process, stack in stacks.items())
         self._peak = max(held, self._peak or 0) or None
 
 
@@ -161,6 +159,12 @@ def resident_bytes(process: str = "self") -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((_PROCESSES / process / "statm").read_text().split()[1]) * resource.getpagesize()
     return 0
+
+
+def _stack(process: str) -> str | None:
+    """Where its stack begins: forks have that of their parent, a program that is started (exec) one of its own."""
+    told = _stat(process)
+    return told[25] if told else None
 
 
 def _held_bytes(process: str) -> int:
@@ -187,10 +191,14 @@ def cpu_seconds() -> float:
 
 def _used_seconds(process: str) -> float:
     """With what its children used that it has waited for; 0 for a process that has just ended."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        told = (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, told[11:15])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+    return sum(map(int, _stat(process)[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(process: str) -> list[str]:
+    """Fields of proc_pid_stat(5) from the third on; none of a process that has just ended."""
+    with contextlib.suppress(OSError):
+        return (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 def folder_bytes(folder: Path) -> int:

@@ -3,8 +3,10 @@
 import itertools
 import multiprocessing
 import os
+import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -50,6 +52,20 @@ class TestPeakMemory:
         assert alone is not None
         assert together is not None
         assert together >= alone + 3 * 64 * MB
+
+    def test_a_program_that_was_started_counts_whole(self) -> None:
+        code = "block = b'x' * 64_000_000; print(flush=True); input()"
+        with PeakMemory() as memory:
+            alone = memory.bytes
+            with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE) as started:
+                assert started.stdout is not None
+                started.stdout.readline()
+                together = memory.bytes
+                started.communicate(b"\n")
+
+        assert alone is not None
+        assert together is not None
+        assert together >= alone + 64_000_000
 
     def test_what_processes_share_counts_once(self) -> None:
         shared = filled(128 * MB)
