@@ -6,6 +6,7 @@ No module of the library is imported. The same Python and pyarrow write the same
 import ast
 import hashlib
 import io
+import os
 import re
 import sys
 import sysconfig
@@ -99,11 +100,8 @@ class Page:
 
 def library_pages(library: Path) -> list[Page]:
     """Pages of everything readable below `library`: no two with the same text or address, in order of address."""
-    sources = [
-        path for path in sorted(library.rglob("*")) if not FOLDERS_LEFT_OUT & set(path.relative_to(library).parts)
-    ]
     candidates: list[Page] = []
-    for path in sources:
+    for path in sorted(_files_below(library)):
         if path.suffix == ".py":
             candidates += module_pages(path, library)
         elif path.suffix in PROSE_SUFFIXES:
@@ -117,6 +115,12 @@ def library_pages(library: Path) -> list[Page]:
         if reads_as_english(page.text):
             first_of_text.setdefault(page.text, page)
     return list(first_of_text.values())
+
+
+def _files_below(library: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(library):
+        folders[:] = set(folders) - FOLDERS_LEFT_OUT
+        yield from (Path(folder, name) for name in names)
 
 
 def module_pages(path: Path, library: Path) -> Iterator[Page]:
@@ -250,8 +254,7 @@ def split_page(page: Page, page_chars: int) -> list[Page]:
 
 def reads_as_english(text: str) -> bool:
     """Whether over 95 % of the characters are ASCII and over 60 % are letters: tables and grammars are not prose."""
-    ascii_chars = sum(char.isascii() for char in text)
-    letters = sum(char.isalpha() for char in text)
+    ascii_chars, letters = sum(map(str.isascii, text)), sum(map(str.isalpha, text))
     return ascii_chars > 0.95 * len(text) and letters > 0.6 * len(text)
 
 
