@@ -102,6 +102,7 @@ def test_what_the_readme_gives_to_make_arrives() -> None:
         assert [word for word in given.split() if word.partition("=")[2] not in planned] == []
 
 
+@pytest.mark.slow
 def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
     pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
     code = next(block for block in blocks(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)

@@ -92,6 +92,7 @@ def test_the_cache_lies_in_the_users_cache_folder(folder: Path, tmp_path: Path) 
     assert not list(folder.rglob("*.nbc"))
 
 
+@pytest.mark.slow
 def test_what_a_kernel_is_compiled_from_is_told_the_same_in_every_process() -> None:
     code = (
         "import importlib, pkgutil, pipeline_assets.corpus as corpus\n"
@@ -168,6 +169,7 @@ def test_every_cache_file_of_the_kernels_is_held_against_its_hash(tmp_path: Path
     assert honest != found
 
 
+@pytest.mark.slow
 def test_code_for_a_type_that_has_moved_is_made_anew(folder: Path) -> None:
     pair = "from typing import NamedTuple\nPair = NamedTuple('Pair', [('first', int)])\n"
     (folder / "here.py").write_text(pair)
@@ -181,7 +183,7 @@ def test_code_for_a_type_that_has_moved_is_made_anew(folder: Path) -> None:
     assert (stepped(folder, "Pair(1)"), stepped(folder, "Pair(1)")) == ("2 0", "2 1")
 
 
-@pytest.mark.parametrize("left", [b"", b"torn"])
+@pytest.mark.parametrize("left", [b"torn", pytest.param(b"", marks=pytest.mark.slow)])
 def test_a_torn_cache_file_is_made_anew(folder: Path, left: bytes) -> None:
     stepped(folder)
     for path in cache_files(folder):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -67,6 +68,7 @@ def reference_split(
     return doc_ids, tokens
 
 
+@pytest.mark.slow
 def test_both_programs_write_the_same_documents_and_the_same_tokens(
     hub: LoopbackHub,
     hub_files: HubFiles,

@@ -199,6 +199,7 @@ def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_t
     assert fates(decisions_of(result)) == [("kept", None)] + [("near_duplicate", "d0")] * 49
 
 
+@pytest.mark.slow
 def test_ten_thousand_copies_and_as_many_variants_of_a_template_are_no_quadratic_work(tmp_path: Path) -> None:
     copies = [PlainDocument(f"copy-{number}", numbered(0, 60)) for number in range(10_000)]
     variants = [PlainDocument(f"variant-{number}", f"{numbered(100, 60)} v{number}") for number in range(10_000)]

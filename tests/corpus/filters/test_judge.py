@@ -68,7 +68,16 @@ def real_texts(shared_data: Path) -> Iterator[str]:
         yield from re.split(r"</?doc.*?>\n?", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("recipe", [ENGLISH_WEB, LOOSE, JAPANESE], ids=["english_web", "loose", "japanese"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(ENGLISH_WEB, id="english_web"),
+        *(
+            pytest.param(recipe, id=id, marks=pytest.mark.slow)
+            for recipe, id in ((LOOSE, "loose"), (JAPANESE, "japanese"))
+        ),
+    ],
+)
 def test_real_texts_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRecipe, shared_data: Path) -> None:
     texts = [text[:4000] for text in real_texts(shared_data)]
     assert len(texts) > 600

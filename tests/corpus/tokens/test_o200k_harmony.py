@@ -161,6 +161,15 @@ def contractions_by_tiktoken(tiktoken_ids: Callable[[str], list[int]]) -> list[l
     return [tiktoken_ids(f"{character}'t") for character in UNICODE]
 
 
+def test_a_sample_of_code_points_has_the_ids_of_tiktoken(
+    encoder: Encoder, tiktoken_ids: Callable[[str], list[int]]
+) -> None:
+    texts = [f"{character}'t" for character in random.Random(200).sample(UNICODE, 20_000)]
+
+    assert split(encoder.encode(texts)) == [tiktoken_ids(text) for text in texts]
+
+
+@pytest.mark.slow
 def test_every_code_point_of_unicode_has_the_ids_of_tiktoken(
     encoder: Encoder, contractions_by_tiktoken: list[list[int]]
 ) -> None:
@@ -171,6 +180,7 @@ def test_every_code_point_of_unicode_has_the_ids_of_tiktoken(
     assert runs.ids.tolist() == [token for ids in contractions_by_tiktoken for token in ids]
 
 
+@pytest.mark.slow
 def test_the_code_points_that_gigatoken_classes_otherwise_are_exactly_those_left_to_tiktoken(
     contractions_by_tiktoken: list[list[int]],
 ) -> None:
