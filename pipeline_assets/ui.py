@@ -14,9 +14,6 @@ import typer
 
 from pipeline_assets.commands.terminal import Root
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.demo import HUB_FOLDER
-from pipeline_assets.instance import instance_home
-from resources.loopback_hub import LoopbackHub
 
 _POLL_S = 0.2
 
@@ -38,6 +35,8 @@ def ui(
         except OSError:
             # `dagster dev` would start all the same and fight over it.
             raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
+    from pipeline_assets.instance import instance_home  # Dagster loads for seconds: a taken port is told before
+
     environment = {
         **os.environ,
         "CORPUSMILL_DATA": str(data.absolute()),
@@ -83,6 +82,9 @@ def _hub_of(root: Path) -> Iterator[dict[str, str]]:
     """A demo's data root holds the hub that its recipe reads from: it is served as long as the UI runs, which finds it
     by these variables.
     """
+    from pipeline_assets.demo import HUB_FOLDER
+    from resources.loopback_hub import LoopbackHub
+
     if not (root / HUB_FOLDER).is_dir():
         yield {}
         return

@@ -22,7 +22,7 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         "digest": dg.MetadataValue.text(manifest.digest),
         "path": dg.MetadataValue.path(str(artifact.folder)),
         "recipe_sha256": dg.MetadataValue.text(manifest.identity.to_json()["recipe_sha256"]),
-        "rebuilt": dg.MetadataValue.bool(not was_current),
+        "built": dg.MetadataValue.bool(not was_current),
         "bytes": dg.MetadataValue.int(size),
         "seconds": dg.MetadataValue.float(seconds),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),

@@ -54,7 +54,7 @@ def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Mat
     )
     assert "| dropped: int_score \\>= 3 |" in shown["ledger"]
     assert shown["preview"].count("\n") == 6
-    assert shown["rebuilt"] is True
+    assert shown["built"] is True
     assert shown["mb_per_second"] > 0
     assert shown["fetched_mb"] == 0.536
     assert min(shown[name] for name in ("peak_disk_mb", "peak_memory_mb", "fetch_seconds", "build_seconds")) > 0
@@ -74,7 +74,7 @@ def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothi
         for artifact in ("fineweb_edu_snapshot", "healing_text_manifest")
     ]
     assert versions[:2] == versions[2:]
-    assert materialization(second, "fineweb_edu_snapshot").metadata["rebuilt"].value is False
+    assert materialization(second, "fineweb_edu_snapshot").metadata["built"].value is False
 
 
 def test_the_dataset_waits_until_both_splits_are_there(materialize: Materialize) -> None:
