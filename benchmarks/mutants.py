@@ -1,0 +1,176 @@
+"""How many small changes of the sources the quick tests notice.
+
+    python benchmarks/mutants.py --mutants 40 --seed 1
+
+Each mutant is one seeded change of one line, as many of each rule: a comparison, an operator, a constant, a call that
+is dropped, arguments that change places. Tests of the module's folder run first, then those that import it, then wide
+ones; the first that fails kills the mutant. Survivors are printed: some say the same in other words, as only a reader
+can tell.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import machine_line
+
+PROJECT = Path(__file__).parents[1]
+FOLDERS = ("spine", "dedup", "packing", "harmony", "nemotron", "readers")
+WIDE = ("tests/golden", "tests/crashes", "tests/corpus/systems", "tests/test_healing.py", "tests/test_stage_a.py")
+COPIED = ("pipeline_assets", "resources", "manifests", "tests", "docs", "pyproject.toml", "README.md", "Makefile")
+TIMEOUT_S = 1200
+_COMPARED = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_CALCULATED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of some text at its place in a source file."""
+
+    file: Path
+    rule: str
+    line: int
+    before: str
+    after: str
+    start: int
+    stop: int
+
+    def text(self) -> str:
+        source = (PROJECT / self.file).read_bytes()
+        return (source[: self.start] + self.after.encode() + source[self.stop :]).decode()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}  {self.rule}: {self.before}  →  {self.after}"
+
+
+def changed(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Each rule that changes the node, and the node as it is then."""
+    match node:
+        case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARED:
+            rule = "edge moved" if isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE) else "compare"
+            yield rule, ast.Compare(left, [_COMPARED[type(operator)]()], [right])
+        case ast.BoolOp(ast.And(), values):
+            yield "and to or", ast.BoolOp(ast.Or(), values)
+        case ast.BoolOp(ast.Or(), values):
+            yield "or to and", ast.BoolOp(ast.And(), values)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield "not dropped", operand
+        case ast.BinOp(left, operator, right) if type(operator) in _CALCULATED and not isinstance(left, ast.JoinedStr):
+            yield "arithmetic", ast.BinOp(left, _CALCULATED[type(operator)](), right)
+        case ast.Constant(bool(value)):
+            yield "constant", ast.Constant(not value)
+        case ast.Constant(int(value)):
+            yield "constant", ast.Constant(value + 1)
+        case ast.Expr(ast.Call()):
+            yield "call dropped", ast.Pass()
+        case ast.Call(ast.Name("sorted"), [first, *_]):
+            yield "sorted dropped", ast.Call(ast.Name("list"), [first], [])
+        case ast.Call(ast.Name("min"), arguments, keywords):
+            yield "min to max", ast.Call(ast.Name("max"), arguments, keywords)
+        case ast.Call(ast.Name("max"), arguments, keywords):
+            yield "max to min", ast.Call(ast.Name("min"), arguments, keywords)
+        case ast.Call(function, [first, second, *others], keywords) if not isinstance(first, ast.Starred):
+            yield "arguments swapped", ast.Call(function, [second, first, *others], keywords)
+
+
+def mutants_of(file: Path) -> Iterator[Mutant]:
+    source = (PROJECT / file).read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    tree = ast.parse(source)
+    for parent in ast.walk(tree):
+        if not isinstance(parent, ast.FunctionDef):
+            continue
+        for node in (one for statement in parent.body for one in ast.walk(statement)):
+            if not isinstance(node, ast.expr | ast.stmt) or node.lineno != node.end_lineno:
+                continue
+            start = starts[node.lineno - 1] + node.col_offset
+            stop = starts[node.lineno - 1] + (node.end_col_offset or 0)
+            for rule, other in changed(node):
+                after = ast.unparse(ast.fix_missing_locations(other))
+                after = f"({after})" if isinstance(other, ast.expr) and not isinstance(other, ast.Call) else after
+                yield Mutant(file, rule, node.lineno, source[start:stop].decode(), after, start, stop)
+
+
+def tests_of(file: Path) -> list[list[str]]:
+    """Test files in the order in which they are asked: those that name the module, then wide ones."""
+    module = ".".join(file.with_suffix("").parts)
+    names = (module, f"from {module.rpartition('.')[0]} import {file.stem}")
+    tests = {path.relative_to(PROJECT): path.read_text() for path in sorted((PROJECT / "tests").rglob("test_*.py"))}
+    folder = Path("tests", *file.parts[1:-1])
+    near = [path for path, text in tests.items() if any(name in text for name in names) and folder not in path.parents]
+    return [[str(folder)], [*map(str, near)], [*WIDE]]
+
+
+def killer(mutant: Mutant) -> str | None:
+    """The test that fails on it; None if none does."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch:
+        for name in COPIED:
+            source, target = PROJECT / name, Path(scratch, name)
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+        Path(scratch, mutant.file).write_text(mutant.text())
+        for tests in tests_of(mutant.file):
+            there = [test for test in tests if Path(scratch, test).exists()]
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout", "240", "-p", "no:cacheprovider"]
+            command += ["-m", "not slow and not proof", *there]
+            if there and (found := failure(command, scratch)):
+                return found
+    return None
+
+
+def failure(command: list[str], folder: str) -> str | None:
+    environment = {**os.environ, "PYTHONPATH": folder}
+    try:
+        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return "no end"
+    if result.returncode in (0, 5):  # 5: all that there is is slow
+        return None
+    lines = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return lines[0].split(" - ")[0] if lines else f"status {result.returncode}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Change the sources a little, and see which tests notice")
+    parser.add_argument("--mutants", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    asked = parser.parse_args()
+    print(f"{machine_line()}\n")
+    corpus = Path("pipeline_assets/corpus")
+    files = [path.relative_to(PROJECT) for name in FOLDERS for path in sorted((PROJECT / corpus / name).rglob("*.py"))]
+    of_rule: dict[str, list[Mutant]] = {}
+    for mutant in (one for file in files for one in mutants_of(file)):
+        of_rule.setdefault(mutant.rule, []).append(mutant)
+    dice, rules = random.Random(asked.seed), sorted(of_rule)
+    sample = [dice.choice(of_rule[rules[number % len(rules)]]) for number in range(asked.mutants)]
+    made: Counter[str] = Counter()
+    killed: Counter[str] = Counter()
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for mutant, found in zip(sample, pool.map(killer, sample), strict=True):
+            made[mutant.rule] += 1
+            killed[mutant.rule] += found is not None
+            print(f"{'killed' if found else 'SURVIVES'}  {mutant}  {found or ''}", flush=True)
+    print("\n| rule | killed | of |\n| --- | --- | --- |")
+    for rule in sorted(made):
+        print(f"| {rule} | {killed[rule]} | {made[rule]} |")
+    print(json.dumps({"benchmark": "mutants", "killed": killed.total(), "of": made.total(), "seed": asked.seed}))
+
+
+if __name__ == "__main__":
+    main()
