@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
-from nemotron_crashes import nemotron, write_nemotron
-from stage_a_crashes import stage_a, write_stage_a
+from nemotron_build import nemotron, write_nemotron
+from stage_a_build import stage_a, write_stage_a
 
 sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
 

@@ -26,7 +26,8 @@ def files_of(corpus: Path) -> list[Path]:
     return sorted(corpus.glob("data/*/*.parquet"))
 
 
-def rows_of(corpus: Path) -> list[TextRow]:
+@pytest.fixture(scope="module")
+def rows(corpus: Path) -> list[TextRow]:
     return [row for path in files_of(corpus) for row in pq.ParquetFile(path).read().to_pylist()]
 
 
@@ -81,32 +82,31 @@ def test_row_groups_hold_50_rows_in_zstd(corpus: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_python_writes_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+def test_the_same_python_writes_the_same_bytes(corpus: Path, rows: list[TextRow], tmp_path: Path) -> None:
     text_bytes = write_fineweb_edu(tmp_path)
 
-    assert text_bytes == text_bytes_of(corpus)
+    assert text_bytes == text_bytes_of(rows)
     assert digests(tmp_path) == digests(corpus)
 
 
-def text_bytes_of(corpus: Path) -> int:
-    return sum(len(str(row["text"]).encode()) for row in rows_of(corpus))
+def text_bytes_of(rows: list[TextRow]) -> int:
+    return sum(len(str(row["text"]).encode()) for row in rows)
 
 
-def test_there_is_enough_text_for_a_real_run(corpus: Path) -> None:
-    assert len(rows_of(corpus)) >= 800
-    assert 1_500_000 < text_bytes_of(corpus) < 5_000_000
+def test_there_is_enough_text_for_a_real_run(rows: list[TextRow]) -> None:
+    assert len(rows) >= 800
+    assert 1_500_000 < text_bytes_of(rows) < 5_000_000
 
 
-def test_every_text_reads_as_english(corpus: Path) -> None:
-    for row in rows_of(corpus):
+def test_every_text_reads_as_english(rows: list[TextRow]) -> None:
+    for row in rows:
         text = str(row["text"])
         if text:
             assert sum(char.isascii() for char in text) > 0.95 * len(text), row["url"]
             assert {"the", "a", "to", "of", "is", "and", "in", "for", "with"} & set(text.lower().split()), row["url"]
 
 
-def test_lengths_run_from_300_to_30_000_characters(corpus: Path) -> None:
-    rows = rows_of(corpus)
+def test_lengths_run_from_300_to_30_000_characters(rows: list[TextRow]) -> None:
     revised = {str(row["text"]) for group in repeats(rows, "id") for row in group}
     lengths = [len(str(row["text"])) for row in rows if row["text"] not in revised | {""}]
 
@@ -114,45 +114,43 @@ def test_lengths_run_from_300_to_30_000_characters(corpus: Path) -> None:
     assert max(lengths) <= 30_000
 
 
-def test_the_filter_int_score_3_drops_about_15_percent(corpus: Path) -> None:
-    rows = rows_of(corpus)
-
+def test_the_filter_int_score_3_drops_about_15_percent(rows: list[TextRow]) -> None:
     assert all(1.5 <= float(row["score"]) < 5.0 and row["int_score"] == round(float(row["score"])) for row in rows)
     assert 0.10 < sum(int(row["int_score"]) < 3 for row in rows) / len(rows) < 0.20
 
 
-def test_three_texts_come_again_in_another_dump_under_another_id(corpus: Path) -> None:
-    groups = [group for group in repeats(rows_of(corpus), "text") if len({row["id"] for row in group}) > 1]
+def test_three_texts_come_again_in_another_dump_under_another_id(rows: list[TextRow]) -> None:
+    groups = [group for group in repeats(rows, "text") if len({row["id"] for row in group}) > 1]
 
     assert [len(group) for group in groups] == [2, 2, 2]
     assert all(len({row["dump"] for row in group}) == 2 for group in groups)
 
 
-def test_two_ids_come_again_once_with_the_same_text(corpus: Path) -> None:
-    groups = repeats(rows_of(corpus), "id")
+def test_two_ids_come_again_once_with_the_same_text(rows: list[TextRow]) -> None:
+    groups = repeats(rows, "id")
 
     assert [len(group) for group in groups] == [2, 2]
     assert sorted(len({row["text"] for row in group}) for group in groups) == [1, 2]
 
 
-def test_one_text_holds_a_nul_and_is_otherwise_a_page(corpus: Path) -> None:
-    texts = [str(row["text"]) for row in rows_of(corpus)]
+def test_one_text_holds_a_nul_and_is_otherwise_a_page(rows: list[TextRow]) -> None:
+    texts = [str(row["text"]) for row in rows]
     with_nul = [text for text in texts if "\0" in text]
 
     assert [text.count("\0") for text in with_nul] == [1]
     assert with_nul[0].replace("\0", "") in texts
 
 
-def test_one_text_is_empty_and_bad_rows_stay_within_one_in_a_thousand(corpus: Path) -> None:
-    texts = [row["text"] for row in rows_of(corpus)]
+def test_one_text_is_empty_and_bad_rows_stay_within_one_in_a_thousand(rows: list[TextRow]) -> None:
+    texts = [row["text"] for row in rows]
 
     assert None not in texts
     # A Python that ships less documentation falls below 1,000 rows; one bad row would then stop a build.
     assert texts.count("") == (1 if len(texts) >= 1000 else 0)
 
 
-def test_ids_are_urns_and_scores_and_counts_are_plausible(corpus: Path) -> None:
-    for row in rows_of(corpus):
+def test_ids_are_urns_and_scores_and_counts_are_plausible(rows: list[TextRow]) -> None:
+    for row in rows:
         assert str(row["id"]).startswith("<urn:uuid:") and len(str(row["id"])) == 47
         assert str(row["url"]).startswith("https://docs.python.org/3/")
         assert str(row["file_path"]).startswith(f"s3://commoncrawl/crawl-data/{row['dump']}/")
@@ -160,10 +158,10 @@ def test_ids_are_urns_and_scores_and_counts_are_plausible(corpus: Path) -> None:
         assert row["token_count"] == len(str(row["text"]).encode()) // 4
 
 
-def test_the_card_says_that_it_is_a_stand_in_and_where_the_files_are(corpus: Path) -> None:
+def test_the_card_says_that_it_is_a_stand_in_and_where_the_files_are(corpus: Path, rows: list[TextRow]) -> None:
     card = (corpus / "README.md").read_text(encoding="utf-8")
 
     assert card.startswith("---\nlicense: other\nlicense_name: psf-2.0\n")
     assert "path: data/*/*.parquet" in card
     assert "This is not FineWeb-Edu" in card
-    assert f"{len(rows_of(corpus))} rows, {text_bytes_of(corpus)} bytes of text" in card
+    assert f"{len(rows)} rows, {text_bytes_of(rows)} bytes of text" in card

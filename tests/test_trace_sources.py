@@ -2,19 +2,16 @@
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_a_root import step
+from answers import Corpusmill, refused
+from stage_a_build import step
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import open_artifact
 
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 SOURCES = ("pages", "wikipedia_en", "beer.stackexchange.com", "coffee.stackexchange.com", "notes")
 
 
@@ -26,13 +23,6 @@ def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:
         for path in files
         for row, line in enumerate(b"".join(read_line_blocks(corpus / path)).splitlines())
     ]
-
-
-def refused(result: Typed, status: int) -> str:
-    """The one line that a wrong command leaves."""
-    assert (result.returncode, result.stdout) == (status, "")
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr.strip().removeprefix("corpusmill: ")
 
 
 def commit_of(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""Nemotron rows as crash cases kill them: two splits in a folder, each of two shards, built step by step."""
+"""Nemotron recipes built without Dagster; and as crash cases kill them: two splits in a folder, step by step."""
 
 import json
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import yaml
 from nemotron_hub import made_rows
 
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
     from crash_cases import Sources
 
 SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
+
+
+def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: EngineSettings) -> dict[str, str]:
+    """Builds all artifacts of a recipe; their digests by role."""
+    run = Run(root, engine, hub)
+    return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in recipe.targets()}
+
+
+def offline(cache: Path) -> HubFiles:
+    """A hub that nobody answers for, and a cache."""
+    return HubFiles(cache, endpoint="http://127.0.0.1:9", tries=1)
 
 
 def write_nemotron(folder: Path) -> NemotronRecipe:
