@@ -1,9 +1,7 @@
 """Nemotron recipes built without Dagster; and as crash cases kill them: two splits in a folder, step by step."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from nemotron_hub import made_rows
@@ -13,9 +11,6 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
-
-if TYPE_CHECKING:
-    from crash_cases import Sources
 
 SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
 
@@ -42,14 +37,3 @@ def write_nemotron(folder: Path) -> NemotronRecipe:
     section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
     content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
     return NemotronRecipe.of(content, SHIPPED)
-
-
-def nemotron(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
-    """Builds these steps: `raw`, `inventory`, `normalized_shards`, `metadata_coverage`, `hf_layout`."""
-
-    def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
-        for target in sources.nemotron.targets():
-            if target.kind.removeprefix("nemotron/") in steps:
-                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
-
-    return run

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stage_a_sources import (
     recipe_content,
@@ -22,9 +22,6 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
-
-if TYPE_CHECKING:
-    from crash_cases import Sources
 
 INLINE = EngineSettings(workers=0)
 NO_COMMIT = "ab" * 20
@@ -159,16 +156,3 @@ def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
     with_pack(recipe)
     recipe["pack"] |= {"seq_len": 16, "num_seqs": 6}
     return StageARecipe.model_validate(recipe)
-
-
-def stage_a(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
-    """Builds these steps: `raw`, `normalized`, `filtered` of every source, `deduplicated`, `signatures`, `evaluation`,
-    `decontaminated`, `packed` and `report`.
-    """
-
-    def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
-        for target in sources.stage_a.targets():
-            if target.kind.removeprefix("stage_a/") in steps:
-                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
-
-    return run

@@ -6,7 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from answers import Corpusmill, Typed, Wrong, only_line, type_page
@@ -14,8 +13,7 @@ from stage_a_build import NO_COMMIT, build, local_source, recipe_of
 from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 MANIFEST: dict[str, Any] = {
     "seq_len": 32,
@@ -110,20 +108,6 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
     assert typed[-1].stdout.startswith(f"row 3: {len(shown)} segments, 0 tokens of padding\n")
     for doc_id, words in shown:
         assert words.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
-
-
-def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> None:
-    packed, encoder = open_packed(work / "out" / "stage_a" / "packed" / "all"), load_encoder(VOCABULARY_SHA256)
-    texts = {f"note-{number}": text(number) for number in range(10)}
-    texts |= {f"page-{number}": text(number) for number in range(8, 16)}
-
-    for row in range(len(packed)):
-        parts = []
-        for segment in packed.segments(row):
-            ids = [*encoder.encode([texts[segment.doc_id]]).ids.tolist(), encoder.end_of_document]
-            parts.append(ids[segment.start : segment.start + segment.length])
-        assert np.concatenate(parts).tolist() == packed[row].tolist()
-    assert json.loads((packed.folder / "meta.json").read_text())["n_seqs"] == 10
 
 
 def test_two_sets_are_compared_by_their_shares_too(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:

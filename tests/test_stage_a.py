@@ -206,15 +206,6 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     assert rebuilt.stdout.count("identical   ") == 20
 
 
-def test_a_source_that_is_no_partition_of_the_recipe_names_those_that_are(sources_root: Path) -> None:
-    run = Materialized(sources_root, NOWHERE)
-
-    with pytest.raises(dg.Failure) as failure:
-        run("mixed", "raw")
-
-    assert failure.value.description == f"choose a partition of recipe mixed: {', '.join(SOURCES)}"
-
-
 def test_each_recipe_has_assets_of_its_own_and_one_that_is_wrong_has_none(root: Path) -> None:
     def leave_out_packing(content: dict) -> None:
         content["sources"][-1].update(source="diaries")

@@ -29,8 +29,7 @@ def commit_of(root: Path) -> str:
     return str(open_artifact(step(root, "raw", "pages")).manifest.identity.recipe["revision"])
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("kind", ["normalized", "filtered"])
+@pytest.mark.parametrize(("source", "kind"), [*((source, "filtered") for source in SOURCES), ("notes", "normalized")])
 def test_a_document_is_traced_to_its_row_and_the_row_back_to_the_document(
     corpusmill: Corpusmill, stage_a_root: Path, source: str, kind: str
 ) -> None:
