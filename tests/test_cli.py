@@ -58,6 +58,8 @@ def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_p
 
 
 def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()}
+
     result = corpusmill("run", "healing_text_v1", "--data", demo_root, "--json")
 
     rows = json.loads(result.stdout)
@@ -69,12 +71,12 @@ def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpu
         ("healing/megatron_split", "valid", "current"),
         ("healing/megatron_dataset", None, "current"),
     ]
+    assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "run healing_text_v1 --data {root}",
         "plan healing_text_v1 --data {root}",
         "status --data {root}",
         "verify {root}/megatron/healing_text_v1 --upstream --sample 50%",
