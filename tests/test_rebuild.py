@@ -111,7 +111,7 @@ def test_a_damaged_sealed_file_is_the_wrong_one_and_a_copy_takes_its_place_by_th
     ]
     assert " documents.parquet: the sealed file is damaged: sha256 is " in found.stdout
     assert f"to mend it: {mend} --data {root}\n" in found.stdout
-    assert f"\nto mend it: {mend}\n" in verified.stdout
+    assert f"\nto mend it: {mend}" in verified.stdout
     replaced = root / "rebuilds" / f"healing_text_v1-valid-{digest_of(root / V1 / 'valid')[7:19]}.replaced"
     assert mended.returncode == 0, mended.stderr
     assert mended.stdout.splitlines()[0] == f"mended      {root / V1 / 'valid'}"
