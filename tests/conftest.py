@@ -108,27 +108,36 @@ def two_sets(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def stage_a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with stage A of all made sources, which lie below it. Tests only read it."""
-    from stage_a_root import build
-    from stage_a_sources import DATASET, write_hub, write_recipe, write_sources
+    from stage_a_build import build, recipe_with
+    from stage_a_sources import DATASET, write_hub, write_sources
+
+    from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 
     root, folder = tmp_path_factory.mktemp("stage_a") / "data", tmp_path_factory.mktemp("hub")
     write_hub(folder)
     write_sources(root)
     with LoopbackHub(folder) as running:
-        build(write_recipe(root, running.commits()[DATASET]), root, running.endpoint)
+        recipe = recipe_with(root, commit=running.commits()[DATASET])
+        build(recipe, root, HubFiles(root / CACHE_FOLDER, running.endpoint))
+    return root
+
+
+@pytest.fixture(scope="session")
+def built_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with stage A of the local notes, which lie below it. Tests only read it."""
+    from stage_a_build import build, notes_recipe
+    from stage_a_sources import write_notes
+
+    root = tmp_path_factory.mktemp("notes")
+    write_notes(root / "sources" / "notes")
+    build(notes_recipe(root), root)
     return root
 
 
 @pytest.fixture
-def notes_root(tmp_path: Path) -> Path:
-    """A data root with stage A of the local notes, which lie below it; a test may change all of it."""
-    from stage_a_root import build, write_notes_recipe
-    from stage_a_sources import write_notes
-
-    root = tmp_path / "notes_root"
-    write_notes(root / "sources" / "notes")
-    build(write_notes_recipe(root), root)
-    return root
+def notes_root(built_notes: Path, tmp_path: Path) -> Path:
+    """A copy of the data root with the notes, of which a test may change all."""
+    return shutil.copytree(built_notes, tmp_path / "notes_root")
 
 
 @pytest.fixture

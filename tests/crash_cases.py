@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crash_points import Victim, armed
 from healing_build import INLINE, build_dataset, build_megatron, build_selection, build_snapshot, recipe_of, write_pages
-from nemotron_crashes import nemotron, write_nemotron
-from stage_a_crashes import stage_a, write_stage_a
+from nemotron_build import write_nemotron
+from stage_a_build import write_stage_a
 
 sys.path.insert(0, str(Path(__file__).parent / "corpus" / "spine"))  # of word_artifact
 
@@ -35,6 +35,7 @@ from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -183,6 +184,19 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
     ("replace by two renames", "exchange"),
 ]
 
+
+def _built(system: Literal["stage_a", "nemotron"], *steps: str) -> Work:
+    """Builds these steps of the recipe of a system, such as `raw`, of all its sources."""
+
+    def run(sources: Sources, root: Path, engine: EngineSettings) -> None:
+        for target in getattr(sources, system).targets():
+            if target.kind.removeprefix(f"{system}/") in steps:
+                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
+
+    return run
+
+
+stage_a, nemotron = functools.partial(_built, "stage_a"), functools.partial(_built, "nemotron")
 _TO_FILTERED = stage_a("raw", "normalized", "filtered")
 _TO_DEDUPLICATED = stage_a("raw", "normalized", "filtered", "deduplicated")
 _TO_EVALUATION = stage_a("raw", "normalized", "filtered", "deduplicated", "evaluation")

@@ -18,6 +18,13 @@ def overwrite(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+def flip(path: Path) -> None:
+    """One bit in the middle is another."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    overwrite(path, bytes(data))
+
+
 def forge(folder: Path, name: str, data: bytes, rows: int | None = None) -> None:
     """Another content of a sealed file, and a manifest that says so: what another program would have sealed."""
     path = folder / name

@@ -19,7 +19,7 @@ class Materialized:
     def __init__(self, root: Path, endpoint: str) -> None:
         self.definitions = definitions_of(root)
         self.instance = dg.DagsterInstance.ephemeral()
-        self._endpoint = endpoint
+        self.endpoint = endpoint
 
     def __call__(
         self, recipe: str, *artifacts: str, partition: str | None = None, **store: object
@@ -38,7 +38,7 @@ class Materialized:
             partition_key=partition,
             instance=self.instance,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            resources={"store": Store(**{"workers": 0, **store}), "hub": Hub(endpoint=self._endpoint)},
+            resources={"store": Store(**{"workers": 0, **store}), "hub": Hub(endpoint=self.endpoint)},
         )
 
 

@@ -1,11 +1,20 @@
-"""Stage A without Dagster: a recipe over made sources, and its artifacts by their roles."""
+"""Stage A without Dagster: recipes over made sources, their artifacts by their roles, and what crash cases build."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stage_a_sources import recipe_content, source_named, write_recipe
+from stage_a_sources import (
+    recipe_content,
+    source_named,
+    with_decontamination,
+    with_dedup,
+    with_pack,
+    write_quiz,
+    write_recipe,
+    write_site,
+)
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -29,9 +38,11 @@ def only(*names: str, **changes: object) -> Change:
     return change
 
 
-def recipe_with(root: Path, change: Change = lambda content: None, commit: str = NO_COMMIT) -> StageARecipe:
+def recipe_with(
+    root: Path, change: Change = lambda content: None, commit: str = NO_COMMIT, name: str = "mixed"
+) -> StageARecipe:
     """The recipe over the made sources, written below a root and read."""
-    return StageARecipe.read(write_recipe(root, commit, change))
+    return StageARecipe.read(write_recipe(root, commit, change, name))
 
 
 def recipe_of(*sources: Mapping[str, Any], **changes: object) -> StageARecipe:
@@ -86,3 +97,62 @@ def digests(built: Mapping[str, Artifact]) -> dict[str, str]:
 def ledger(artifact: Artifact) -> dict[str, Any]:
     counted: dict[str, Any] = artifact.manifest.identity.counts["ledger"]
     return counted
+
+
+def notes_recipe(root: Path, name: str = "mixed", **changes: object) -> StageARecipe:
+    """A recipe of the local notes alone, which needs no hub; `changes` are keys of its one source."""
+    return recipe_with(root, only("notes", **changes), name=name)
+
+
+def step(root: Path, name: str, source: str, recipe: str = "mixed") -> Path:
+    """The folder of `raw`, `normalized`, `filtered` of a source."""
+    return root / "stage_a" / recipe / name / source
+
+
+def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
+    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id; a quiz has
+    a leaf.
+    """
+    site_name = "garden.stackexchange.com"
+    write_quiz(folder / "quiz", ["Leaf 0 of the tree, and the wind that takes it.", "A question that nobody answers."])
+    write_site(folder, site_name, questions=6)
+    texts = [f"Note {number} has an address a{number}@b.org in it. " * 3 for number in range(10)]
+    rows = [{"text": text, "key": f"note-{number % 9}"} for number, text in enumerate(texts)]
+    notes = local_source(folder, "notes", [*rows, {"text": "Short."}, {"text": None}], max_reject_fraction="0.5")
+    notes["filters"] = {"length": {"min_words": 2}, "masking": {"emails": True, "public_ips": False}}
+    site = {
+        "kind": "stackexchange",
+        "source": site_name,
+        "path": str(folder / site_name),
+        "files": ["Posts.xml"],
+        "domain": "questions",
+        "host": site_name,
+        "min_question_score": None,
+        "min_answer_score": None,
+        "min_answers": 1,
+        "max_reject_fraction": "0.5",
+    }
+    leaves = {
+        "kind": "hub",
+        "source": "leaves",
+        "dataset": dataset,
+        "config": "default",
+        "revision": commit,
+        "split": "train",
+        "files": ["*.parquet"],
+        "domain": "web",
+        "license_tag": "cc0-1.0",
+        "columns": {"text": "text", "id": "id", "created_at": None, "license": None},
+        "rules": [],
+        "language": None,
+        "amount": {"files": 100},
+        "seed": "seed",
+        "max_reject_fraction": "0.1",
+    }
+    content: dict[str, Any] = {}
+    with_dedup(content)
+    with_decontamination(content, str(folder / "quiz"))
+    recipe = recipe_of(leaves, site, notes, shard_text_bytes=1000, **content).content()
+    with_pack(recipe)
+    recipe["pack"] |= {"seq_len": 16, "num_seqs": 6}
+    return StageARecipe.model_validate(recipe)

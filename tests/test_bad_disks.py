@@ -2,18 +2,14 @@
 
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill, RecipeIn, only_line
 from mounts import mounted
-from one_line import only_line
 
 from resources.loopback_hub import LoopbackHub
-
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
-RecipeIn = Callable[..., Path]
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill, Started
 from crash_points import killed_at, steps_of
 
 from pipeline_assets import demo
@@ -25,7 +25,6 @@ from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
 from resources.loopback_hub import LoopbackHub
 
-PROJECT = Path(__file__).parents[1]
 Build = Callable[[Path, EngineSettings], list[str]]
 INLINE = EngineSettings(workers=0)
 FORK = EngineSettings(workers=2, start_method="fork")
@@ -150,10 +149,6 @@ def running_demo(tmp_path: Path, demo_root: Path) -> Iterator[Path]:
     yield tmp_path / "data"
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from pipeline_assets.cli import main; main()", *arguments]
-
-
 def wait_for_receipts(root: Path) -> None:
     """Until the first shards of the snapshot are converted."""
     deadline = time.monotonic() + 60
@@ -176,16 +171,17 @@ def leftover_processes(pids: list[str]) -> list[str]:
 
 def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     running_demo: Path,
-    corpusmill: Callable[..., subprocess.CompletedProcess[str]],
+    corpusmill: Corpusmill,
+    started: Started,
     recipe: HealingRecipe,
     undisturbed: list[str],
 ) -> None:
     words = ("demo", "--data", str(running_demo), "--only", "healing")
-    process = subprocess.Popen(command(*words), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = started(*words)
     wait_for_receipts(running_demo)
     workers = children_of(process.pid)
     process.kill()
-    process.wait()
+    process.communicate()
     result = corpusmill(*words)
 
     assert workers
@@ -198,18 +194,11 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["Ctrl-C", "SIGTERM"]
 )
 def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
-    number: signal.Signals, running_demo: Path, recipe: HealingRecipe, demo_root: Path
+    number: signal.Signals, running_demo: Path, demo_root: Path, started: Started
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
     with LoopbackHub(running_demo / demo.HUB_FOLDER) as hub:
-        process = subprocess.Popen(
-            command("run", "healing_text_v1", "--data", str(running_demo)),
-            cwd=PROJECT,
-            env={**os.environ, "HF_ENDPOINT": hub.endpoint},
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        process = started("run", "healing_text_v1", "--data", running_demo, env={"HF_ENDPOINT": hub.endpoint})
         wait_for_receipts(running_demo)
         workers = children_of(process.pid)
         os.killpg(process.pid, number)
@@ -223,15 +212,8 @@ def test_a_stopped_run_says_how_to_go_on_and_leaves_no_process(
     assert leftover_processes(workers) == []
 
 
-def test_a_stopped_demo_says_how_to_go_on(running_demo: Path) -> None:
-    process = subprocess.Popen(
-        command("demo", "--data", str(running_demo)),
-        cwd=PROJECT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def test_a_stopped_demo_says_how_to_go_on(running_demo: Path, started: Started) -> None:
+    process = started("demo", "--data", running_demo)
     wait_for_receipts(running_demo)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)

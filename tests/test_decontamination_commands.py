@@ -1,21 +1,15 @@
 """The commands of docs/decontamination.md, typed one after the other; and one clear line for wrong ones."""
 
 import json
-import re
-import shlex
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from answers import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, type_page
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import recipe_content
 
 pytestmark = pytest.mark.slow
-PAGE = Path(__file__).parents[1] / "docs" / "decontamination.md"
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 
 
 def words(first: int, count: int) -> str:
@@ -44,31 +38,24 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
     """What every command of the page answered, by its name; DOC_ID is that of the leak."""
-    [block] = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    answers = {}
-    for command in map(shlex.split, block.replace("DOC_ID", "leak").splitlines()):
-        result = corpusmill(*command[1:], cwd=work, env={"CORPUSMILL_WORKERS": "0"})
-        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
-        answers[command[2] if command[1] == "stage-a" else command[1]] = result
-    return answers
+    answers = type_page("decontamination.md", corpusmill, "leak", cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+    return {words[1] if words[0] == "stage-a" else words[0]: result for words, result in answers}
 
 
 @pytest.fixture
-def wrong(corpusmill: Corpusmill, work: Path) -> Callable[..., tuple[int, str]]:
+def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
     """Exit status and the one line of a `stage-a decontaminate` that can't do what it is told."""
 
     def answer(*options: str) -> tuple[int, str]:
         arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/decontaminated/wrong", *options)
         result = corpusmill("stage-a", "decontaminate", *arguments, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
-        assert "Traceback" not in result.stderr, result.stderr
-        [line] = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
-        return result.returncode, line.removeprefix("corpusmill: ")
+        return result.returncode, only_line(result)
 
     return answer
 
 
 def test_the_section_of_the_page_is_read_as_a_recipe_has_it() -> None:
-    [block] = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    [block] = blocks_of(DOCS / "decontamination.md", "yaml")
 
     recipe = recipe_of(*recipe_content("ab" * 20)["sources"], **yaml.safe_load(block))
 
@@ -187,7 +174,7 @@ QUIZ = ("--evaluation", "quiz=evaluation/quiz", "--text-column", "question")
     ],
 )
 def test_wrong_options_and_bad_sets_exit_with_one_line(
-    wrong: Callable[..., tuple[int, str]], work: Path, options: tuple[str, ...], status: int, line: str
+    wrong: Wrong, work: Path, options: tuple[str, ...], status: int, line: str
 ) -> None:
     found, said = wrong(*options)
 

@@ -1,20 +1,14 @@
 """The commands of docs/dedup.md, typed one after the other; and one clear line for wrong ones."""
 
 import json
-import re
-import shlex
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill, Typed, Wrong, only_line, type_page
 from stage_a_build import build, local_source, recipe_of
 
 pytestmark = pytest.mark.slow
-PAGE = Path(__file__).parents[1] / "docs" / "dedup.md"
 STORE = "out/stage_a/signatures/all"
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 
 
 def words(first: int, count: int) -> str:
@@ -36,25 +30,18 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
     """What every command of the page answered, by its name; DOC_ID is one that went."""
-    blocks = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    answers = {}
-    for command in map(shlex.split, "".join(blocks).replace("DOC_ID", "copy-3").splitlines()):
-        result = corpusmill(*command[1:], cwd=work)
-        assert result.returncode == 0, f"{shlex.join(command)}\n{result.stderr}"
-        answers["dedup --seen" if "--seen" in command else command[2]] = result
-    return answers
+    answers = type_page("dedup.md", corpusmill, "copy-3", cwd=work)
+    return {"dedup --seen" if "--seen" in words else words[1]: result for words, result in answers}
 
 
 @pytest.fixture
-def wrong(corpusmill: Corpusmill, work: Path) -> Callable[..., tuple[int, str]]:
+def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
     """Exit status and the one line of a `stage-a dedup` that can't do what it is told."""
 
     def answer(*options: str) -> tuple[int, str]:
         arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/wrong", *options)
         result = corpusmill("stage-a", "dedup", *arguments, cwd=work)
-        assert "Traceback" not in result.stderr, result.stderr
-        [line] = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
-        return result.returncode, line.removeprefix("corpusmill: ")
+        return result.returncode, only_line(result)
 
     return answer
 
@@ -88,13 +75,6 @@ def test_a_later_corpus_is_deduplicated_against_the_signatures_of_this_one(
     [kept] = [line for line in shown if "seen before" in line]
     assert kept.startswith("kept  note-5  (notes shards/00000.jsonl.zst row 5)  (seen before, in ")
     assert "near duplicate of note-5, seen before in all" in why
-
-
-def test_signatures_of_other_bands_are_refused(wrong: Callable[..., tuple[int, str]], typed: object) -> None:
-    status, line = wrong("--seen", "out/stage_a/signatures/all", "--bands", "14")
-
-    assert status == 2
-    assert "the store has bands 28, rows 4; this run bands 14, rows 8; run with those of the store, or" in line
 
 
 def test_explain_recommends_bands_and_says_how_much_they_find(typed: dict[str, Typed]) -> None:
@@ -162,13 +142,6 @@ def test_too_many_removals_exit_with_1_and_say_of_which_source_and_what_to_do(
     assert corpusmill("dedup", "show", "copy-0", "--data", "out", cwd=work).returncode == 0
 
 
-def test_what_is_no_deduplicated_corpus_is_not_replaced(wrong: Callable[..., tuple[int, str]], work: Path) -> None:
-    status, line = wrong("--out-dir", "out/stage_a/filtered/notes", "--replace")
-
-    assert status == 2
-    assert line.endswith("out/stage_a/filtered/notes: this is a stage_a/filtered; give what is made another folder")
-
-
 def test_a_document_that_no_deduplicated_corpus_has_exits_with_1(corpusmill: Corpusmill, work: Path) -> None:
     result = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
 
@@ -200,11 +173,19 @@ def test_show_and_explain_answer_in_json_too(corpusmill: Corpusmill, typed: obje
         (("--input", "out/stage_a/normalized/notes"), "it is the second of them that is called notes"),
         (("--input", "nothing/here"), "nothing/here: no sealed source matches"),
         (("--input", "out/stage_a/filtered/notes"), "out/stage_a/filtered/notes: it is given twice; give it once"),
+        (
+            ("--seen", STORE, "--bands", "14"),
+            "the store has bands 28, rows 4; this run bands 14, rows 8; run with those of the store, or",
+        ),
+        (
+            ("--out-dir", "out/stage_a/filtered/notes", "--replace"),
+            "out/stage_a/filtered/notes: this is a stage_a/filtered; give what is made another folder",
+        ),
         (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: it is given twice; give it once"),
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(
-    wrong: Callable[..., tuple[int, str]], typed: object, options: tuple[str, ...], line: str
+    wrong: Wrong, typed: object, options: tuple[str, ...], line: str
 ) -> None:
     status, said = wrong(*options)
 

@@ -2,15 +2,19 @@
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from demo_variants import V1, V2, build, snapshot_of, write_recipe
+from answers import Corpusmill, Typed, refused
+from demo_variants import V1, V2, snapshot_of
+from demo_variants import build as build_healing
+from demo_variants import write_recipe as write_healing_recipe
+from stage_a_build import build, notes_recipe, only, recipe_with, step
+from stage_a_sources import sentence, write_site
 
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+SITE = "beer.stackexchange.com"
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +22,8 @@ def stricter(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root whose snapshot keeps pages with a score of 4 and more only. Tests only read it."""
     root = tmp_path_factory.mktemp("stricter")
     shutil.copytree(demo_root / "recipes", root / "recipes")
-    path = write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v4")
-    build(path, root, demo_root / "hub_cache")
+    path = write_healing_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v4")
+    build_healing(path, root, demo_root / "hub_cache")
     return root
 
 
@@ -27,99 +31,192 @@ def doc_ids(split: Path) -> list[str]:
     return pq.read_table(split / "documents.parquet")["doc_id"].to_pylist()
 
 
-def only_line(result: subprocess.CompletedProcess[str]) -> str:
-    assert "Traceback" not in result.stderr, result.stderr
-    [line] = result.stderr.splitlines()
-    return line.removeprefix("corpusmill: ")
+def test_an_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
+    result = corpusmill("diff", demo_root / V1, root / V1)
 
-
-class TestDiff:
-    """What was asked, made, read and kept: of A and of B."""
-
-    def test_an_artifact_and_its_copy_are_identical(self, corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
-        result = corpusmill("diff", demo_root / V1, root / V1)
-
-        digest = json.loads((root / V1 / "manifest.json").read_text())["digest"]
-        assert result.returncode == 0
-        assert result.stdout.splitlines() == [
-            f"A  {demo_root / V1}  {digest}",
-            f"B  {root / V1}  {digest}",
-            "identical",
-        ]
-
-    def test_another_valid_fraction_moves_documents_between_the_splits(
-        self, corpusmill: Corpusmill, two_sets: Path
-    ) -> None:
-        result = corpusmill("diff", two_sets / V1, two_sets / V2, "--json")
-
-        found = json.loads(result.stdout)
-        train, valid = found["documents"]
-        assert result.returncode == 1
-        assert found["identical"] is False
-        assert found["recipe"] == ["valid_fraction: 0.1 → 0.2"]
-        assert [change["name"] for change in found["upstream"]] == [
-            "healing/healing_text_manifest",
-            "healing/megatron_split/train",
-            "healing/megatron_split/valid",
-        ]
-        assert (train["part"], valid["part"]) == ("train", "valid")
-        for changes, split in ((train, "train"), (valid, "valid")):
-            left, right = doc_ids(two_sets / V1 / split), doc_ids(two_sets / V2 / split)
-            told = [changes[key] for key in ("only_in_a", "only_in_b", "in_both", "changed")]
-            by_hand = [
-                [doc_id for doc_id in left if doc_id not in right],
-                [doc_id for doc_id in right if doc_id not in left],
-                [doc_id for doc_id in left if doc_id in right],
-                [],  # no token of a document depends on its split
-            ]
-            assert told == [{"documents": len(ids), "examples": ids[:5]} for ids in by_hand]
-
-    def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
-        self, corpusmill: Corpusmill, demo_root: Path, stricter: Path
-    ) -> None:
-        result = corpusmill("diff", snapshot_of(demo_root), snapshot_of(stricter))
-
-        lines = result.stdout.splitlines()
-        assert result.returncode == 1
-        assert lines[2:5] == ["different", "recipe", "  rules: ['int_score >= 3'] → ['int_score >= 4']"]
-        assert lines[5:7] == ["read from the hub", f"  commit: HuggingFaceFW/fineweb-edu@{snapshot_of(demo_root).name}"]
-        assert lines[7] == "  the same files and row groups"
-        assert any(line.split() == ["rows", "read", "1,037", "1,037"] for line in lines)
-        assert any(line.startswith("  0 documents only in B") for line in lines)
-        assert lines[-1] == "  0 documents in both, but with another text"
-
-    def test_artifacts_of_different_kinds_are_wrong_use(self, corpusmill: Corpusmill, demo_root: Path) -> None:
-        result = corpusmill("diff", demo_root / V1, demo_root / V1 / "train")
-
-        assert result.returncode == 2
-        assert only_line(result) == (
-            f"{demo_root / V1}/train: this is a healing/megatron_split, "
-            f"{demo_root / V1} is a healing/megatron_dataset; give two artifacts of one kind"
-        )
-
-    def test_a_folder_that_is_no_artifact_is_wrong_use(
-        self, corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-    ) -> None:
-        result = corpusmill("diff", demo_root / V1, tmp_path)
-
-        assert result.returncode == 2
-        assert only_line(result) == (
-            f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
-        )
-
-    def test_a_damaged_artifact_is_one_line(self, corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
-        (root / V1 / "train" / "tokens.idx").unlink()
-
-        result = corpusmill("diff", demo_root / V1 / "valid", root / V1 / "train")
-
-        assert result.returncode == 1
-        assert only_line(result).startswith(f"{root / V1}/train/tokens.idx: the file is missing; ")
-
-
-def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
-    result = corpusmill("diff", "--help")
-
-    lines = result.stdout.strip().splitlines()
+    digest = json.loads((root / V1 / "manifest.json").read_text())["digest"]
     assert result.returncode == 0
-    assert len(lines) <= 40
-    assert lines[-1].strip().startswith("Example: corpusmill diff ")
+    assert result.stdout.splitlines() == [
+        f"A  {demo_root / V1}  {digest}",
+        f"B  {root / V1}  {digest}",
+        "identical",
+    ]
+
+
+def test_another_valid_fraction_moves_documents_between_the_splits(corpusmill: Corpusmill, two_sets: Path) -> None:
+    result = corpusmill("diff", two_sets / V1, two_sets / V2, "--json")
+
+    found = json.loads(result.stdout)
+    train, valid = found["documents"]
+    assert result.returncode == 1
+    assert found["identical"] is False
+    assert found["recipe"] == ["valid_fraction: 0.1 → 0.2"]
+    assert [change["name"] for change in found["upstream"]] == [
+        "healing/healing_text_manifest",
+        "healing/megatron_split/train",
+        "healing/megatron_split/valid",
+    ]
+    assert (train["part"], valid["part"]) == ("train", "valid")
+    for changes, split in ((train, "train"), (valid, "valid")):
+        left, right = doc_ids(two_sets / V1 / split), doc_ids(two_sets / V2 / split)
+        told = [changes[key] for key in ("only_in_a", "only_in_b", "in_both", "changed")]
+        by_hand = [
+            [doc_id for doc_id in left if doc_id not in right],
+            [doc_id for doc_id in right if doc_id not in left],
+            [doc_id for doc_id in left if doc_id in right],
+            [],  # no token of a document depends on its split
+        ]
+        assert told == [{"documents": len(ids), "examples": ids[:5]} for ids in by_hand]
+
+
+def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
+    corpusmill: Corpusmill, demo_root: Path, stricter: Path
+) -> None:
+    result = corpusmill("diff", snapshot_of(demo_root), snapshot_of(stricter))
+
+    lines = result.stdout.splitlines()
+    assert result.returncode == 1
+    assert lines[2:5] == ["different", "recipe", "  rules: ['int_score >= 3'] → ['int_score >= 4']"]
+    assert lines[5:7] == ["read from the hub", f"  commit: HuggingFaceFW/fineweb-edu@{snapshot_of(demo_root).name}"]
+    assert lines[7] == "  the same files and row groups"
+    assert any(line.split() == ["rows", "read", "1,037", "1,037"] for line in lines)
+    assert any(line.startswith("  0 documents only in B") for line in lines)
+    assert lines[-1] == "  0 documents in both, but with another text"
+
+
+def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("diff", demo_root / V1, demo_root / V1 / "train")
+
+    assert refused(result) == (
+        f"{demo_root / V1}/train: this is a healing/megatron_split, "
+        f"{demo_root / V1} is a healing/megatron_dataset; give two artifacts of one kind"
+    )
+
+
+def test_a_damaged_artifact_is_one_line(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
+    (root / V1 / "train" / "tokens.idx").unlink()
+
+    result = corpusmill("diff", demo_root / V1 / "valid", root / V1 / "train")
+
+    assert refused(result, 1).startswith(f"{root / V1}/train/tokens.idx: the file is missing; ")
+
+
+# Corpora of stage A, and what they were made from.
+
+
+@pytest.fixture
+def other(notes_root: Path) -> Callable[..., None]:
+    """Builds the notes a second time, as recipe `other`, with some keys of the source changed."""
+
+    def build_other(**changes: object) -> None:
+        build(notes_recipe(notes_root, "other", **changes), notes_root)
+
+    return build_other
+
+
+def lines_between(result: Typed, title: str) -> list[str]:
+    """The lines of a section."""
+    lines = result.stdout.splitlines()
+    first = lines.index(title) + 1
+    rest = [number for number, line in enumerate(lines[first:]) if not line.startswith(" ")]
+    return [line.strip() for line in lines[first : first + rest[0] if rest else None]]
+
+
+def counts(result: Typed) -> Mapping[str, tuple[int, int]]:
+    return {row["name"]: (row["a"], row["b"]) for row in json.loads(result.stdout)["counts"]}
+
+
+def test_other_filters_of_the_same_documents(
+    corpusmill: Corpusmill, notes_root: Path, other: Callable[..., None]
+) -> None:
+    other(filters={"length": {"max_characters": 140}})
+    a, b = (step(notes_root, "filtered", "notes", recipe) for recipe in ("mixed", "other"))
+    dropped = [number for number in range(40) if number != 4 and len(sentence(number + 500, 30)) > 140]
+    assert 5 < len(dropped) < 35
+
+    result = corpusmill("diff", a, b)
+    told = counts(corpusmill("diff", a, b, "--json"))
+
+    assert result.returncode == 1
+    assert lines_between(result, "recipe") == [
+        "filters.length.max_characters: None → 140",
+        "filters.length.min_words: 5 → None",
+    ]
+    assert "made from" not in result.stdout
+    assert told["ledger.in"] == (40, 40)
+    assert told["ledger.dropped.refused_licence"] == (1, 1)
+    assert told["ledger.dropped.many_characters"] == (0, len(dropped))
+    first = ", ".join(f"note-{number}" for number in dropped[:5])
+    assert lines_between(result, "documents")[:2] == [
+        f"{len(dropped)} documents only in A: {first}, …",
+        "0 documents only in B",
+    ]
+
+
+def test_documents_whose_licence_changed_are_told_though_their_text_is_the_same(
+    corpusmill: Corpusmill, notes_root: Path, other: Callable[..., None]
+) -> None:
+    other(license_tag="cc-by-4.0")
+    a, b = (step(notes_root, "normalized", "notes", recipe) for recipe in ("mixed", "other"))
+
+    result = corpusmill("diff", a, b)
+
+    assert lines_between(result, "recipe") == ["license_tag: cc0-1.0 → cc-by-4.0"]
+    own = "note-2, note-5, note-8, note-11, note-14"  # the others' rows say their licence
+    assert lines_between(result, "documents") == [
+        "0 documents only in A",
+        "0 documents only in B",
+        "40 documents in both: note-0, note-1, note-2, note-3, note-4, …",
+        "0 documents in both, but with another text",
+        f"13 documents in both, of the same text, but another source, domain, licence or date: {own}, …",
+    ]
+
+
+def test_a_source_whose_files_changed_is_followed_from_its_documents_to_its_files(
+    corpusmill: Corpusmill, notes_root: Path, tmp_path: Path
+) -> None:
+    folder, moved = notes_root / "sources" / "notes", tmp_path / "notes"
+    shutil.copytree(folder, moved)
+    rows = [json.loads(line) for line in (moved / "1.jsonl").read_text().splitlines()]
+    rows[0]["body"]["text"] = sentence(999, 30)
+    (moved / "1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    (moved / "2.jsonl").write_text(json.dumps(rows[-1] | {"key": "note-new"}) + "\n")
+    build(notes_recipe(notes_root, "other", path=str(moved)), notes_root)
+    folders = {
+        kind: [step(notes_root, kind, "notes", name) for name in ("mixed", "other")] for kind in ("normalized", "raw")
+    }
+
+    documents = corpusmill("diff", *folders["normalized"])
+    files = corpusmill("diff", *folders["raw"])
+
+    assert "recipe" not in documents.stdout.splitlines()
+    assert lines_between(documents, "made from")[0].startswith("stage_a/raw/notes: sha256:")
+    assert lines_between(documents, "documents") == [
+        "1 document only in A: note-39",
+        "1 document only in B: note-new",
+        "39 documents in both: note-0, note-1, note-2, note-3, note-4, …",
+        "1 document in both, but with another text: note-20",
+    ]
+    assert lines_between(files, "files read") == [
+        "1 file only in B: 2.jsonl",
+        "1 file with other bytes: 1.jsonl",
+    ]
+
+
+def test_answers_that_became_part_of_threads_are_counted_as_merged(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    write_site(tmp_path / "sources" / "sites", SITE)
+    for name, least in (("all", None), ("best", 2)):
+        build(recipe_with(tmp_path, only(SITE, min_answer_score=least), name=name), tmp_path)
+    a, b = (step(tmp_path, "normalized", SITE, name) for name in ("all", "best"))
+
+    result = corpusmill("diff", a, b)
+    told = counts(corpusmill("diff", a, b, "--json"))
+
+    assert told["ledger.merged"] == (36, 18)
+    assert told["ledger.dropped.low_answer_score"] == (0, 18)
+    table = lines_between(result, "counts")
+    assert [line.split()[-3:] for line in table if line.startswith("merged into another row's document")] == [
+        ["36", "18", "-18"]
+    ]
+    assert lines_between(result, "documents")[2].startswith("18 documents in both: ")
+    assert lines_between(result, "documents")[3].startswith("18 documents in both, but with another text: ")

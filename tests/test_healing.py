@@ -1,8 +1,9 @@
 """The healing assets as Dagster runs them, and the splits as a trainer and an oracle read them."""
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -10,9 +11,12 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from answers import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
+from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
 
+from pipeline_assets import demo
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import read_manifest
@@ -20,32 +24,45 @@ from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_
 from pipeline_assets.systems.registry import read_recipe
 from resources.loopback_hub import LoopbackHub
 
-RecipeIn = Callable[..., Path]
 SPLITS = ("train", "valid")
 
 
 NAME = "healing_text_v1"
-Materialize = Callable[..., dg.ExecuteInProcessResult]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A data root whose healing assets were materialised, one after the other, and what came of each."""
+
+    root: Path
+    run: Materialized
+    results: dict[str, dg.ExecuteInProcessResult]
+
+
+@pytest.fixture(scope="module")
+def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """All of the demo's recipe, the dataset tried too early as well. Tests only read it."""
+    root = tmp_path_factory.mktemp("made")
+    shutil.copytree(demo_root / "recipes", root / "recipes")
+    with LoopbackHub(demo_root / demo.HUB_FOLDER) as hub:
+        run = Materialized(root, hub.endpoint)
+        results = {"first": run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")}
+        results["train"] = run(NAME, "megatron_split", partition="train")
+        results["too early"] = run(NAME, "megatron_dataset")
+        results["valid"] = run(NAME, "megatron_split", partition="valid")
+        results["dataset"] = run(NAME, "megatron_dataset")
+    return Made(root, run, results)
 
 
 @pytest.fixture
-def materialize(tmp_path: Path, recipe_in: RecipeIn, hub: LoopbackHub) -> Materialize:
-    """Materialises healing assets in a data root of the test's own: `materialize("megatron_split", partition=…)`."""
-    recipe_in().rename(_recipes(tmp_path) / f"{NAME}.yaml")
-    run = Materialized(tmp_path / "data", hub.endpoint)
-    return lambda *artifacts, **options: run(NAME, *artifacts, **options)
+def run(root: Path, hub: LoopbackHub) -> Materialized:
+    """The assets of a copy of the demo's data root."""
+    return Materialized(root, hub.endpoint)
 
 
-def _recipes(tmp_path: Path) -> Path:
-    folder = tmp_path / "data" / "recipes"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> None:
+    event = materialization(made.results["first"], "fineweb_edu_snapshot")
 
-
-def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Materialize) -> None:
-    result = materialize("fineweb_edu_snapshot")
-
-    event = materialization(result, "fineweb_edu_snapshot")
     shown = {name: value.value for name, value in event.metadata.items()}
     assert shown["digest"].startswith("sha256:")
     assert shown["documents"] == shown["dagster/row_count"] == 860
@@ -61,41 +78,30 @@ def test_a_materialisation_shows_digest_ledger_size_and_preview(materialize: Mat
     assert "\n| bytes_fetched | 535,879 | less what the cache has | 535,879 |\n" in shown["planned"]
 
 
-def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(
-    materialize: Materialize,
-) -> None:
-    first = materialize("fineweb_edu_snapshot", "healing_text_manifest")
-
-    second = materialize("fineweb_edu_snapshot", "healing_text_manifest")
+def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(made: Made) -> None:
+    second = made.run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")
 
     versions = [
         materialization(result, artifact).tags["dagster/data_version"]
-        for result in (first, second)
+        for result in (made.results["first"], second)
         for artifact in ("fineweb_edu_snapshot", "healing_text_manifest")
     ]
     assert versions[:2] == versions[2:]
     assert materialization(second, "fineweb_edu_snapshot").metadata["built"].value is False
 
 
-def test_the_dataset_waits_until_both_splits_are_there(materialize: Materialize) -> None:
-    materialize("fineweb_edu_snapshot", "healing_text_manifest")
-    materialize("megatron_split", partition="train")
-
-    too_early = materialize("megatron_dataset")
-    materialize("megatron_split", partition="valid")
-    in_time = materialize("megatron_dataset")
-
-    assert too_early.success
-    assert not has_materialized(too_early)
-    assert materialization(in_time, "megatron_dataset")
+def test_the_dataset_waits_until_both_splits_are_there(made: Made) -> None:
+    assert made.results["too early"].success
+    assert not has_materialized(made.results["too early"])
+    assert materialization(made.results["dataset"], "megatron_dataset")
 
 
 def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(
-    recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path
+    recipe_in: RecipeIn, run: Materialized, root: Path
 ) -> None:
-    greedy = recipe_in({"megatron.token_budget": 10**7}, name="greedy").rename(_recipes(tmp_path) / "greedy.yaml")
-    run = Materialized(tmp_path / "data", hub.endpoint)
-    run("greedy", "fineweb_edu_snapshot", "healing_text_manifest")
+    recipe_in({"megatron.token_budget": 10**7}, name="greedy").rename(root / "recipes" / "greedy.yaml")
+    greedy, run = read_recipe(root / "recipes" / "greedy.yaml"), Materialized(root, run.endpoint)
+    run("greedy", "healing_text_manifest")
 
     for split in SPLITS:
         with pytest.raises(DagsterAssetCheckFailedError, match="megatron_split: token_budget_met"):
@@ -103,179 +109,163 @@ def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(
     with pytest.raises(dg.Failure) as refused:
         run("greedy", "megatron_dataset")
 
-    train = read_recipe(greedy).megatron_split("train")
-    results = train.results(tmp_path / "data", read_manifest(tmp_path / "data" / train.folder))
+    train = greedy.megatron_split("train")
+    results = train.results(root, read_manifest(root / train.folder))
     assert [one.name for one in results if not one.passed] == ["token_budget_met"]
     assert "the corpus ends before the budget" in str(refused.value.description)
-    assert str(refused.value.description).startswith(f"{tmp_path / 'data' / train.folder}: token_budget_met failed: ")
+    assert str(refused.value.description).startswith(f"{root / train.folder}: token_budget_met failed: ")
 
 
-def test_a_damaged_upstream_fails_with_one_line(materialize: Materialize, tmp_path: Path) -> None:
-    materialize("fineweb_edu_snapshot")
-    shard = next((tmp_path / "data").rglob("shards/*.jsonl.zst"))
-    shard.chmod(0o644)
-    shard.write_bytes(shard.read_bytes()[:-1])
+def test_a_damaged_upstream_fails_with_one_line(run: Materialized, root: Path) -> None:
+    shutil.rmtree(root / "selections")
+    shard = next(root.rglob("shards/*.jsonl.zst"))
+    overwrite(shard, shard.read_bytes()[:-1])
 
     with pytest.raises(dg.Failure) as failure:
-        materialize("healing_text_manifest")
+        run(NAME, "healing_text_manifest")
 
     assert str(failure.value.description).startswith(f"{shard}: has ")
     assert "run `corpusmill verify` on the folder, then rebuild it" in str(failure.value.description)
 
 
-def test_builds_keep_a_copy_of_the_manifests_for_git(materialize: Materialize, tmp_path: Path) -> None:
-    materialize("fineweb_edu_snapshot", "healing_text_manifest")
-    for split in SPLITS:
-        materialize("megatron_split", partition=split)
-    materialize("megatron_dataset")
+def test_builds_keep_a_copy_of_the_manifests_for_git(made: Made) -> None:
+    copies = {path.name: path.read_bytes() for path in (made.root / "manifests").iterdir()}
 
-    copies = {path.name: path.read_bytes() for path in (tmp_path / "data" / "manifests").iterdir()}
-    targets = read_recipe(_recipes(tmp_path) / f"{NAME}.yaml").targets()
-    revision = read_recipe(_recipes(tmp_path) / f"{NAME}.yaml").snapshot.revision
+    recipe = read_recipe(made.root / "recipes" / f"{NAME}.yaml")
     assert sorted(copies) == [
-        f"fineweb_edu_{revision}.json",
+        f"fineweb_edu_{recipe.snapshot.revision}.json",
         "healing_text_v1.json",
         "healing_text_v1_megatron.json",
         "healing_text_v1_train.json",
         "healing_text_v1_valid.json",
     ]
     assert copies == {
-        target.export_as: (tmp_path / "data" / target.folder / "manifest.json").read_bytes() for target in targets
+        target.export_as: (made.root / target.folder / "manifest.json").read_bytes() for target in recipe.targets()
     }
 
 
-def test_a_split_without_a_partition_asks_for_one(materialize: Materialize) -> None:
+def test_a_split_without_a_partition_asks_for_one(made: Made) -> None:
     with pytest.raises(dg.Failure) as failure:
-        materialize("megatron_split")
+        made.run(NAME, "megatron_split")
 
     assert failure.value.description == "choose a partition of recipe healing_text_v1: train, valid"
 
 
-def test_a_setting_out_of_range_fails_with_one_line(materialize: Materialize, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_out_of_range_fails_with_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
 
     with pytest.raises(dg.Failure, match=r"CORPUSMILL_ZSTD_LEVEL: it is '99'; set a whole number from 1 to 22$"):
-        materialize("fineweb_edu_snapshot")
+        made.run(NAME, "fineweb_edu_snapshot")
 
 
-def test_a_damaged_artifact_is_built_again_with_replace_alone(materialize: Materialize, tmp_path: Path) -> None:
-    built = materialize("fineweb_edu_snapshot")
-    shard = next((tmp_path / "data").rglob("shards/*.jsonl.zst"))
+def test_a_damaged_artifact_is_built_again_with_replace_alone(run: Materialized, root: Path) -> None:
+    shard = next(root.rglob("shards/*.jsonl.zst"))
+    digest = read_manifest(shard.parents[1]).digest
     shard.unlink()
 
     with pytest.raises(dg.Failure) as failure:
-        materialize("fineweb_edu_snapshot")
-    again = materialize("fineweb_edu_snapshot", replace=True)
+        run(NAME, "fineweb_edu_snapshot")
+    again = run(NAME, "fineweb_edu_snapshot", replace=True)
 
     assert failure.value.description == (
         f"{shard.parents[1]}: it is damaged ({shard}: the file is missing); run with --replace to build it again"
     )
-    digests = [materialization(result, "fineweb_edu_snapshot").metadata["digest"].value for result in (built, again)]
-    assert digests[0] == digests[1]
+    assert materialization(again, "fineweb_edu_snapshot").metadata["digest"].value == digest
     assert shard.exists()
 
 
-def test_the_size_shown_of_a_dataset_is_that_of_its_splits(materialize: Materialize, tmp_path: Path) -> None:
-    materialize("fineweb_edu_snapshot", "healing_text_manifest")
-    for split in SPLITS:
-        materialize("megatron_split", partition=split)
+def test_the_size_shown_of_a_dataset_is_that_of_its_splits(made: Made) -> None:
+    shown = materialization(made.results["dataset"], "megatron_dataset").metadata["bytes"].value
 
-    result = materialize("megatron_dataset")
-
-    shown = materialization(result, "megatron_dataset").metadata["bytes"].value
-    files = (tmp_path / "data" / "megatron" / "healing_text_v1").glob("*/*")
+    files = (made.root / "megatron" / "healing_text_v1").glob("*/*")
     assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
 
 
-def test_what_is_checked_of_a_split_says_which_one(materialize: Materialize) -> None:
-    materialize("fineweb_edu_snapshot", "healing_text_manifest")
+def test_what_is_checked_of_a_split_says_which_one(made: Made) -> None:
+    checks = made.results["valid"].get_asset_check_evaluations()
 
-    result = materialize("megatron_split", partition="valid")
-
-    checks = result.get_asset_check_evaluations()
     assert len(checks) == 5
     assert all((evaluation.description or "").startswith("valid: ") for evaluation in checks)
 
 
-class TestSplits:
-    """The demo's splits, read from outside."""
+@pytest.fixture(params=SPLITS)
+def split(request: pytest.FixtureRequest, demo_root: Path) -> Path:
+    return demo_root / "megatron" / "healing_text_v1" / request.param
 
-    @pytest.fixture(params=SPLITS)
-    def split(self, request: pytest.FixtureRequest, demo_root: Path) -> Path:
-        return demo_root / "megatron" / "healing_text_v1" / request.param
 
-    @pytest.fixture
-    def texts(self, demo_root: Path) -> dict[tuple[str, int], Document]:
-        """Every document of the snapshot by shard and row."""
-        folder = next(path for path in (demo_root / "corpora" / "fineweb_edu").iterdir() if path.is_dir())
-        return {
-            (path.relative_to(folder).as_posix(), row): msgspec.json.decode(line, type=Document)
-            for path in folder.glob("shards/*")
-            for row, line in enumerate(b"".join(read_line_blocks(path)).splitlines())
-        }
+@pytest.fixture
+def texts(demo_root: Path) -> dict[tuple[str, int], Document]:
+    """Every document of the snapshot by shard and row."""
+    folder = next(path for path in (demo_root / "corpora" / "fineweb_edu").iterdir() if path.is_dir())
+    return {
+        (path.relative_to(folder).as_posix(), row): msgspec.json.decode(line, type=Document)
+        for path in folder.glob("shards/*")
+        for row, line in enumerate(b"".join(read_line_blocks(path)).splitlines())
+    }
 
-    def documents(self, split: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
-        rows = pq.read_table(split / "documents.parquet").to_pylist()
-        tokens = np.fromfile(split / "tokens.bin", np.int32)
-        ends = np.cumsum([row["tokens"] for row in rows])
-        return zip(rows, np.split(tokens, ends[:-1]), strict=True)
 
-    def test_megatron_core_reads_them(self, split: Path) -> None:
-        indexed_dataset = pytest.importorskip(
-            "megatron.core.datasets.indexed_dataset", reason="megatron-core is not here"
-        )
+def documents(split: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
+    rows = pq.read_table(split / "documents.parquet").to_pylist()
+    tokens = np.fromfile(split / "tokens.bin", np.int32)
+    ends = np.cumsum([row["tokens"] for row in rows])
+    return zip(rows, np.split(tokens, ends[:-1]), strict=True)
 
-        dataset = indexed_dataset.IndexedDataset(str(split / "tokens"))
 
-        ours = [tokens for _, tokens in self.documents(split)]
-        assert len(dataset) == len(ours)
-        assert dataset.document_indices.tolist() == list(range(len(ours) + 1))
-        assert all(np.array_equal(dataset[number], tokens) for number, tokens in enumerate(ours))
+def test_megatron_core_reads_them(split: Path) -> None:
+    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not here")
 
-    def test_ids_equal_tiktokens_document_by_document(
-        self, split: Path, texts: dict[tuple[str, int], Document]
-    ) -> None:
-        tiktoken = load_encoder(VOCABULARY_SHA256).oracle
+    dataset = indexed_dataset.IndexedDataset(str(split / "tokens"))
 
-        for row, tokens in self.documents(split):
-            document = texts[str(row["source_shard"]), int(str(row["row"]))]
-            assert document.doc_id == row["doc_id"]
-            assert tokens.tolist() == [*tiktoken.encode_ordinary(document.text), END_OF_TEXT]
+    ours = [tokens for _, tokens in documents(split)]
+    assert len(dataset) == len(ours)
+    assert dataset.document_indices.tolist() == list(range(len(ours) + 1))
+    assert all(np.array_equal(dataset[number], tokens) for number, tokens in enumerate(ours))
 
-    def test_each_document_names_the_row_of_the_hub_file_it_came_from(
-        self, split: Path, texts: dict[tuple[str, int], Document], demo_root: Path
-    ) -> None:
-        hub = demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
-        files = {path.relative_to(hub).as_posix(): pq.read_table(path).to_pylist() for path in hub.glob("data/*/*")}
 
-        for row, _ in self.documents(split):
-            document = texts[str(row["source_shard"]), int(str(row["row"]))]
-            source = files[document.meta["source_file"]][document.meta["source_row"]]
-            assert source["id"] == document.doc_id
-            assert source["text"].replace("\0", "") == document.text
+def test_ids_equal_tiktokens_document_by_document(split: Path, texts: dict[tuple[str, int], Document]) -> None:
+    tiktoken = load_encoder(VOCABULARY_SHA256).oracle
 
-    def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(self, demo_root: Path) -> None:
-        folder = demo_root / "megatron" / "healing_text_v1"
+    for row, tokens in documents(split):
+        document = texts[str(row["source_shard"]), int(str(row["row"]))]
+        assert document.doc_id == row["doc_id"]
+        assert tokens.tolist() == [*tiktoken.encode_ordinary(document.text), END_OF_TEXT]
 
-        manifest = read_manifest(folder)
 
-        assert manifest is not None
-        members = {entry.get("member"): entry["digest"] for entry in manifest.identity.inputs}
-        for name in SPLITS:
-            split = read_manifest(folder / name)
-            assert split is not None and members[name] == split.digest
-        selection = read_manifest(demo_root / "selections" / "healing_text_v1")
-        assert selection is not None and members[None] == selection.digest
-        assert manifest.identity.tokenizer == {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
-        assert manifest.identity.decisions["token_budget"] == 247_000
-        assert manifest.identity.decisions["tokens_reached"] == sum(manifest.identity.counts["tokens"].values())
-        assert "git_sha" in manifest.provenance
-        assert len(json.loads((folder / "manifest.json").read_text())["identity"]["recipe_sha256"]) == 64
+def test_each_document_names_the_row_of_the_hub_file_it_came_from(
+    split: Path, texts: dict[tuple[str, int], Document], demo_root: Path
+) -> None:
+    hub = demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
+    files = {path.relative_to(hub).as_posix(): pq.read_table(path).to_pylist() for path in hub.glob("data/*/*")}
+
+    for row, _ in documents(split):
+        document = texts[str(row["source_shard"]), int(str(row["row"]))]
+        source = files[document.meta["source_file"]][document.meta["source_row"]]
+        assert source["id"] == document.doc_id
+        assert source["text"].replace("\0", "") == document.text
+
+
+def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(demo_root: Path) -> None:
+    folder = demo_root / "megatron" / "healing_text_v1"
+
+    manifest = read_manifest(folder)
+
+    assert manifest is not None
+    members = {entry.get("member"): entry["digest"] for entry in manifest.identity.inputs}
+    for name in SPLITS:
+        split = read_manifest(folder / name)
+        assert split is not None and members[name] == split.digest
+    selection = read_manifest(demo_root / "selections" / "healing_text_v1")
+    assert selection is not None and members[None] == selection.digest
+    assert manifest.identity.tokenizer == {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
+    assert manifest.identity.decisions["token_budget"] == 247_000
+    assert manifest.identity.decisions["tokens_reached"] == sum(manifest.identity.counts["tokens"].values())
+    assert "git_sha" in manifest.provenance
+    assert len(json.loads((folder / "manifest.json").read_text())["identity"]["recipe_sha256"]) == 64
 
 
 @pytest.mark.slow
 def test_no_secret_is_written_anywhere(
-    corpusmill: Callable[..., subprocess.CompletedProcess[str]], hub: LoopbackHub, tmp_path: Path, recipe_in: RecipeIn
+    corpusmill: Corpusmill, hub: LoopbackHub, tmp_path: Path, recipe_in: RecipeIn
 ) -> None:
     secret, root = "hf_thisisasecrettoken", tmp_path / "data"
 

@@ -1,12 +1,10 @@
 """The layout, enforced by reading the source: which way imports point, where heavy libraries live, what loads when."""
 
 import ast
+import functools
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 PROJECT = Path(__file__).parents[1]
 PACKAGES = ("pipeline_assets", "resources", "modal_jobs")
@@ -57,9 +55,10 @@ MAY_IMPORT = {
 MAY_IMPORT_INSIDE = {"launch": {"events", "instance"}, "cli": {"commands"}}
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
+@functools.cache
+def imports(path: Path) -> list[tuple[str, bool, int]]:
     """(module, whether at module level, line) of every import; `if TYPE_CHECKING` imports are left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree, found = ast.parse(path.read_text(encoding="utf-8")), []
     inside = {
         id(node)
         for function in ast.walk(tree)
@@ -76,7 +75,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
         if id(node) in for_types:
             continue
         if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) not in inside, node.lineno) for alias in node.names)
+            found += [(alias.name, id(node) not in inside, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
             base = node.module or ""
@@ -84,20 +83,20 @@ def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
                 deeper = PROJECT.joinpath(*base.split("."), f"{alias.name}.py")
                 folder = PROJECT.joinpath(*base.split("."), alias.name)
                 name = f"{base}.{alias.name}" if deeper.exists() or folder.is_dir() else base
-                yield name, id(node) not in inside, node.lineno
+                found.append((name, id(node) not in inside, node.lineno))
+    return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PROJECT).as_posix())
-def test_imports_point_one_way(path: Path) -> None:
-    module = module_name(path)
-    here = layer(module)
-
-    for name, is_top, line in imports(path):
-        if name.split(".")[0] not in PACKAGES:
-            continue
-        allowed = MAY_IMPORT[here] | (set() if is_top else MAY_IMPORT_INSIDE.get(here, set()))
-        there = layer(name)
-        assert there in allowed, f"{module}:{line} imports {name}, a {there}; a {here} may import {sorted(allowed)}"
+def test_imports_point_one_way() -> None:
+    for path in SOURCES:
+        module = module_name(path)
+        here = layer(module)
+        for name, is_top, line in imports(path):
+            if name.split(".")[0] not in PACKAGES:
+                continue
+            allowed = MAY_IMPORT[here] | (set() if is_top else MAY_IMPORT_INSIDE.get(here, set()))
+            there = layer(name)
+            assert there in allowed, f"{module}:{line} imports {name}, a {there}; a {here} may import {sorted(allowed)}"
 
 
 HOMES = {
@@ -113,14 +112,11 @@ HOMES = {
 }
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PROJECT).as_posix())
-def test_heavy_libraries_stay_in_their_home(path: Path) -> None:
-    module = module_name(path)
-
-    for name, _, line in imports(path):
-        library = name.split(".")[0]
-        if library in HOMES:
-            assert HOMES[library](module), f"{module}:{line} imports {library}, which has another home"
+def test_heavy_libraries_stay_in_their_home() -> None:
+    for module, path in ((module_name(path), path) for path in SOURCES):
+        for name, _, line in imports(path):
+            is_at_home = HOMES.get(name.split(".")[0], lambda module: True)
+            assert is_at_home(module), f"{module}:{line} imports {name}, which has another home"
 
 
 def test_kernels_import_each_other_without_cycles() -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from answers import Typed
 
 PROJECT = Path(__file__).parents[1]
 # What `make demo` calls, as small programs that write down how they were called.
@@ -34,7 +35,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(clone: Path, target: str = "demo") -> subprocess.CompletedProcess[str]:
+def make(clone: Path, target: str = "demo") -> Typed:
     return subprocess.run(["make", target, "PYTHON=./python"], cwd=clone, capture_output=True, text=True)
 
 
@@ -46,33 +47,27 @@ def calls(clone: Path) -> list[str]:
     return lines
 
 
-def pretending(clone: Path, lie: str) -> None:
-    """Python as it is, but for one thing."""
+@pytest.mark.parametrize(
+    ("lie", "line"),
+    [
+        (
+            "sys.version_info = (3, 9, 2)",
+            "./python is Python 3.9, corpusmill needs 3.11 or newer: make PYTHON=python3.11",
+        ),
+        (
+            'sys.modules["ensurepip"] = None',
+            "./python can't make a .venv: install its venv package (apt: python3-venv), or make PYTHON=python3.11",
+        ),
+    ],
+    ids=["too old", "without venv"],
+)
+def test_a_python_that_cannot_is_named_before_anything_is_made(clone: Path, lie: str, line: str) -> None:
     code = f"#!/bin/sh\nexec {sys.executable} -c 'import sys; {lie}; exec(sys.argv[2])' \"$@\"\n"
     (clone / "python").write_text(code)
 
-
-def test_a_python_that_is_too_old_is_named_before_anything_is_made(clone: Path) -> None:
-    pretending(clone, "sys.version_info = (3, 9, 2)")
-
     result = make(clone)
 
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[0] == (
-        "./python is Python 3.9, corpusmill needs 3.11 or newer: make PYTHON=python3.11"
-    )
-    assert not (clone / ".venv").exists()
-
-
-def test_a_python_without_venv_is_named_before_anything_is_made(clone: Path) -> None:
-    pretending(clone, 'sys.modules["ensurepip"] = None')
-
-    result = make(clone)
-
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[0] == (
-        "./python can't make a .venv: install its venv package (apt: python3-venv), or make PYTHON=python3.11"
-    )
+    assert (result.returncode, result.stderr.splitlines()[0]) == (2, line)
     assert not (clone / ".venv").exists()
 
 

@@ -2,25 +2,19 @@
 
 import json
 import re
-import shlex
-import subprocess
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
-from stage_a_build import build, local_source, recipe_of
+from answers import Corpusmill, Typed, Wrong, only_line, type_page
+from stage_a_build import NO_COMMIT, build, local_source, recipe_of
+from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
-PAGE = Path(__file__).parents[1] / "docs" / "packing.md"
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 MANIFEST: dict[str, Any] = {
     "seq_len": 32,
     "num_seqs": 10,
@@ -55,16 +49,12 @@ def work(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def typed(corpusmill: Corpusmill, work: Path) -> list[Typed]:
     """What every command of the page answered."""
-    [block] = re.findall(r"^```\n(corpusmill .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    answers = []
-    for command in map(shlex.split, block.splitlines()):
-        answers.append(corpusmill(*command[1:], cwd=work, env={"CORPUSMILL_WORKERS": "0"}))
-        assert answers[-1].returncode == 0, f"{shlex.join(command)}\n{answers[-1].stderr}"
-    return answers
+    answers = type_page("packing.md", corpusmill, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+    return [result for _, result in answers]
 
 
 @pytest.fixture
-def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Wrong:
     """Exit status and the one line of a `stage-a pack` by a manifest with some keys changed."""
 
     def answer(*options: str, **changes: Any) -> tuple[int, str]:
@@ -72,9 +62,7 @@ def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Callable[..., t
         given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
         out = ("--out-dir", "out/stage_a/packed/wrong")
         result = corpusmill("stage-a", "pack", *given, *out, *options, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
-        assert "Traceback" not in result.stderr, result.stderr
-        [line] = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
-        return result.returncode, line.removeprefix("corpusmill: ")
+        return result.returncode, only_line(result)
 
     return answer
 
@@ -120,20 +108,6 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
     assert typed[-1].stdout.startswith(f"row 3: {len(shown)} segments, 0 tokens of padding\n")
     for doc_id, words in shown:
         assert words.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
-
-
-def test_every_token_is_that_of_its_document(typed: list[Typed], work: Path) -> None:
-    packed, encoder = open_packed(work / "out" / "stage_a" / "packed" / "all"), load_encoder(VOCABULARY_SHA256)
-    texts = {f"note-{number}": text(number) for number in range(10)}
-    texts |= {f"page-{number}": text(number) for number in range(8, 16)}
-
-    for row in range(len(packed)):
-        parts = []
-        for segment in packed.segments(row):
-            ids = [*encoder.encode([texts[segment.doc_id]]).ids.tolist(), encoder.end_of_document]
-            parts.append(ids[segment.start : segment.start + segment.length])
-        assert np.concatenate(parts).tolist() == packed[row].tolist()
-    assert json.loads((packed.folder / "meta.json").read_text())["n_seqs"] == 10
 
 
 def test_two_sets_are_compared_by_their_shares_too(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:
@@ -188,9 +162,7 @@ def test_the_section_of_a_recipe_is_a_manifest_too(
         ),
     ],
 )
-def test_a_wrong_manifest_exits_with_2_and_one_line(
-    wrong: Callable[..., tuple[int, str]], changes: dict[str, Any], what: str
-) -> None:
+def test_a_wrong_manifest_exits_with_2_and_one_line(wrong: Wrong, changes: dict[str, Any], what: str) -> None:
     status, line = wrong(**changes)
 
     assert (status, what in line) == (2, True), line
@@ -206,6 +178,10 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(
             "and its cap of epochs is 1; ask for fewer rows",
         ),
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: it is given twice"),
+        (
+            ("--input", "out/stage_a/filtered/notes"),
+            "this is a stage_a/deduplicated, and it is not the only corpus given",
+        ),
         (("--out-dir", "out/stage_a/deduplicated/all"), "this is a stage_a/deduplicated; give what is made another"),
         (("--out-dir", "out/stage_a/deduplicated/all/in"), "it lies within"),
         (("--out-dir", "pack.yaml"), "pack.yaml: a file lies where a folder belongs; give another folder, or move"),
@@ -214,7 +190,7 @@ def test_a_wrong_manifest_exits_with_2_and_one_line(
     ],
 )
 def test_wrong_options_exit_with_2_and_one_line(
-    wrong: Callable[..., tuple[int, str]], typed: object, options: tuple[str, ...], what: str
+    wrong: Wrong, typed: object, options: tuple[str, ...], what: str
 ) -> None:
     status, line = wrong(*options, seed=2)
 
@@ -297,18 +273,51 @@ def test_what_was_decontaminated_but_never_deduplicated_is_told(
     assert deduplicated.returncode == 0 and "not deduplicated" not in deduplicated.stderr
 
 
-def test_a_tokenizer_file_that_is_none_is_named(wrong: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{}")
-    tokenizer = {"family": "hf_tokenizer", "sha256": "0" * 64, "end_of_document": "</s>"}
-
-    status, line = wrong(tokenizer=tokenizer, tokenizer_path="tokenizer.json")
-
-    assert status == 1
-    assert "tokenizer.json: sha256 is 44136fa3" in line and f"pinned {'0' * 64}" in line
+ROWS = {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {"every_source": "1"}}
 
 
-def test_a_folder_that_is_no_corpus_is_refused(wrong: Callable[..., tuple[int, str]], typed: object) -> None:
-    status, line = wrong("--input", "out/stage_a/filtered/notes")
+def write_pack_recipe(root: Path, **pack: object) -> Path:
+    """A recipe of the data root that packs ten notes, which it doesn't deduplicate."""
+    notes = [{"text": text(number), "key": f"note-{number}"} for number in range(10)]
+    content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", notes)], "name": "notes"}
+    with_pack(content)
+    content["pack"] |= ROWS | pack
+    path = root / "recipes" / "notes.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(content))
+    return path
 
-    assert status == 2
-    assert "this is a stage_a/deduplicated, and it is not the only corpus given" in line
+
+def test_a_run_names_the_recipe_and_its_key_where_rows_cannot_be_filled(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    path = write_pack_recipe(tmp_path, num_seqs=30)
+
+    result = corpusmill("run", "notes", "--data", tmp_path, "--workers", 0)
+
+    assert result.returncode == 2, result.stderr
+    assert only_line(result).startswith(f"{path}: pack.num_seqs: 30 rows take 960 tokens of notes, which has ")
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("change", "status", "line"),
+    [
+        ({"sha256": "0" * 64}, 1, "{root}/tokenizer.json: sha256 is {sha256}, pinned 0000"),
+        ({"end_of_document": "</s>"}, 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is no special token of"),
+        ({"tokenizer_path": "none.json"}, 1, "{root}/none.json: the tokenizer file can't be read (No such file or"),
+        ({"tokenizer_path": None}, 2, "{recipe}: `pack`: the tokenizer file of hf_tokenizer is not given: set `token"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
+    corpusmill: Corpusmill, tmp_path: Path, command: str, change: dict[str, Any], status: int, line: str
+) -> None:
+    pinned = sha256(write_tokenizer(tmp_path).read_bytes()).hexdigest()
+    tokenizer = {"family": "hf_tokenizer", "sha256": pinned, "end_of_document": "<end>"}
+    given = {"tokenizer_path": "tokenizer.json", **change}
+    path = given.pop("tokenizer_path")
+    recipe = write_pack_recipe(tmp_path, tokenizer=tokenizer | given, tokenizer_path=path)
+
+    result = corpusmill(command, "notes", "--data", tmp_path)
+
+    assert result.returncode == status, result.stderr
+    assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe, sha256=pinned))
+    assert not (tmp_path / "stage_a").exists()

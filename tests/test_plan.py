@@ -2,16 +2,14 @@
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill
 
 from pipeline_assets.demo import DATASET
 from resources.loopback_hub import LoopbackHub
 
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 
 
@@ -22,111 +20,96 @@ def fresh(demo_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-class TestBeforeABuild:
-    """Everything is told from the listing and footers, and nothing else is fetched."""
+def test_it_tells_what_will_be_fetched_and_what_is_not_known(
+    corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
+) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--mbit", 8, env={"HF_ENDPOINT": hub.endpoint})
 
-    def test_it_tells_what_will_be_fetched_and_what_is_not_known(
-        self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
-    ) -> None:
-        result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--mbit", 8, env={"HF_ENDPOINT": hub.endpoint})
-
-        lines = [line.strip() for line in result.stdout.splitlines()]
-        sent = sum(request.bytes_sent for request in hub.requests)
-        files = list((hub.folder / "datasets" / DATASET / "data").rglob("*.parquet"))
-        rest = sum(path.stat().st_size - 65_536 for path in files)
-        assert (result.returncode, result.stderr) == (0, "")
-        assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
-        assert lines[1] == f"planning fetched {sent / 1e3:,.1f} kB: listing and footers, which stay in the cache"
-        assert sent < rest + len(files) * 65_536
-        assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
-            ["missing", line] for line in self.folders(fresh)
-        ]
-        assert "reads 8 of 8 files, 28 row groups, 1,037 rows" in lines
-        assert any(
-            line.startswith("535,879 bytes to fetch, 881.2 kB of files, 1,037 rows read, 0.5 s to fetch it")
-            for line in lines
-        )
-        assert "in all, with 2 workers" in lines
-        assert "to fetch: 535,879 bytes; 0.5 s: 8 Mbit/s, as stated" in lines
-        assert "time: unknown yet: some of it was never built here" in lines
-
-    @staticmethod
-    def folders(root: Path) -> list[str]:
-        recipe = (root / "recipes" / "healing_text_v1.yaml").read_text()
-        commit = next(line.split()[-1] for line in recipe.splitlines() if "revision:" in line)
-        splits = [f"megatron/healing_text_v1/{split}" for split in ("train", "valid")]
-        return [
-            f"corpora/fineweb_edu/{commit}",
-            "selections/healing_text_v1",
-            *splits,
-            "megatron/healing_text_v1",
-        ]
-
-    def test_as_json_every_figure_has_a_basis(
-        self, corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: LoopbackHub
-    ) -> None:
-        (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
-
-        result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": hub.endpoint})
-
-        report = json.loads(result.stdout)
-        figures = [figure for artifact in report["artifacts"] for figure in artifact["planned"].values()]
-        assert (report["bytes_to_fetch"], report["bytes_fetched_to_plan"], len(hub.requests)) == (0, 0, 0)
-        assert len(figures) == 5  # without fetching, which takes no time
-        assert all(figure.keys() == {"value", "basis"} and figure["basis"] for figure in figures)
-        assert [room["fits"] for room in report["room"]] == [True]
-        assert (report["build_seconds"], report["cpu_seconds"], report["warnings"]) == (None, None, [])
-
-    def test_a_corpus_too_small_for_its_budget_is_a_no(
-        self, corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub
-    ) -> None:
-        path = fresh / "recipes" / "healing_text_v1.yaml"
-        path.write_text(path.read_text().replace("token_budget: 247000", "token_budget: 999000000"))
-
-        result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
-
-        warnings = [line for line in result.stdout.splitlines() if line.startswith("WARNING")]
-        assert result.returncode == 1
-        assert [line.split(":")[0] for line in warnings] == ["WARNING train", "WARNING valid"]
-        assert warnings[0].endswith(
-            "of 899,100,000 tokens; "
-            "the dataset has only 2,587,240 text_bytes or so in all: lower `megatron.token_budget`"
-        )
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    sent = sum(request.bytes_sent for request in hub.requests)
+    files = list((hub.folder / "datasets" / DATASET / "data").rglob("*.parquet"))
+    rest = sum(path.stat().st_size - 65_536 for path in files)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
+    assert lines[1] == f"planning fetched {sent / 1e3:,.1f} kB: listing and footers, which stay in the cache"
+    assert sent < rest + len(files) * 65_536
+    assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
+        ["missing", line] for line in folders(fresh)
+    ]
+    assert "reads 8 of 8 files, 28 row groups, 1,037 rows" in lines
+    assert any(
+        line.startswith("535,879 bytes to fetch, 881.2 kB of files, 1,037 rows read, 0.5 s to fetch it")
+        for line in lines
+    )
+    assert "in all, with 2 workers" in lines
+    assert "to fetch: 535,879 bytes; 0.5 s: 8 Mbit/s, as stated" in lines
+    assert "time: unknown yet: some of it was never built here" in lines
 
 
-class TestAfterABuild:
-    """What is built costs nothing, and shows what was planned of it."""
+def folders(root: Path) -> list[str]:
+    recipe = (root / "recipes" / "healing_text_v1.yaml").read_text()
+    commit = next(line.split()[-1] for line in recipe.splitlines() if "revision:" in line)
+    splits = [f"megatron/healing_text_v1/{split}" for split in ("train", "valid")]
+    return [
+        f"corpora/fineweb_edu/{commit}",
+        "selections/healing_text_v1",
+        *splits,
+        "megatron/healing_text_v1",
+    ]
 
-    def test_planned_stands_beside_real(self, corpusmill: Corpusmill, demo_root: Path) -> None:
-        result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
 
-        lines = [line.strip() for line in result.stdout.splitlines()]
-        assert (result.returncode, result.stderr) == (0, "")
-        assert sum(line.startswith("current  ") for line in lines) == 5
-        exact = "535,879 bytes to fetch (as planned), 881.2 kB of files (as planned), 1,037 rows read (as planned)"
-        assert exact in lines
-        assert any("tokens (planned +" in line for line in lines)
-        assert "in all" not in result.stdout
+def test_as_json_every_figure_has_a_basis(
+    corpusmill: Corpusmill, fresh: Path, demo_root: Path, hub: LoopbackHub
+) -> None:
+    (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
 
-    def test_nothing_is_written(self, corpusmill: Corpusmill, demo_root: Path) -> None:
-        before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")}
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": hub.endpoint})
 
-        corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
+    report = json.loads(result.stdout)
+    figures = [figure for artifact in report["artifacts"] for figure in artifact["planned"].values()]
+    assert (report["bytes_to_fetch"], report["bytes_fetched_to_plan"], len(hub.requests)) == (0, 0, 0)
+    assert len(figures) == 5  # without fetching, which takes no time
+    assert all(figure.keys() == {"value", "basis"} and figure["basis"] for figure in figures)
+    assert [room["fits"] for room in report["room"]] == [True]
+    assert (report["build_seconds"], report["cpu_seconds"], report["warnings"]) == (None, None, [])
 
-        assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")} == before
 
-    def test_a_changed_recipe_needs_replace_and_says_so(
-        self, corpusmill: Corpusmill, root: Path, hub: LoopbackHub
-    ) -> None:
-        path = root / "recipes" / "healing_text_v1.yaml"
-        path.write_text(path.read_text().replace("int_score >= 3", "int_score >= 2"))
+def test_a_corpus_too_small_for_its_budget_is_a_no(corpusmill: Corpusmill, fresh: Path, hub: LoopbackHub) -> None:
+    path = fresh / "recipes" / "healing_text_v1.yaml"
+    path.write_text(path.read_text().replace("token_budget: 247000", "token_budget: 999000000"))
 
-        result = corpusmill("plan", "healing_text_v1", "--data", root, env={"HF_ENDPOINT": hub.endpoint})
+    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": hub.endpoint})
 
-        lines = [line.strip() for line in result.stdout.splitlines()]
-        [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]
-        assert lines[stale].endswith("(the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 2']))")
-        assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")
+    warnings = [line for line in result.stdout.splitlines() if line.startswith("WARNING")]
+    assert result.returncode == 1
+    assert [line.split(":")[0] for line in warnings] == ["WARNING train", "WARNING valid"]
+    assert warnings[0].endswith(
+        "of 899,100,000 tokens; the dataset has only 2,587,240 text_bytes or so in all: lower `megatron.token_budget`"
+    )
+
+
+def test_planned_stands_beside_real(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
+
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sum(line.startswith("current  ") for line in lines) == 5
+    exact = "535,879 bytes to fetch (as planned), 881.2 kB of files (as planned), 1,037 rows read (as planned)"
+    assert exact in lines
+    assert any("tokens (planned +" in line for line in lines)
+    assert "in all" not in result.stdout
+
+
+def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root: Path, hub: LoopbackHub) -> None:
+    path = root / "recipes" / "healing_text_v1.yaml"
+    path.write_text(path.read_text().replace("int_score >= 3", "int_score >= 2"))
+
+    result = corpusmill("plan", "healing_text_v1", "--data", root, env={"HF_ENDPOINT": hub.endpoint})
+
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]
+    assert lines[stale].endswith("(the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 2']))")
+    assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")
 
 
 @pytest.mark.parametrize(
@@ -158,12 +141,3 @@ def test_a_hub_that_is_down_says_how_to_go_on(corpusmill: Corpusmill, fresh: Pat
     assert result.returncode == 1
     assert f"{DATASET} can't be reached" in result.stderr.splitlines()[0]
     assert result.stderr.splitlines()[1] == f"to go on: corpusmill plan healing_text_v1 --data {fresh}"
-
-
-def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
-    result = corpusmill("plan", "--help")
-
-    lines = result.stdout.strip().splitlines()
-    assert result.returncode == 0
-    assert len(lines) <= 40
-    assert lines[-1].strip().startswith("Example: corpusmill plan ")

@@ -1,34 +1,22 @@
 """What the README and the docs tell a user to type, typed."""
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from answers import Corpusmill, blocks_of, commands_of
 
+from pipeline_assets.cli import _GROUPS, COMMANDS
 from resources.loopback_hub import LoopbackHub
 from resources.store import Store
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def blocks(page: Path, language: str = "") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def typed_commands(page: Path) -> list[list[str]]:
-    """Every `corpusmill …` line of a page's code blocks, without its comment."""
-    lines = [line for block in blocks(page) for line in block.splitlines()]
-    commands = [shlex.split(line, comments=True) for line in lines if "corpusmill " in line.split("#")[0]]
-    return [words[1:] for words in commands if words[0].endswith("corpusmill")]
 
 
 @pytest.mark.slow
@@ -36,7 +24,7 @@ def test_the_commands_for_real_data_run_on_a_hub(
     corpusmill: Corpusmill, demo_root: Path, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
-    commands = [words for words in typed_commands(PROJECT / "README.md") if words[0] != "ui"]
+    commands = [words for words in commands_of(PROJECT / "README.md") if words[0] != "ui"]
     assert [words[0] for words in commands] == ["pin", "plan", "run", "verify"]
 
     for words in commands:
@@ -46,15 +34,11 @@ def test_the_commands_for_real_data_run_on_a_hub(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_in_prose_exists(page: Path, corpusmill: Corpusmill) -> None:
-    spoken = set(
-        re.findall(
-            r"`corpusmill ((?:hub |tokenizer |manifests |stage-a |nemotron )?[a-z-]+)", page.read_text(encoding="utf-8")
-        )
-    )
+def test_every_command_in_prose_exists(page: Path) -> None:
+    groups = "|".join(_GROUPS)
+    spoken = re.findall(rf"`corpusmill ((?:(?:{groups}) )?[a-z-]+)", page.read_text(encoding="utf-8"))
 
-    for words in spoken:
-        assert corpusmill(*words.split(), "--help").returncode == 0, words
+    assert set(spoken) <= {*_GROUPS, *(words for module in COMMANDS.values() for words in module)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -76,7 +60,7 @@ def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> 
 
 
 def test_the_launchpad_example_is_valid_config() -> None:
-    example = yaml.safe_load(blocks(PROJECT / "docs" / "operations.md", "yaml")[0])
+    example = yaml.safe_load(blocks_of(PROJECT / "docs" / "operations.md", "yaml")[0])
 
     store = Store(**example["resources"]["store"]["config"])
 
@@ -105,7 +89,7 @@ def test_what_the_readme_gives_to_make_arrives() -> None:
 @pytest.mark.slow
 def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
     pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
-    code = next(block for block in blocks(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)
+    code = next(block for block in blocks_of(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)
 
     result = subprocess.run(
         [sys.executable, "-c", code.replace('"data/', f'"{demo_root}/') + "\nprint(len(train))"],

@@ -5,27 +5,22 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from one_line import only_line
+from answers import Corpusmill, Started, Typed, only_line
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
-from pipeline_assets.instance import instance_home
 
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
 ASKED = (
     "dedup/deduped.jsonl.zst",
@@ -210,19 +205,6 @@ def test_the_summary_names_every_step_path_and_next_command(smoked: tuple[Path, 
         assert again.returncode == 0, again.stderr
 
 
-def test_the_ui_shows_all_partitions_materialized(out: Path) -> None:
-    with dg.DagsterInstance.from_config(str(instance_home(out))) as instance:
-        keys = {
-            name: dg.AssetKey(["stage_a", "stage_a_v1", name])
-            for name in ("raw", "normalized", "filtered", "packed", "report")
-        }
-
-        for name in ("raw", "normalized", "filtered"):
-            assert instance.get_materialized_partitions(keys[name]) == SOURCES
-        assert instance.get_latest_materialization_event(keys["packed"]) is not None
-        assert instance.get_latest_materialization_event(keys["report"]) is not None
-
-
 def test_a_second_run_builds_nothing_and_leaves_equal_bytes(out: Path, corpusmill: Corpusmill) -> None:
     before, sealed = bytes_of(out), digests(out)
 
@@ -245,7 +227,7 @@ def test_worker_processes_change_no_byte(out: Path, corpusmill: Corpusmill, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("until", ["hub", "stage_a/stage_a_v1/filtered/notes/manifest.json"])
 def test_killed_it_goes_on_to_equal_digests(
-    until: str, out: Path, started: Callable[..., subprocess.Popen[str]], corpusmill: Corpusmill, tmp_path: Path
+    until: str, out: Path, started: Started, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     process, there = started("smoke", "--out-dir", tmp_path / "killed"), tmp_path / "killed" / until
     while not there.exists():

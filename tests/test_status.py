@@ -6,16 +6,14 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill
 from demo_variants import V1, snapshot_of, write_recipe
 
 from pipeline_assets.corpus.spine.lock import locked
 from resources.loopback_hub import LoopbackHub
-
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:
@@ -25,307 +23,249 @@ def everything_in(root: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
-class TestStatus:
-    """One line an artifact, a reason where there is one, and nothing touched."""
+def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("status", "--data", demo_root)
 
-    def test_a_root_where_all_is_current_is_a_yes(self, corpusmill: Corpusmill, demo_root: Path) -> None:
-        result = corpusmill("status", "--data", demo_root)
-
-        lines = result.stdout.splitlines()
-        assert (result.returncode, result.stderr) == (0, "")
-        assert lines[0] == f"healing_text_v1  {demo_root}/recipes/healing_text_v1.yaml"
-        assert [line.split()[:4] for line in lines[1:]] == [
-            ["current", f"corpora/fineweb_edu/{snapshot_of(demo_root).name}", "860", "documents"],
-            ["current", "selections/healing_text_v1", "860", "documents"],
-            ["current", "megatron/healing_text_v1/train", "549", "documents"],
-            ["current", "megatron/healing_text_v1/valid", "52", "documents"],
-            ["current", "megatron/healing_text_v1", "601", "documents"],
-        ]
-        assert len({line.index(" documents") for line in lines[1:]}) == 1
-
-    def test_a_root_without_anything_is_missing_all_and_no_complaint(
-        self, corpusmill: Corpusmill, tmp_path: Path
-    ) -> None:
-        result = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
-
-        [recipe] = json.loads(result.stdout)["recipes"]
-        assert result.returncode == 0
-        assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
-        assert list(tmp_path.iterdir()) == []
-
-    def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
-        self, corpusmill: Corpusmill, tmp_path: Path
-    ) -> None:
-        result = corpusmill("status", "--data", tmp_path)
-        told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
-
-        assert (result.returncode, result.stderr) == (0, "")
-        assert result.stdout == (
-            "of no recipe anything is here yet: healing_text_v1, nemotron_v1, stage_a_v1; "
-            "`corpusmill status NAME` names what is missing\n"
-        )
-        assert (told["recipes"], told["untouched"]) == ([], ["healing_text_v1", "nemotron_v1", "stage_a_v1"])
-
-    def test_a_default_recipe_that_nobody_built_is_shown_when_it_is_asked_for(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        unasked = corpusmill("status", "--data", root)
-        asked = corpusmill("status", "stage_a_v1", "--data", root)
-
-        lines = [line.split() for line in asked.stdout.splitlines()[1:]]
-        assert "stage_a" not in unasked.stdout
-        assert (asked.returncode, asked.stderr) == (0, "")
-        assert ["missing", "stage_a/stage_a_v1/raw/notes"] in lines
-        assert ["missing", "stage_a/stage_a_v1/report/stage_a_v1"] in lines
-        assert {line[0] for line in lines[::2]} == {"missing"}
-
-    def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1").mkdir(parents=True)
-        (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1" / ".plan.json").write_text("{}")
-
-        result = corpusmill("status", "--data", root)
-
-        assert result.returncode == 1
-        assert "\nstage_a_v1  " in result.stdout
-        assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
-
-    def test_a_build_that_no_recipe_asks_for_is_shown_and_how_it_is_removed(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        building = root / "stage_a" / "packed" / ".mine.building.1"
-        (building / ".receipts" / "encode").mkdir(parents=True)
-        (building / ".receipts" / "encode" / "00000.json").write_text("{}")
-
-        result, told = (corpusmill("status", "--data", root, *option) for option in ((), ("--json",)))
-
-        assert "no recipe asks for these, which were begun\n  interrupted  stage_a/packed/mine\n" in result.stdout
-        assert "finished: 1 shards of encode; the command that began it goes on" in result.stdout
-        assert f"if it isn't wanted: rm -r {building}" in result.stdout
-        assert json.loads(told.stdout)["unasked_builds"][0]["unfinished"]["finished_shards"] == {"encode": 1}
-
-    def test_stage_a_is_current_until_its_source_changes(self, corpusmill: Corpusmill, notes_root: Path) -> None:
-        before = corpusmill("status", "--data", notes_root)
-        path = notes_root / "sources" / "notes" / "1.jsonl"
-        path.write_bytes(path.read_bytes() + b"\n")
-        after = corpusmill("status", "mixed", "--data", notes_root)
-
-        names = ("raw/notes", "normalized/notes", "filtered/notes", "report/mixed")
-        assert before.returncode == 0
-        assert [line.split()[:2] for line in before.stdout.splitlines()[1:]] == [
-            ["current", f"stage_a/mixed/{name}"] for name in names
-        ]
-        assert after.returncode == 1
-        assert [line.split()[0] for line in after.stdout.splitlines()[1::2]] == ["stale"] * 4
-        assert after.stdout.splitlines()[2].strip() == f"1 of the files in {path.parent} changed, the first is 1.jsonl"
-
-    def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(self, corpusmill: Corpusmill, root: Path) -> None:
-        write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
-
-        result = corpusmill("status", "healing_text_v1", "--data", root)
-
-        lines = [line.strip() for line in result.stdout.splitlines()]
-        assert result.returncode == 1
-        assert [line.split()[0] for line in lines[1::2]] == ["stale"] * 5
-        assert lines[2] == "the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 4'])"
-        assert lines[4] == f"healing/fineweb_edu_snapshot fineweb_edu_{snapshot_of(root).name} is stale"
-
-    def test_a_file_that_is_gone_is_damage_and_named(self, corpusmill: Corpusmill, root: Path) -> None:
-        (root / V1 / "valid" / "tokens.bin").unlink()
-
-        result = corpusmill("status", "--data", root)
-
-        assert result.returncode == 1
-        mend = f"corpusmill rebuild {root / V1}/valid --put-back --data {root}"
-        assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to mend it: {mend}\n" in result.stdout
-        assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
-        assert "  stale    megatron/healing_text_v1 " in result.stdout
-
-    @pytest.mark.slow
-    def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_again(
-        self, corpusmill: Corpusmill, root: Path, hub: LoopbackHub
-    ) -> None:
-        manifest = snapshot_of(root) / "manifest.json"
-        manifest.chmod(0o644)
-        manifest.write_text("{")
-
-        shown = corpusmill("status", "--data", root)
-        told = json.loads(corpusmill("status", "--data", root, "--json").stdout)
-        command = told["recipes"][0]["artifacts"][0]["mend"]
-        mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": hub.endpoint})
-
-        assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
-        [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to mend it: {command}")]
-        assert line.startswith(f"    {manifest}: this is no manifest: ")
-        assert mended.returncode == 0, mended.stderr
-        assert corpusmill("status", "--data", root).returncode == 0
-
-    def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        snapshot = snapshot_of(root)
-        shutil.rmtree(root / "corpora" / "fineweb_edu" / snapshot.name)
-        receipts = snapshot.with_name(f".{snapshot.name}.building.1") / ".receipts" / "convert"
-        receipts.mkdir(parents=True)
-        (receipts.parents[1] / ".plan.json").write_text("{}")
-        (receipts / "00000.json").write_text("{}")
-        (receipts / "00001.json").write_text("{}")
-
-        result = corpusmill("status", "healing_text_v1", "--data", root)
-
-        lines = result.stdout.splitlines()
-        assert result.returncode == 1
-        assert lines[1].startswith(f"  interrupted  corpora/fineweb_edu/{snapshot.name}")
-        assert lines[2].startswith("    left ")
-        assert lines[2].endswith(
-            " s ago; finished: 2 shards of convert, for another recipe or other inputs: it will start again; "
-            f"to go on: corpusmill run healing_text_v1 --data {root}"
-        )
-
-    def test_what_goes_on_in_the_place_of_a_stale_artifact_has_to_replace_it(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
-        folder = root / V1 / ".train.building.2"
-        (folder / ".receipts").mkdir(parents=True)
-        (folder / ".plan.json").write_text("{}")
-
-        result = corpusmill("status", path, "--data", root, "--json")
-
-        row = json.loads(result.stdout)["recipes"][0]["artifacts"][2]
-        assert (row["state"], row["sealed"]) == ("interrupted", "stale")
-        assert row["go_on"] == f"corpusmill run {path} --replace --data {root}"
-
-    def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        shutil.copytree(root / V1 / "valid", root / V1 / ".valid.old.1")
-
-        result = corpusmill("status", "--data", root)
-
-        assert result.returncode == 0
-        assert "\n    a crash left .valid.old.1 beside it, which nothing needs: remove it\n" in result.stdout
-
-    def test_a_build_at_work_names_its_builder(self, corpusmill: Corpusmill, root: Path) -> None:
-        place = root / V1 / "train"
-        place.rename(place.with_name(".train.building.1"))
-
-        with locked(place):
-            result = corpusmill("status", "healing_text_v1", "--data", root, "--json")
-
-        [recipe] = json.loads(result.stdout)["recipes"]
-        row = recipe["artifacts"][2]
-        assert (row["state"], row["sealed"], row["go_on"]) == ("building", "missing", None)
-        assert row["builder"]["pid"] == os.getpid()
-
-    def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(self, corpusmill: Corpusmill, root: Path) -> None:
-        shutil.copytree(root / "selections" / "healing_text_v1", root / "selections" / "forgotten")
-
-        shown = corpusmill("status", "--data", root)
-        told = corpusmill("status", "--data", root, "--json")
-
-        [other] = json.loads(told.stdout)["unasked"]
-        assert shown.returncode == told.returncode == 0
-        assert other["folder"] == str(root / "selections" / "forgotten")
-        assert shown.stdout.splitlines()[-3] == "no recipe asks for these"
-        assert shown.stdout.splitlines()[-2].split()[:2] == ["sealed", "selections/forgotten"]
-        assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
-
-    def test_a_recipe_that_cannot_be_read_is_one_line_of_many(self, corpusmill: Corpusmill, root: Path) -> None:
-        (root / "recipes" / "broken.yaml").write_text("system: weather\n")
-
-        result = corpusmill("status", "--data", root)
-
-        assert result.returncode == 1
-        assert result.stdout.splitlines()[:2] == [
-            f"broken  {root}/recipes/broken.yaml",
-            f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; "
-            "write one of healing, stage_a, nemotron",
-        ]
-        assert result.stdout.count("\n  current ") == 5
-
-    def test_a_recipe_asked_for_that_is_not_there_is_wrong_use(self, corpusmill: Corpusmill, root: Path) -> None:
-        result = corpusmill("status", "healing_text_v9", "--data", root)
-
-        assert result.returncode == 2
-        [line] = result.stderr.splitlines()
-        assert "there is no such recipe" in line
-
-    def test_every_recipe_of_the_root_has_its_artifacts(self, corpusmill: Corpusmill, two_sets: Path) -> None:
-        result = corpusmill("status", "--data", two_sets, "--json")
-
-        recipes = json.loads(result.stdout)["recipes"]
-        assert result.returncode == 0
-        assert [(one["recipe"], len(one["artifacts"])) for one in recipes] == [
-            ("healing_text_v1", 5),
-            ("healing_text_v2", 5),
-        ]
-
-    def test_looking_changes_nothing_not_even_after_a_crash(self, corpusmill: Corpusmill, root: Path) -> None:
-        """A seal cut short is left to the next build: the demo's valid split was moved aside, its new one not there."""
-        (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
-        before = everything_in(root)
-
-        result = corpusmill("status", "--data", root)
-
-        assert result.returncode == 1
-        assert "all shards are finished, its seal was cut short" in result.stdout
-        assert everything_in(root) == before
+    lines = result.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert lines[0] == f"healing_text_v1  {demo_root}/recipes/healing_text_v1.yaml"
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["current", f"corpora/fineweb_edu/{snapshot_of(demo_root).name}", "860", "documents"],
+        ["current", "selections/healing_text_v1", "860", "documents"],
+        ["current", "megatron/healing_text_v1/train", "549", "documents"],
+        ["current", "megatron/healing_text_v1/valid", "52", "documents"],
+        ["current", "megatron/healing_text_v1", "601", "documents"],
+    ]
+    assert len({line.index(" documents") for line in lines[1:]}) == 1
 
 
-class TestRebuilds:
-    """What rebuilds left: named with age, size and the command that removes it; no reason to work on anything."""
+def test_a_root_without_anything_is_missing_all_and_no_complaint(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    result = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
 
-    def test_kept_and_unfinished_rebuilds_are_listed_and_their_commands_remove_them(
-        self, corpusmill: Corpusmill, root: Path
-    ) -> None:
-        kept = corpusmill("rebuild", root / V1 / "valid", "--keep", env={"CORPUSMILL_WORKERS": "0"})
-        assert kept.returncode == 0, kept.stderr
-        [folder] = (root / "rebuilds").iterdir()
-        unfinished = folder.with_name("a set-0123456789ab.unfinished")
-        unfinished.mkdir()
-        (unfinished / "rebuild.json").write_bytes(b"x" * 1234)
-        an_hour_ago = time.time() - 3 * 3600
-        for path in (unfinished / "rebuild.json", unfinished):
-            os.utime(path, (an_hour_ago, an_hour_ago))
+    [recipe] = json.loads(result.stdout)["recipes"]
+    assert result.returncode == 0
+    assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
+    assert list(tmp_path.iterdir()) == []
 
+
+def test_recipes_of_the_project_of_which_nothing_is_there_are_named_and_no_more(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    result = corpusmill("status", "--data", tmp_path)
+    told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == (
+        "of no recipe anything is here yet: healing_text_v1, nemotron_v1, stage_a_v1; "
+        "`corpusmill status NAME` names what is missing\n"
+    )
+    assert (told["recipes"], told["untouched"]) == ([], ["healing_text_v1", "nemotron_v1", "stage_a_v1"])
+
+
+def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(corpusmill: Corpusmill, root: Path) -> None:
+    (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1").mkdir(parents=True)
+    (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1" / ".plan.json").write_text("{}")
+
+    result = corpusmill("status", "--data", root)
+
+    assert result.returncode == 1
+    assert "\nstage_a_v1  " in result.stdout
+    assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
+
+
+def test_a_build_that_no_recipe_asks_for_is_shown_and_how_it_is_removed(corpusmill: Corpusmill, root: Path) -> None:
+    building = root / "stage_a" / "packed" / ".mine.building.1"
+    (building / ".receipts" / "encode").mkdir(parents=True)
+    (building / ".receipts" / "encode" / "00000.json").write_text("{}")
+
+    result, told = (corpusmill("status", "--data", root, *option) for option in ((), ("--json",)))
+
+    assert "no recipe asks for these, which were begun\n  interrupted  stage_a/packed/mine\n" in result.stdout
+    assert "finished: 1 shards of encode; the command that began it goes on" in result.stdout
+    assert f"if it isn't wanted: rm -r {building}" in result.stdout
+    assert json.loads(told.stdout)["unasked_builds"][0]["unfinished"]["finished_shards"] == {"encode": 1}
+
+
+def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(corpusmill: Corpusmill, root: Path) -> None:
+    write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
+
+    result = corpusmill("status", "healing_text_v1", "--data", root)
+
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert result.returncode == 1
+    assert [line.split()[0] for line in lines[1::2]] == ["stale"] * 5
+    assert lines[2] == "the recipe changed (rules: ['int_score >= 3'] → ['int_score >= 4'])"
+    assert lines[4] == f"healing/fineweb_edu_snapshot fineweb_edu_{snapshot_of(root).name} is stale"
+
+
+def test_a_file_that_is_gone_is_damage_and_named(corpusmill: Corpusmill, root: Path) -> None:
+    (root / V1 / "valid" / "tokens.bin").unlink()
+
+    result = corpusmill("status", "--data", root)
+
+    assert result.returncode == 1
+    mend = f"corpusmill rebuild {root / V1}/valid --put-back --data {root}"
+    assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to mend it: {mend}\n" in result.stdout
+    assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
+    assert "  stale    megatron/healing_text_v1 " in result.stdout
+
+
+@pytest.mark.slow
+def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_again(
+    corpusmill: Corpusmill, root: Path, hub: LoopbackHub
+) -> None:
+    manifest = snapshot_of(root) / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text("{")
+
+    shown = corpusmill("status", "--data", root)
+    told = json.loads(corpusmill("status", "--data", root, "--json").stdout)
+    command = told["recipes"][0]["artifacts"][0]["mend"]
+    mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": hub.endpoint})
+
+    assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
+    [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to mend it: {command}")]
+    assert line.startswith(f"    {manifest}: this is no manifest: ")
+    assert mended.returncode == 0, mended.stderr
+    assert corpusmill("status", "--data", root).returncode == 0
+
+
+def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(corpusmill: Corpusmill, root: Path) -> None:
+    snapshot = snapshot_of(root)
+    shutil.rmtree(root / "corpora" / "fineweb_edu" / snapshot.name)
+    receipts = snapshot.with_name(f".{snapshot.name}.building.1") / ".receipts" / "convert"
+    receipts.mkdir(parents=True)
+    (receipts.parents[1] / ".plan.json").write_text("{}")
+    (receipts / "00000.json").write_text("{}")
+    (receipts / "00001.json").write_text("{}")
+
+    result = corpusmill("status", "healing_text_v1", "--data", root)
+
+    lines = result.stdout.splitlines()
+    assert result.returncode == 1
+    assert lines[1].startswith(f"  interrupted  corpora/fineweb_edu/{snapshot.name}")
+    assert lines[2].startswith("    left ")
+    assert lines[2].endswith(
+        " s ago; finished: 2 shards of convert, for another recipe or other inputs: it will start again; "
+        f"to go on: corpusmill run healing_text_v1 --data {root}"
+    )
+
+
+def test_what_goes_on_in_the_place_of_a_stale_artifact_has_to_replace_it(corpusmill: Corpusmill, root: Path) -> None:
+    path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
+    folder = root / V1 / ".train.building.2"
+    (folder / ".receipts").mkdir(parents=True)
+    (folder / ".plan.json").write_text("{}")
+
+    result = corpusmill("status", path, "--data", root, "--json")
+
+    row = json.loads(result.stdout)["recipes"][0]["artifacts"][2]
+    assert (row["state"], row["sealed"]) == ("interrupted", "stale")
+    assert row["go_on"] == f"corpusmill run {path} --replace --data {root}"
+
+
+def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(corpusmill: Corpusmill, root: Path) -> None:
+    shutil.copytree(root / V1 / "valid", root / V1 / ".valid.old.1")
+
+    result = corpusmill("status", "--data", root)
+
+    assert result.returncode == 0
+    assert "\n    a crash left .valid.old.1 beside it, which nothing needs: remove it\n" in result.stdout
+
+
+def test_a_build_at_work_names_its_builder(corpusmill: Corpusmill, root: Path) -> None:
+    place = root / V1 / "train"
+    place.rename(place.with_name(".train.building.1"))
+
+    with locked(place):
+        result = corpusmill("status", "healing_text_v1", "--data", root, "--json")
+
+    [recipe] = json.loads(result.stdout)["recipes"]
+    row = recipe["artifacts"][2]
+    assert (row["state"], row["sealed"], row["go_on"]) == ("building", "missing", None)
+    assert row["builder"]["pid"] == os.getpid()
+
+
+def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(corpusmill: Corpusmill, root: Path) -> None:
+    shutil.copytree(root / "selections" / "healing_text_v1", root / "selections" / "forgotten")
+
+    shown = corpusmill("status", "--data", root)
+    told = corpusmill("status", "--data", root, "--json")
+
+    [other] = json.loads(told.stdout)["unasked"]
+    assert shown.returncode == told.returncode == 0
+    assert other["folder"] == str(root / "selections" / "forgotten")
+    assert shown.stdout.splitlines()[-3] == "no recipe asks for these"
+    assert shown.stdout.splitlines()[-2].split()[:2] == ["sealed", "selections/forgotten"]
+    assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
+
+
+def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill, root: Path) -> None:
+    (root / "recipes" / "broken.yaml").write_text("system: weather\n")
+
+    result = corpusmill("status", "--data", root)
+
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[:2] == [
+        f"broken  {root}/recipes/broken.yaml",
+        f"  can't be read: {root}/recipes/broken.yaml: `system` is 'weather'; write one of healing, stage_a, nemotron",
+    ]
+    assert result.stdout.count("\n  current ") == 5
+
+
+def test_looking_changes_nothing_not_even_after_a_crash(corpusmill: Corpusmill, root: Path) -> None:
+    """A seal cut short is left to the next build: the demo's valid split was moved aside, its new one not there."""
+    (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
+    before = everything_in(root)
+
+    result = corpusmill("status", "--data", root)
+
+    assert result.returncode == 1
+    assert "all shards are finished, its seal was cut short" in result.stdout
+    assert everything_in(root) == before
+
+
+def test_kept_and_unfinished_rebuilds_are_listed_and_their_commands_remove_them(
+    corpusmill: Corpusmill, root: Path
+) -> None:
+    kept = corpusmill("rebuild", root / V1 / "valid", "--keep", env={"CORPUSMILL_WORKERS": "0"})
+    assert kept.returncode == 0, kept.stderr
+    [folder] = (root / "rebuilds").iterdir()
+    unfinished = folder.with_name("a set-0123456789ab.unfinished")
+    unfinished.mkdir()
+    (unfinished / "rebuild.json").write_bytes(b"x" * 1234)
+    an_hour_ago = time.time() - 3 * 3600
+    for path in (unfinished / "rebuild.json", unfinished):
+        os.utime(path, (an_hour_ago, an_hour_ago))
+
+    result = corpusmill("status", "--data", root)
+    told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
+
+    first, removal, second, other_removal = result.stdout.splitlines()[-4:]
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-5] == "rebuilds"
+    assert first.split() == ["unfinished", "a", "set-0123456789ab", "1,234", "bytes", "written", "3", "h", "ago"]
+    assert removal == f"    the same command goes on; to remove it: rm -rf '{unfinished}'"
+    assert second.split()[:3] == ["kept", folder.name, f"{size:,}"]
+    assert other_removal == f"    to remove it: rm -rf {folder}"
+    assert [(one["state"], one["bytes"]) for one in told] == [("unfinished", 1234), ("kept", size)]
+    assert told[0]["age_s"] >= 3 * 3600
+    for one in told:
+        subprocess.run(one["remove"], shell=True, check=True)
+    assert "rebuilds" not in corpusmill("status", "--data", root).stdout
+    assert "rebuilds" not in corpusmill("status", "healing_text_v1", "--data", root).stdout
+
+
+def test_a_rebuild_at_work_is_not_to_be_removed(corpusmill: Corpusmill, root: Path) -> None:
+    folder = root / "rebuilds" / "set-0123456789ab.unfinished"
+    folder.mkdir(parents=True)
+
+    with locked(root / "rebuilds" / "set-0123456789ab"):
         result = corpusmill("status", "--data", root)
         told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
 
-        first, removal, second, other_removal = result.stdout.splitlines()[-4:]
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        assert result.returncode == 0
-        assert result.stdout.splitlines()[-5] == "rebuilds"
-        assert first.split() == ["unfinished", "a", "set-0123456789ab", "1,234", "bytes", "written", "3", "h", "ago"]
-        assert removal == f"    the same command goes on; to remove it: rm -rf '{unfinished}'"
-        assert second.split()[:3] == ["kept", folder.name, f"{size:,}"]
-        assert other_removal == f"    to remove it: rm -rf {folder}"
-        assert [(one["state"], one["bytes"]) for one in told] == [("unfinished", 1234), ("kept", size)]
-        assert told[0]["age_s"] >= 3 * 3600
-        for one in told:
-            subprocess.run(one["remove"], shell=True, check=True)
-        assert "rebuilds" not in corpusmill("status", "--data", root).stdout
-        assert "rebuilds" not in corpusmill("status", "healing_text_v1", "--data", root).stdout
-
-    def test_a_rebuild_at_work_is_not_to_be_removed(self, corpusmill: Corpusmill, root: Path) -> None:
-        folder = root / "rebuilds" / "set-0123456789ab.unfinished"
-        folder.mkdir(parents=True)
-
-        with locked(root / "rebuilds" / "set-0123456789ab"):
-            result = corpusmill("status", "--data", root)
-            told = json.loads(corpusmill("status", "--data", root, "--json").stdout)["rebuilds"]
-
-        lines = result.stdout.splitlines()
-        assert lines[-2].split()[:2] == ["building", "set-0123456789ab"]
-        assert lines[-1].startswith(f"    process {os.getpid()} on ")
-        assert (told[0]["state"], told[0]["remove"]) == ("building", None)
-
-
-def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
-    result = corpusmill("status", "--help")
-
-    lines = result.stdout.strip().splitlines()
-    assert result.returncode == 0
-    assert len(lines) <= 40
-    assert lines[-1].strip().startswith("Example: corpusmill status ")
+    lines = result.stdout.splitlines()
+    assert lines[-2].split()[:2] == ["building", "set-0123456789ab"]
+    assert lines[-1].startswith(f"    process {os.getpid()} on ")
+    assert (told[0]["state"], told[0]["remove"]) == ("building", None)

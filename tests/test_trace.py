@@ -1,19 +1,13 @@
 """`corpusmill trace` and `peek` as a user types them."""
 
 import json
-import re
-import shlex
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
-PROJECT = Path(__file__).parents[1]
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+from answers import DOCS, Corpusmill, commands_of, refused
 
 
 @pytest.fixture(scope="module")
@@ -26,31 +20,14 @@ def commit(demo_root: Path) -> str:
     return next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")).name
 
 
-def refused(result: subprocess.CompletedProcess[str], status: int) -> str:
-    """The one line that a wrong command leaves."""
-    assert (result.returncode, result.stdout) == (status, "")
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr.strip().removeprefix("corpusmill: ")
-
-
-def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill) -> None:
-    for word in ("trace", "peek"):
-        lines = corpusmill(word, "--help").stdout.strip().splitlines()
-
-        assert len(lines) <= 40
-        assert lines[-1].strip().startswith(f"Example: corpusmill {word} ")
-
-
 @pytest.mark.slow
 def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path, commit: str) -> None:
-    page = (PROJECT / "docs" / "trace.md").read_text()
-    blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    assert len(lines) == 7
+    commands = commands_of(DOCS / "trace.md")
+    assert len(commands) == 7
 
-    for line in lines:
-        typed = line.replace("data/demo", str(demo_root)).replace("<commit>", commit)
-        result = corpusmill(*shlex.split(typed, comments=True)[1:])
+    for words in commands:
+        typed = [word.replace("data/demo", str(demo_root)).replace("<commit>", commit) for word in words]
+        result = corpusmill(*typed)
 
         assert result.returncode == 0, result.stderr
         assert result.stdout
@@ -190,7 +167,4 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         assert refused(corpusmill("trace", *words), 2) == line
     assert refused(corpusmill("peek", train, "--row", 1, "--token", 2), 2) == (
         f"{train}: two places to look at; give --row or --token"
-    )
-    assert refused(corpusmill("peek", tmp_path), 2) == (
-        f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"
     )

@@ -2,19 +2,16 @@
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_a_root import step
+from answers import Corpusmill, refused
+from stage_a_build import step
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import open_artifact
 
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 SOURCES = ("pages", "wikipedia_en", "beer.stackexchange.com", "coffee.stackexchange.com", "notes")
 
 
@@ -28,19 +25,11 @@ def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:
     ]
 
 
-def refused(result: Typed, status: int) -> str:
-    """The one line that a wrong command leaves."""
-    assert (result.returncode, result.stdout) == (status, "")
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr.strip().removeprefix("corpusmill: ")
-
-
 def commit_of(root: Path) -> str:
     return str(open_artifact(step(root, "raw", "pages")).manifest.identity.recipe["revision"])
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("kind", ["normalized", "filtered"])
+@pytest.mark.parametrize(("source", "kind"), [*((source, "filtered") for source in SOURCES), ("notes", "normalized")])
 def test_a_document_is_traced_to_its_row_and_the_row_back_to_the_document(
     corpusmill: Corpusmill, stage_a_root: Path, source: str, kind: str
 ) -> None:

@@ -5,14 +5,12 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from one_line import only_line
+from answers import Corpusmill, only_line
 
 PROJECT = Path(__file__).parents[1]
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def free_port() -> int:
@@ -52,11 +50,3 @@ def test_a_ui_that_ends_before_it_answers_says_so_and_no_address(corpusmill: Cor
     assert only_line(result) == (
         f"{tmp_path}: dagster dev ended with status 2 before it answered; see its last lines above"
     )
-
-
-def test_a_data_root_that_is_not_there_is_refused_and_not_made(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    result = corpusmill("ui", "--data", tmp_path / "none")
-
-    assert result.returncode == 2
-    assert only_line(result) == (f"{tmp_path}/none: there is no such folder; give the data root of a build with --data")
-    assert list(tmp_path.iterdir()) == []

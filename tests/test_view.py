@@ -1,12 +1,12 @@
 """What commands build, the UI shows: as their checks said, and fresh where `status` says current."""
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from answers import Corpusmill
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
@@ -17,8 +17,6 @@ from pipeline_assets.definitions import definitions_of
 from pipeline_assets.instance import open_instance
 from pipeline_assets.launch import run_targets
 from pipeline_assets.systems.registry import read_recipe
-
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def staleness(root: Path) -> dict[str, str]:

@@ -1,18 +1,96 @@
-"""What was typed wrong is one line about what was typed: an option, not a recipe key nor a block of usage."""
+"""What can't be done is one line about what was typed: an option, not a recipe key nor a block of usage.
 
+Exit status 2: what was typed is wrong. 1: the work itself failed, or a check found something.
+"""
+
+import os
 import shlex
-import subprocess
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from answers import Corpusmill, RecipeIn, only_line, refused
+from demo_variants import snapshot_of
 
+from pipeline_assets import demo
 from pipeline_assets.commands.sections import option_finder
+from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
 from pipeline_assets.corpus.readers.columns import another_column
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, InputError, UsageError, bare, key
+from pipeline_assets.corpus.spine.errors import (
+    IN_RECIPE,
+    THE_RECIPE,
+    InputError,
+    RetryableError,
+    UsageError,
+    bare,
+    key,
+)
+from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
+from resources.loopback_hub import LoopbackHub
 
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
+NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
+NO_FOLDER = "there is no such folder"
+NOT_SEALED = "nothing is sealed here"
+NO_RECIPE = "there is no such recipe"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an empty folder, a table, and lines of which one is cut off."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "empty").mkdir()
+    pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
+    (folder / "blank.yaml").write_text("")
+    (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("verify table.parquet", 2, "this is a file"),
+        ("verify none --upstream --data empty", 2, NO_FOLDER),
+        ("diff none empty", 2, NO_FOLDER),
+        ("diff empty empty", 2, NOT_SEALED),
+        ("verify none --upstream", 2, NO_FOLDER),
+        ("rebuild none", 2, NO_FOLDER),
+        ("rebuild none --data empty", 2, NO_FOLDER),
+        ("rebuild empty", 2, NOT_SEALED),
+        ("rebuild empty --data empty", 2, NOT_SEALED),
+        ("trace none --token 1", 2, NO_FOLDER),
+        ("trace empty --token 1 --data empty", 2, NOT_SEALED),
+        ("trace --source table.parquet#0 --data none", 2, NO_FOLDER),
+        ("trace --source table.parquet#0 --data empty", 1, "no source below empty lists this file"),
+        ("peek none --row 0", 2, NO_FOLDER),
+        ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
+        ("plan none", 2, NO_RECIPE),
+        ("status none --data empty", 2, NO_RECIPE),
+        ("status --data none", 2, NO_FOLDER),
+        ("manifests export --data empty --to out", 2, "no manifest was built here"),
+        ("tokenizer check none", 2, "there is no such file"),
+        ("pin any/thing", 1, "can't be reached"),
+        ("stage-a hf-stream --source any/thing --out-dir d", 1, "can't be reached"),
+        ("stage-a ingest-wikipedia --input cut.jsonl --out-dir d", 2, "neither --dump-date nor --license is given"),
+        ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
+        ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
+        ("stage-a why id --data none", 2, NO_FOLDER),
+        ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "there is no such manifest"),
+        ("stage-a pack --manifest empty --input empty --out-dir out", 2, "this is no manifest: it is a folder"),
+        ("stage-a pack --manifest cut.jsonl --input empty --out-dir out", 2, "this is not YAML"),
+        ("stage-a pack --manifest blank.yaml --input empty --out-dir out", 2, "the file is empty"),
+        ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
+        ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "there is no column `text`"),
+        ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "its last line"),
+    ],
+)
+def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status: int, said: str) -> None:
+    result = corpusmill(*shlex.split(words), cwd=here, env=NOBODY)
+
+    assert (result.returncode, said in only_line(result)) == (status, True), result.stderr
 
 
 @pytest.mark.parametrize(
@@ -40,12 +118,166 @@ Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
             "stage-a normalize --input README.md --out-dir /tmp/none --domain d --source s --max-reject-fraction 3",
             "--max-reject-fraction: it is '3': a fraction is at most 1; correct the value",
         ),
+        ("pin fineweb-edu", "fineweb-edu: this is no dataset; write owner/name, such as HuggingFaceFW/fineweb-edu"),
+        (
+            "run healing_text_v1 --partition test --data {here}/none",
+            "healing_text_v1: there is no partition 'test'; give one of train, valid",
+        ),
+        ("verify {here}/none", "{here}/none: there is no such folder; give the folder of a finished artifact"),
+        (
+            "verify {here}/empty",
+            "{here}/empty: nothing is sealed here (no manifest.json); give the folder of a finished artifact",
+        ),
+        ("ui --data {here}/none", "{here}/none: there is no such folder; give the data root of a build with --data"),
+        (
+            "hub serve {here}/none",
+            "{here}/none: there is no such folder; give a folder with datasets/<owner>/<name>/… inside",
+        ),
+        *(
+            (
+                f"{command} --data {{here}}/table.parquet",
+                "{here}/table.parquet: a file lies where a folder belongs; give another folder, or move the file away",
+            )
+            for command in ("run healing_text_v1", "demo", "ui")
+        ),
+        *(
+            (
+                f"tokenizer check {{vocabulary}} --expected-sha256 {word}",
+                f"{word}: this is no sha256; give 64 hex digits, or nothing for the shipped one's",
+            )
+            for word in ("446a9538", "ab" * 33, "AB" * 32, f"sha256:{VOCABULARY_SHA256}")
+        ),
+        (
+            "stage-a normalize --input {here}/cut.jsonl --out-dir {here}/none --domain d --source s --license cc-by-4",
+            "--license: there is no licence 'cc-by-4'; did you mean cc-by-4.0? "
+            "A new one is added to manifests/licences.json",
+        ),
     ],
 )
-def test_what_the_parser_refuses(corpusmill: Corpusmill, words: str, line: str) -> None:
-    result = corpusmill(*shlex.split(words))
+def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
+    corpusmill: Corpusmill, here: Path, words: str, line: str
+) -> None:
+    result = corpusmill(*shlex.split(words.format(here=here, vocabulary=VOCABULARY)))
 
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"corpusmill: {line}\n")
+    assert refused(result) == line.format(here=here)
+    assert not (here / "none").exists()
+
+
+def test_a_tokenizer_of_another_hash_is_a_no(corpusmill: Corpusmill) -> None:
+    result = corpusmill("tokenizer", "check", VOCABULARY, "--expected-sha256", "ab" * 32)
+
+    assert refused(result, 1) == (
+        f"{VOCABULARY}: sha256 is {VOCABULARY_SHA256}, pinned {'ab' * 32}; "
+        "restore the file, or pin the hash of the one you mean"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "line"),
+    [
+        (
+            {"snapshot.dataset": "nobody/nothing"},
+            2,
+            "nobody/nothing on {hub}: there is no such dataset, or it is private (HTTP 401); "
+            "check its name; if it is private, set HF_TOKEN to a token that may read it",
+        ),
+        (
+            {"snapshot.revision": "0" * 40},
+            2,
+            f"{demo.DATASET} on {{hub}}: it has no revision {'0' * 40}; "
+            f"run `corpusmill pin {demo.DATASET}` for its head",
+        ),
+        (
+            {},
+            1,
+            f"{demo.DATASET} on {{hub}}: the dataset is gated; "
+            "accept its terms on its page, then set HF_TOKEN to your token",
+        ),
+    ],
+    ids=["no dataset", "no commit", "gated"],
+)
+def test_what_a_hub_does_not_give_is_told_and_how_to_go_on_where_one_can(
+    corpusmill: Corpusmill,
+    recipe_in: RecipeIn,
+    demo_root: Path,
+    tmp_path: Path,
+    change: dict[str, object],
+    status: int,
+    line: str,
+) -> None:
+    shutil.copytree(demo_root / "hub", tmp_path / "hub")
+    if not change:
+        (tmp_path / "hub" / "datasets" / demo.DATASET / ".gated").touch()
+
+    with LoopbackHub(tmp_path / "hub") as hub:
+        result = corpusmill("run", recipe_in(change), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
+
+    assert (result.returncode, only_line(result)) == (status, line.format(hub=hub.endpoint))
+    assert result.stderr.splitlines()[-1].startswith("to go on: corpusmill run ") == (status == 1)
+
+
+def test_two_runs_at_once(corpusmill: Corpusmill, recipe_in: RecipeIn, hub: LoopbackHub, tmp_path: Path) -> None:
+    target = tmp_path / "data" / "corpora" / "fineweb_edu" / hub.commits()[demo.DATASET]
+
+    with locked(target):
+        result = corpusmill("run", recipe_in(), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
+
+    assert result.returncode == 1
+    assert only_line(result).startswith(f"{target}: process {os.getpid()} on ")
+    assert only_line(result).endswith("wait for it or stop it, then run the same command")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"megatron.valid_fraction": "0.2"},
+            "selections/healing_text_v1: another version is sealed here: the recipe changed "
+            "(valid_fraction: 0.1 → 0.2); give it another `name` in the recipe, or run with --replace",
+        ),
+        (
+            {"snapshot.seed": "other"},
+            "corpora/fineweb_edu/{commit}: another version is sealed here: the recipe changed "
+            "(seed: healing_text_v1 → other); give it another `snapshot.name` in the recipe, or run with --replace",
+        ),
+    ],
+    ids=["megatron", "snapshot"],
+)
+def test_a_changed_recipe_needs_a_new_name_or_replace(
+    corpusmill: Corpusmill, recipe_in: RecipeIn, root: Path, change: dict[str, object], line: str
+) -> None:
+    manifests = {path: path.read_bytes() for path in root.rglob("manifest.json")}
+
+    result = corpusmill("run", recipe_in(change), "--data", root)
+
+    assert refused(result) == f"{root}/{line.format(commit=snapshot_of(root).name)}"
+    assert {path: path.read_bytes() for path in root.rglob("manifest.json")} == manifests
+
+
+def test_a_port_that_is_taken(corpusmill: Corpusmill, hub: LoopbackHub, demo_root: Path) -> None:
+    port = hub.endpoint.rpartition(":")[2]
+
+    for words in (["hub", "serve", demo_root / "hub"], ["ui", "--data", demo_root]):
+        assert refused(corpusmill(*words, "--port", port), 1) == (
+            f"127.0.0.1:{port}: the port is taken; give another one with --port"
+        )
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [
+        (RetryableError("rate limited", "hub", "run the same command later"), True),
+        (BuilderBusy("process 1 is building this", "folder", "wait for it"), True),
+        (OSError(28, "No space left on device"), True),
+        (InputError("its last line is cut off", Path("notes.jsonl"), "write the file again"), False),
+        (UsageError("unknown key `fils`", Path("notes.yaml"), "did you mean `files`?"), False),
+    ],
+)
+def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Exception, is_told: bool) -> None:
+    with pytest.raises(type(error)) as raised, resume_hint("corpusmill run notes"):
+        raise error
+
+    assert getattr(raised.value, "__notes__", []) == ["to go on: corpusmill run notes"] * is_told
 
 
 def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill) -> None:
@@ -128,10 +360,12 @@ def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmil
     common = ("stage-a", "normalize", "--input", "notes.jsonl", "--out-dir", "out", "--source", "notes")
 
     first = corpusmill(*common, "--domain", "books", cwd=tmp_path)
+    recipe = (tmp_path / "out" / "recipes" / "notes.yaml").read_bytes()
     other = corpusmill(*common, "--domain", "web", cwd=tmp_path)
     unknown = corpusmill(*common, "--domain", "books", "--text-unit", "page", cwd=tmp_path)
 
     assert first.returncode == 0, first.stderr
+    assert (tmp_path / "out" / "recipes" / "notes.yaml").read_bytes() == recipe
     assert (other.returncode, other.stderr) == (
         2,
         "corpusmill: out/stage_a/normalized/notes: another version is sealed here: the recipe changed "

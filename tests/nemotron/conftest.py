@@ -1,29 +1,18 @@
 """The five datasets on a hub, the shipped recipe pinned to what it has, and what docs/nemotron.md has a user type."""
 
-import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from answers import Corpusmill, Typed, Wrong, only_line, type_page
+from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import write_dataset, write_hub
-from one_line import only_line
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
-
-sys.path.insert(0, str(Path(__file__).parent))  # of nemotron_build
-
-from nemotron_build import SHIPPED, build, offline
-
-PAGE = Path(__file__).parents[2] / "docs" / "nemotron.md"
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 
 
 @pytest.fixture(scope="session")
@@ -73,18 +62,12 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def typed(corpusmill: Corpusmill, nemotron_hub: LoopbackHub, work: Path) -> list[Typed]:
     """What every command of docs/nemotron.md answered, in their order."""
-    page = PAGE.read_text(encoding="utf-8").replace("\\\n", "")
-    [block] = re.findall(r"^```\n(corpusmill .*?)^```", page, re.MULTILINE | re.DOTALL)
-    answers = []
-    for line in block.splitlines():
-        env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
-        answers.append(corpusmill(*shlex.split(line)[1:], cwd=work, env=env))
-        assert answers[-1].returncode == 0, f"{line}\n{answers[-1].stderr}"
-    return answers
+    env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
+    return [result for _, result in type_page("nemotron.md", corpusmill, cwd=work, env=env)]
 
 
 @pytest.fixture
-def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Wrong:
     """Exit status and the one line of a nemotron command that can't be done: `wrong("inventory", "--split", "x")`."""
 
     def answer(*arguments: object, **env: str) -> tuple[int, str]:

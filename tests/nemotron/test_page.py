@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from answers import Typed
 from huggingface_hub import DatasetCard
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -16,7 +16,6 @@ from resources.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
-Typed = subprocess.CompletedProcess[str]
 
 
 def test_the_command_tells_what_it_built_and_comes_to_the_digests_of_the_assets(

@@ -1,15 +1,15 @@
 """The five datasets at their real layout on a hub, by recipe: with any workers, killed, by asset: equal digests."""
 
-import subprocess
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 import yaml
-from crash_points import count_steps, killed_at
+from answers import Corpusmill
 from materialized import Materialized, has_materialized
-from nemotron_build import build, offline
+from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import rows_of
 
 from pipeline_assets.corpus.nemotron import inventory
@@ -25,7 +25,6 @@ from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from resources.loopback_hub import LoopbackHub
 
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 DATASETS = [key.partition("/")[0] for key in PARTITION_KEYS]
 
 
@@ -48,29 +47,6 @@ def test_the_number_of_workers_and_the_shards_change_no_digest(
     monkeypatch.setattr(inventory, "SHARD_BYTES", 30_000)
 
     assert build(recipe, tmp_path, offline(cache), EngineSettings(workers, "fork")) == undisturbed
-
-
-@pytest.mark.parametrize("share", [0.35, 0.85])
-def test_killed_anywhere_it_goes_on_to_the_same_digests(
-    share: float,
-    recipe: NemotronRecipe,
-    cache: Path,
-    undisturbed: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(inventory, "SHARD_BYTES", 10_000)
-    agentic = recipe.model_copy(update={"datasets": recipe.datasets[3:4]})
-    steps = count_steps(lambda: build(agentic, tmp_path / "counted", offline(cache), EngineSettings()))
-
-    killed_before = killed_at(
-        round(share * steps), lambda: build(agentic, tmp_path / "data", offline(cache), EngineSettings())
-    )
-    found = build(agentic, tmp_path / "data", offline(cache), EngineSettings())
-
-    assert killed_before is not None
-    assert {role: digest for role, digest in found.items() if "coverage" not in role}.items() <= undisturbed.items()
-    assert not [*(tmp_path / "data").rglob("*.building.*/*")]
 
 
 def test_the_assets_come_to_the_same_digests_by_partition(
@@ -151,3 +127,33 @@ def test_a_plan_tells_what_is_to_be_fetched(
     sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
     assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)
     assert to_fetch(offline(cache)) == 0
+
+
+CARD = """---
+configs:
+- config_name: en
+  data_files: en/*.jsonl
+- config_name: default
+  data_files: [{split: test, path: test.jsonl}]
+---
+"""
+
+
+@pytest.mark.parametrize(("said", "subsets"), [(None, ["en", None]), ("mine", ["mine", "mine"])])
+def test_the_subset_of_a_row_is_its_config_unless_the_recipe_says_another(
+    said: str | None, subsets: list[str | None], tmp_path: Path
+) -> None:
+    row = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
+    for path in ("chats/en/a.jsonl", "chats/test.jsonl"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(json.dumps(row) + "\n")
+    (tmp_path / "chats" / "README.md").write_text(CARD)
+    section = {"dataset": "chats", "path": str(tmp_path / "chats"), "splits": ["train", "test"], "subset": said}
+    rows = yaml.safe_load(SHIPPED.read_text())["rows"]
+    content = {"system": "nemotron", "name": "chats", "rows": rows, "datasets": [section | {"domain": "math"}]}
+
+    build(NemotronRecipe.of(content, "the test"), tmp_path / "out", offline(tmp_path / "cache"), EngineSettings())
+
+    folder = tmp_path / "out" / "nemotron" / "chats" / "normalized_shards" / "chats"
+    made = [pq.read_table(folder / split / "data")["subset"].to_pylist() for split in ("train", "test")]
+    assert made == [[subset] for subset in subsets]

@@ -1,19 +1,17 @@
 """Commands that can't be done: one line each; and what can be done is."""
 
-import subprocess
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from answers import Corpusmill, Typed, Wrong, only_line
 from nemotron_hub import write_dataset
-from one_line import only_line
 
 from resources.loopback_hub import LoopbackHub
 
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
-Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +24,7 @@ Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
     ],
 )
 def test_a_wrong_option_is_one_line(
-    wrong: Callable[..., tuple[int, str]], nemotron_hub: LoopbackHub, options: list[str], status: int, line: str
+    wrong: Wrong, nemotron_hub: LoopbackHub, options: list[str], status: int, line: str
 ) -> None:
     found = wrong("inventory", "--dataset", AGENTIC, *options, HF_ENDPOINT=nemotron_hub.endpoint)
 
@@ -34,18 +32,24 @@ def test_a_wrong_option_is_one_line(
     assert line in found[1]
 
 
-def test_a_dataset_that_is_nowhere_is_one_line(wrong: Callable[..., tuple[int, str]]) -> None:
-    words = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
-    assert wrong("inventory", "--dataset", "") == (2, "--dataset: it is empty; give a folder, or owner/name")
-    assert wrong("inventory", "--dataset", __file__) == (
-        2,
-        f"{__file__}: this is a file; give the folder that it lies in",
-    )
-    assert wrong("inventory", "--dataset", "chats") == (2, f"chats: {words}")
-    assert wrong("inventory", "--dataset", "./a/b/c") == (2, f"./a/b/c: {words}")
+NOWHERE = "there is no such folder, and it is no owner/name; give a folder, or owner/name"
 
 
-def test_a_folder_has_no_revision_and_must_have_rows(wrong: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "line"),
+    [
+        ("", "--dataset: it is empty; give a folder, or owner/name"),
+        (__file__, f"{__file__}: this is a file; give the folder that it lies in"),
+        ("chats", f"chats: {NOWHERE}"),
+        ("./a/b/c", f"./a/b/c: {NOWHERE}"),
+    ],
+    ids=["empty", "file", "no folder", "path"],
+)
+def test_a_dataset_that_is_nowhere_is_one_line(wrong: Wrong, dataset: str, line: str) -> None:
+    assert wrong("inventory", "--dataset", dataset) == (2, line)
+
+
+def test_a_folder_has_no_revision_and_must_have_rows(wrong: Wrong, tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     folder.mkdir()
     (folder / "notes.txt").write_text("no rows")
@@ -59,9 +63,7 @@ def test_a_folder_has_no_revision_and_must_have_rows(wrong: Callable[..., tuple[
     )
 
 
-def test_a_broken_card_is_one_line_and_no_card_is_none(
-    corpusmill: Corpusmill, wrong: Callable[..., tuple[int, str]], tmp_path: Path
-) -> None:
+def test_a_broken_card_is_one_line_and_no_card_is_none(corpusmill: Corpusmill, wrong: Wrong, tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     write_dataset(folder, AGENTIC, made=True)
     (folder / "README.md").write_text("---\nconfigs: [\n---\n")
@@ -90,18 +92,32 @@ def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill
     assert "1 file, 1 row (all rows)" in result.stdout
 
 
-def test_another_scan_of_the_same_split_asks_before_it_replaces(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    folder = tmp_path / "chats"
-    write_dataset(folder, AGENTIC, made=True)
-    arguments = ("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+@pytest.mark.parametrize(
+    ("command", "dataset", "choice", "told"),
+    [
+        ("inventory", AGENTIC, ("--max-records", "2"), "2 rows (a sample)"),
+        pytest.param(
+            *("normalize", "nvidia/Nemotron-Science-v1", ("--analysis", "drop")),
+            "analysis: 0 of 3 messages are in the texts",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["inventory", "normalize"],
+)
+def test_other_choices_for_the_same_rows_ask_before_they_replace(
+    corpusmill: Corpusmill, tmp_path: Path, command: str, dataset: str, choice: tuple[str, str], told: str
+) -> None:
+    folder = tmp_path / dataset.partition("/")[2]
+    write_dataset(folder, dataset, made=True)
+    arguments = ("nemotron", command, "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
     assert corpusmill(*arguments).returncode == 0
 
-    again = corpusmill(*arguments, "--max-records", 2)
-    replaced = corpusmill(*arguments, "--max-records", 2, "--replace")
+    again = corpusmill(*arguments, *choice)
+    replaced = corpusmill(*arguments, *choice, "--replace")
 
     assert again.returncode == 2
-    assert "--max-records" in only_line(again) and "--replace" in only_line(again)
-    assert replaced.returncode == 0 and "2 rows (a sample)" in replaced.stdout
+    assert choice[0] in only_line(again) and "--replace" in only_line(again)
+    assert replaced.returncode == 0 and told in replaced.stdout
 
 
 def test_the_shipped_recipe_says_how_it_is_pinned(corpusmill: Corpusmill, tmp_path: Path) -> None:
@@ -156,9 +172,7 @@ def chats(tmp_path: Path) -> Path:
         (["--domain", "math", "--revision", "main"], "--revision is given; leave it out: a folder has no commits"),
     ],
 )
-def test_a_choice_that_is_none_is_one_line(
-    wrong: Callable[..., tuple[int, str]], chats: Path, options: list[str], line: str
-) -> None:
+def test_a_choice_that_is_none_is_one_line(wrong: Wrong, chats: Path, options: list[str], line: str) -> None:
     status, found = wrong("normalize", "--dataset", chats, *options)
 
     assert status == 2
@@ -168,7 +182,7 @@ def test_a_choice_that_is_none_is_one_line(
 def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
     corpusmill: Corpusmill, chats: Path, tmp_path: Path
 ) -> None:
-    def to(place: Path) -> subprocess.CompletedProcess[str]:
+    def to(place: Path) -> Typed:
         return corpusmill(
             "nemotron", "inventory", "--dataset", chats, "--out-dir", place, "--cpu-threads", 0, cwd=tmp_path
         )
@@ -209,7 +223,7 @@ def test_lines_and_parquet_of_one_split_are_told(corpusmill: Corpusmill, chats: 
     assert "not read, beside jsonl files of the same split: train.parquet" in result.stdout
 
 
-def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Callable[..., tuple[int, str]], chats: Path) -> None:
+def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: Path) -> None:
     status, line = wrong("normalize", "--dataset", chats, "--domain", "math")
 
     assert status == 1
@@ -219,15 +233,29 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Callable[..., t
 
 
 @pytest.mark.slow
-def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    folder = tmp_path / "Nemotron-Science-v1"
-    write_dataset(folder, "nvidia/Nemotron-Science-v1", made=True)
-    arguments = ("nemotron", "normalize", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
-    assert corpusmill(*arguments).returncode == 0
+def test_a_run_of_several_splits_of_which_one_fails_builds_the_others(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    chats = tmp_path / "chats"
+    chats.mkdir()
+    for split in ("good", "poor", "right"):
+        (chats / f"{split}.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": split}]}) + "\n")
+    (chats / "poor.jsonl").write_text('{"messages": []}\n')
+    written = corpusmill(
+        "nemotron", "normalize", "--dataset", chats, "--domain", "math", "--out-dir", tmp_path / "made"
+    )
+    [recipe] = (tmp_path / "made" / "recipes").glob("*.yaml")
 
-    again = corpusmill(*arguments, "--analysis", "drop")
-    replaced = corpusmill(*arguments, "--analysis", "drop", "--replace")
+    result = corpusmill("run", recipe, "--data", tmp_path / "again")
 
-    assert again.returncode == 2 and "--replace" in only_line(again)
-    assert replaced.returncode == 0
-    assert "analysis: 0 of 3 messages are in the texts" in replaced.stdout
+    role, why = "nemotron/normalized_shards/chats/poor", "1 of 1 rows are rejected (1 no_messages)"
+    assert written.returncode == result.returncode == 1
+    [failed] = [line for line in result.stderr.splitlines() if line.startswith("FAILED ")]
+    assert failed.startswith(f"FAILED {role}: ") and why in failed
+    assert only_line(result) == (
+        f"{recipe}: 1 of 6 artifacts failed: {role}; the lines that begin with FAILED say why; "
+        "what isn't made from them is built"
+    )
+    built = tmp_path / "again" / "nemotron" / "normalize-chats" / "normalized_shards" / "chats"
+    assert sorted(path.parent.name for path in built.glob("*/manifest.json")) == ["good", "right"]
+
+    again = corpusmill("run", recipe, "--data", tmp_path / "again")
+    assert why in only_line(again)

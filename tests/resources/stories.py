@@ -34,10 +34,11 @@ def download(hub: LoopbackHub, path: str, cache: Path, revision: str = "main", t
     )
 
 
-def ask(endpoint: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+def ask(address: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
     """One request without a client library: status, headers, body."""
-    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=5)
-    connection.request(method, path, headers=headers)
+    host, _, path = address.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=5)
+    connection.request(method, f"/{path}", headers=headers or {})
     response = connection.getresponse()
     answer = response.status, dict(response.getheaders()), response.read()
     connection.close()

@@ -50,7 +50,7 @@ def test_an_unknown_repo_is_401_to_strangers_and_404_to_known_clients(api: HfApi
 
 @pytest.mark.parametrize("name", ["stories", "a" * 300 + "/stories", ".hidden/stories", "maker/.."])
 def test_a_name_that_no_repo_can_have_is_an_unknown_repo(hub: LoopbackHub, name: str) -> None:
-    status, headers, _ = ask(hub.endpoint, "GET", f"/api/datasets/{name}", {"Authorization": "Bearer any"})
+    status, headers, _ = ask(f"{hub.endpoint}/api/datasets/{name}", headers={"Authorization": "Bearer any"})
 
     assert (status, headers["X-Error-Code"]) == (404, "RepoNotFound")
 
@@ -100,4 +100,4 @@ def test_a_gated_repo_opens_with_a_token(repo: Path, hub: LoopbackHub, known: Hf
 
 def test_whoami_wants_a_token(known: HfApi, hub: LoopbackHub) -> None:
     assert known.whoami()["name"] == "loopback"
-    assert ask(hub.endpoint, "GET", "/api/whoami-v2", {})[0] == 401
+    assert ask(f"{hub.endpoint}/api/whoami-v2")[0] == 401

@@ -2,44 +2,28 @@
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill
+from stories import README, REPO, ask
 
 from pipeline_assets.corpus.spine.errors import UsageError
 from resources.loopback_faults import ALWAYS, Fault, FaultKind
 from resources.loopback_http import NO_REPLY
 from resources.loopback_hub import LoopbackHub
 
-REPO = "maker/stories"
-README = b"# Stories\n"
 README_PATH = f"/datasets/{REPO}/resolve/main/README.md"
 ARCHIVE_PATH = f"/datasets/{REPO}/resolve/main/archive.zst"
 WHOAMI = "/api/whoami-v2"
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[LoopbackHub]:
+def hub(repo: Path, hub: LoopbackHub) -> LoopbackHub:
     """A hub with a small file and a large one."""
-    repo = tmp_path / "hub/datasets" / REPO
-    repo.mkdir(parents=True)
-    (repo / "README.md").write_bytes(README)
     (repo / "archive.zst").write_bytes(bytes(3_000_000))
-    with LoopbackHub(tmp_path / "hub") as running:
-        yield running
-
-
-def ask(address: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
-    """One request: status, headers, body."""
-    host, _, path = address.removeprefix("http://").partition("/")
-    connection = http.client.HTTPConnection(host, timeout=5)
-    connection.request(method, f"/{path}", headers=headers or {})
-    response = connection.getresponse()
-    answer = response.status, dict(response.getheaders()), response.read()
-    connection.close()
-    return answer
+    return hub
 
 
 @pytest.mark.parametrize(
@@ -222,8 +206,8 @@ def test_a_hub_can_start_with_faults(hub: LoopbackHub) -> None:
         assert [ask(busy.endpoint + README_PATH)[0] for _ in range(2)] == [503, 200]
 
 
-def test_the_command_refuses_an_unknown_fault_by_name(corpusmill: Callable[..., object], hub: LoopbackHub) -> None:
+def test_the_command_refuses_an_unknown_fault_by_name(corpusmill: Corpusmill, hub: LoopbackHub) -> None:
     served = corpusmill("hub", "serve", hub.folder, "--fault", "503:*:2", "--fault", "earthquake")
 
-    assert served.returncode == 2  # type: ignore[attr-defined]
-    assert "--fault earthquake: there is no fault 'earthquake'; write KIND" in served.stderr  # type: ignore[attr-defined]
+    assert served.returncode == 2
+    assert "--fault earthquake: there is no fault 'earthquake'; write KIND" in served.stderr

@@ -183,7 +183,7 @@ def test_datasets_streams_parquet_rows_by_commit(repo: Path, hub: LoopbackHub, t
 
 
 def test_an_agent_registry_is_not_found_and_nobody_minds(hub: LoopbackHub, tmp_path: Path) -> None:
-    status, _, body = ask(hub.endpoint, "GET", "/api/agent-harnesses", {})
+    status, _, body = ask(f"{hub.endpoint}/api/agent-harnesses")
 
     assert (status, json.loads(body)) == (404, {"error": "No such address"})
 

@@ -1,22 +1,16 @@
 """What docs/stage_a.md has a user type, typed once in a folder as the page expects it."""
 
-import re
-import shlex
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from one_line import only_line
+from answers import Corpusmill, Typed, Wrong, only_line, type_page
 from stage_a_sources import SITES, sentence, write_notes, write_recipe, write_site, write_sources, write_wikipedia
 
 from resources.loopback_hub import LoopbackHub
 
-PAGE = Path(__file__).parents[2] / "docs" / "stage_a.md"
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 CARD = """---
 license: odc-by
 configs:
@@ -88,18 +82,12 @@ def work(tmp_path_factory: pytest.TempPathFactory, hub: LoopbackHub) -> Path:
 @pytest.fixture(scope="session")
 def typed(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> dict[str, Typed]:
     """What every command of the page answered, by its name."""
-    blocks = re.findall(r"^```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines() if line.startswith("corpusmill stage-a ")]
-    answers = {}
-    for words in map(shlex.split, lines):
-        result = corpusmill(*words[1:], cwd=work, env={"HF_ENDPOINT": hub.endpoint})
-        assert result.returncode == 0, f"{shlex.join(words)}\n{result.stderr}"
-        answers[words[2]] = result
-    return answers
+    answers = type_page("stage_a.md", corpusmill, cwd=work, env={"HF_ENDPOINT": hub.endpoint})
+    return {words[1]: result for words, result in answers}
 
 
 @pytest.fixture
-def wrong(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> Callable[..., tuple[int, str]]:
+def wrong(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> Wrong:
     """Exit status and the one line of a command that can't do what it is told."""
 
     def answer(*words: object) -> tuple[int, str]:

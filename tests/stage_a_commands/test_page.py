@@ -2,18 +2,15 @@
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from answers import Corpusmill, Typed
 from stage_a_sources import SITES
 
 from resources.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
 
 
 def test_every_command_of_the_page_runs(typed: dict[str, Typed]) -> None:

@@ -3,12 +3,10 @@
 import gzip
 import json
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from one_line import only_line
+from answers import Corpusmill, Typed, Wrong, only_line
 
 from resources.loopback_hub import LoopbackHub
 
@@ -23,9 +21,6 @@ configs:
     path: en/c4-validation.*.json.gz
 ---
 """
-Typed = subprocess.CompletedProcess[str]
-Corpusmill = Callable[..., Typed]
-Wrong = Callable[..., tuple[int, str]]
 
 
 def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corpusmill, work: Path) -> None:
@@ -67,20 +62,6 @@ def test_compressed_json_lines_of_a_hub_are_read_as_parquet_is(corpusmill: Corpu
     assert "en/c4-train.*.json.gz" in recipe and "license_tag: odc-by" in recipe
 
 
-def test_bad_rows_are_not_told_to_be_tried_again(corpusmill: Corpusmill, work: Path) -> None:
-    (work / "halves").mkdir()
-    (work / "halves" / "0.jsonl").write_text('{"text": "a whole row"}\n{"text": "half a row"\n')
-    words = ("--input", "halves/*.jsonl", "--out-dir", "bad_rows", "--domain", "d", "--source", "n")
-
-    result = corpusmill("stage-a", "normalize", *words, cwd=work)
-
-    assert result.returncode == 1
-    line = only_line(result)
-    assert "1 of 2 rows are rejected (1 not_json), above --max-reject-fraction 0.001" in line
-    assert "(the first: 0.jsonl line 2 (byte 24): not_json" in line
-    assert "to go on" not in result.stderr
-
-
 @pytest.mark.slow
 def test_a_source_that_its_filters_empty_does_not_keep_the_others_from_theirs(
     corpusmill: Corpusmill, typed: dict[str, Typed], work: Path, tmp_path: Path
@@ -101,3 +82,39 @@ def test_a_source_that_its_filters_empty_does_not_keep_the_others_from_theirs(
     assert failed.startswith("FAILED notes: ") and failed.endswith("loosen its filters, or leave the source out")
     assert "24 rows in = 24 documents" in result.stdout
     assert "to go on" not in result.stderr
+
+
+def test_a_config_that_does_not_exist_names_the_nearest(wrong: Wrong) -> None:
+    status, line = wrong("hf-stream", "--source", "fineweb-2", "--config-name", "eng_Lat", "--out-dir", "bad")
+
+    assert status == 2
+    assert "there is no config 'eng_Lat' among 3; nearest: eng_Latn" in line
+
+
+@pytest.mark.slow
+def test_a_report_on_what_is_no_source(wrong: Wrong, typed: dict[str, Typed]) -> None:
+    status, line = wrong("report", "--input", "out/stage_a/raw/*", "--out", "bad/report")
+
+    assert status == 2
+    assert "this is a stage_a/raw; give normalised or filtered sources" in line
+
+
+@pytest.mark.slow
+def test_a_filter_file_that_is_not_there_or_has_an_unknown_rule(
+    wrong: Wrong, typed: dict[str, Typed], work: Path
+) -> None:
+    (work / "misspelt.yaml").write_text("lenght: {min_words: 10}\n")
+
+    missing = wrong("filter", "--filters", "non.yaml", "--out-dir", "out")
+    misspelt = wrong("filter", "--filters", "misspelt.yaml", "--out-dir", "out")
+
+    assert missing == (2, "non.yaml: there is no such filter file; there are misspelt, web")
+    assert misspelt == (2, "misspelt.yaml: unknown key `lenght`; did you mean `length`?")
+
+
+@pytest.mark.slow
+def test_an_id_that_no_source_has(corpusmill: Corpusmill, typed: dict[str, Typed], work: Path) -> None:
+    result = corpusmill("stage-a", "why", "nobody", "--data", work / "out")
+
+    assert result.returncode == 1
+    assert "has a document 'nobody'" in result.stderr

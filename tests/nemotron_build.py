@@ -1,22 +1,29 @@
-"""Nemotron rows as crash cases kill them: two splits in a folder, each of two shards, built step by step."""
+"""Nemotron recipes built without Dagster; and as crash cases kill them: two splits in a folder, step by step."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from nemotron_hub import made_rows
 
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 
-if TYPE_CHECKING:
-    from crash_cases import Sources
-
 SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
+
+
+def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: EngineSettings) -> dict[str, str]:
+    """Builds all artifacts of a recipe; their digests by role."""
+    run = Run(root, engine, hub)
+    return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in recipe.targets()}
+
+
+def offline(cache: Path) -> HubFiles:
+    """A hub that nobody answers for, and a cache."""
+    return HubFiles(cache, endpoint="http://127.0.0.1:9", tries=1)
 
 
 def write_nemotron(folder: Path) -> NemotronRecipe:
@@ -30,14 +37,3 @@ def write_nemotron(folder: Path) -> NemotronRecipe:
     section = {"dataset": "chats", "path": str(data), "splits": ["high_part01", "tool_calling"], "domain": "agentic"}
     content |= {"datasets": [section], "rows": content["rows"] | {"shard_bytes": 2000, "max_reject_fraction": "0.5"}}
     return NemotronRecipe.of(content, SHIPPED)
-
-
-def nemotron(*steps: str) -> Callable[["Sources", Path, EngineSettings], None]:
-    """Builds these steps: `raw`, `inventory`, `normalized_shards`, `metadata_coverage`, `hf_layout`."""
-
-    def run(sources: "Sources", root: Path, engine: EngineSettings) -> None:
-        for target in sources.nemotron.targets():
-            if target.kind.removeprefix("nemotron/") in steps:
-                KINDS[target.kind].build(target, Run(root, engine, sources.offline))
-
-    return run

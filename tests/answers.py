@@ -1,0 +1,51 @@
+"""What commands that are typed answer, and which ones the docs have a user type."""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Typed = subprocess.CompletedProcess[str]
+Corpusmill = Callable[..., Typed]
+Started = Callable[..., subprocess.Popen[str]]
+Wrong = Callable[..., tuple[int, str]]
+RecipeIn = Callable[..., Path]
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def only_line(result: Typed) -> str:
+    """The one line that a wrong command leaves, besides progress and how to go on."""
+    assert "Traceback" not in result.stderr, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("corpusmill: ")]
+    assert len(lines) == 1, result.stderr
+    return lines[0].removeprefix("corpusmill: ")
+
+
+def refused(result: Typed, status: int = 2) -> str:
+    """The one line that a command leaves which does nothing, and says nothing else."""
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return only_line(result)
+
+
+def blocks_of(page: Path, language: str = "") -> list[str]:
+    """The code blocks of a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The words after every `corpusmill` of a page's code blocks, without comments."""
+    lines = "".join(blocks_of(page)).replace("\\\n", "").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if "corpusmill " in line.split("#")[0]]
+    return [words[1:] for words in commands if words[0].endswith("corpusmill")]
+
+
+def type_page(name: str, corpusmill: Corpusmill, doc_id: str = "", **options: object) -> list[tuple[list[str], Typed]]:
+    """Types every command of a page of docs/, which all succeed; `doc_id` stands for DOC_ID."""
+    answers = []
+    for command in commands_of(DOCS / name):
+        words = [doc_id if word == "DOC_ID" else word for word in command]
+        answers.append((words, corpusmill(*words, **options)))
+        assert answers[-1][1].returncode == 0, f"{shlex.join(words)}\n{answers[-1][1].stderr}"
+    return answers
