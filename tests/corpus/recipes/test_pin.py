@@ -140,3 +140,10 @@ def test_a_dataset_at_two_revisions_is_pinned_by_hand(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=f"it reads {FINEWEB} at 2 revisions; pin by hand, or give its sources one"):
         pin_recipe(path, FINEWEB, COMMIT)
+
+
+def test_a_dataset_that_the_recipe_does_not_read_is_refused_with_those_that_it_reads(tmp_path: Path) -> None:
+    path = written(tmp_path, "nemotron_v1")
+
+    with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
+        pin_recipe(path, "maker/pages", COMMIT)

@@ -99,16 +99,24 @@ def test_a_damaged_file_is_shown_with_both_hashes(folder: Path) -> None:
     )
 
 
-def test_a_truncated_file_is_found_by_its_size(folder: Path) -> None:
-    rewrite(folder / "parts/b.txt", b"THREE\n")
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("parts/b.txt", b"THREE\n", "has 6 bytes, sealed with 16"),
+        ("parts/b.txt", b"", "has 0 bytes, sealed with 16"),
+        ("parts/a.txt", None, "the file is missing"),
+    ],
+    ids=["cut", "empty", "missing"],
+)
+def test_a_file_that_is_missing_or_of_another_size_is_found_and_does_not_open(
+    folder: Path, name: str, data: bytes | None, what: str
+) -> None:
+    (folder / name).unlink() if data is None else rewrite(folder / name, data)
 
-    assert damages(folder) == [Damage("parts/b.txt", "has 6 bytes, sealed with 16")]
-
-
-def test_a_missing_file_is_found(folder: Path) -> None:
-    (folder / "parts/a.txt").unlink()
-
-    assert damages(folder) == [Damage("parts/a.txt", "the file is missing")]
+    assert damages(folder) == [Damage(name, what)]
+    with pytest.raises(InputError) as refused:
+        open_artifact(folder)
+    assert str(refused.value) == f"{folder / name}: {what}; run `corpusmill verify` on the folder, then rebuild it"
 
 
 @pytest.mark.parametrize("name", ["extra.txt", "parts/d.txt", "parts/a.txt.tmp", "parts/.hidden"])
@@ -138,21 +146,15 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
     assert refused.value.fix == "the manifest was edited: restore it, or run its recipe with --replace"
 
 
-def test_a_folder_without_a_manifest_is_no_artifact(folder: Path) -> None:
-    (folder / "manifest.json").unlink()
-
-    with pytest.raises(InputError) as refused:
-        list(verify(folder))
-
-    assert refused.value.what == "nothing is sealed here (no manifest.json)"
-    assert refused.value.where == str(folder)
-    assert refused.value.fix == "give the folder of a finished artifact"
-
-
 @pytest.mark.parametrize(
-    ("name", "what"), [("nowhere", "there is no such folder"), ("words/manifest.json", "this is a file")]
+    ("name", "what"),
+    [
+        ("nowhere", "there is no such folder"),
+        ("words/manifest.json", "this is a file"),
+        ("words/parts", "nothing is sealed here (no manifest.json)"),
+    ],
 )
-def test_what_is_no_folder_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
+def test_what_is_no_artifact_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
     missing = folder.parent / name
 
     with pytest.raises(InputError) as refused:
@@ -169,17 +171,13 @@ def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "file") is None
 
 
-def test_an_artifact_opens_with_the_digest_that_is_expected(folder: Path) -> None:
-    digest = open_artifact(folder).manifest.digest
-
-    assert open_artifact(folder, digest).folder == folder
-
-
 def test_an_artifact_of_another_digest_does_not_open(folder: Path) -> None:
+    digest = open_artifact(folder).manifest.digest
     with pytest.raises(InputError) as refused:
         open_artifact(folder, "sha256:00")
 
-    assert refused.value.what == f"digest is {open_artifact(folder).manifest.digest}, expected sha256:00"
+    assert open_artifact(folder, digest).folder == folder
+    assert refused.value.what == f"digest is {digest}, expected sha256:00"
     assert refused.value.fix == "it was replaced: run again"
 
 
@@ -192,32 +190,11 @@ def test_what_is_not_sealed_does_not_open(tmp_path: Path) -> None:
     )
 
 
-def test_an_artifact_with_a_file_of_another_size_does_not_open(folder: Path) -> None:
-    rewrite(folder / "parts/b.txt", b"")
-
-    with pytest.raises(InputError) as refused:
-        open_artifact(folder)
-
-    assert refused.value.what == "has 0 bytes, sealed with 16"
-    assert refused.value.where == str(folder / "parts/b.txt")
-    assert refused.value.fix == "run `corpusmill verify` on the folder, then rebuild it"
-
-
-def test_an_artifact_with_a_missing_file_does_not_open(folder: Path) -> None:
-    (folder / "parts/c.txt").unlink()
-
-    with pytest.raises(InputError, match="the file is missing"):
-        open_artifact(folder)
-
-
-def test_the_path_of_a_file_is_given_by_its_name(folder: Path) -> None:
-    assert open_artifact(folder).path("parts/a.txt").read_text() == "ONE\nTWO\n"
-
-
 def test_a_file_that_an_artifact_does_not_hold_is_an_error_that_lists_what_it_holds(folder: Path) -> None:
     with pytest.raises(InputError) as refused:
         open_artifact(folder).path("parts/z.txt")
 
+    assert open_artifact(folder).path("parts/a.txt").read_text() == "ONE\nTWO\n"
     assert refused.value.what == "holds no file 'parts/z.txt'"
     assert refused.value.fix == "it holds parts/a.txt, parts/b.txt, parts/c.txt"
 

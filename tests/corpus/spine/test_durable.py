@@ -1,4 +1,4 @@
-"""Durable files: whole under their own name, or not there."""
+"""Durable files: whole under their own name, or not there; one that many write is reserved whole, each range synced."""
 
 import errno
 import hashlib
@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from crash_points import killed_at, steps_of
 
+from pipeline_assets.corpus.packing.rows import SharedFileHash
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.durable import (
     DurableFile,
@@ -21,8 +23,9 @@ from pipeline_assets.corpus.spine.durable import (
     link,
     make_folder,
     remove,
-    rename,
+    reserve,
     write_durably,
+    write_range,
 )
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -35,22 +38,10 @@ def path(tmp_path: Path) -> Path:
 def test_a_file_stands_under_its_name_with_its_bytes_counted_and_hashed(path: Path) -> None:
     with DurableFile(path) as file:
         file.write(b"one ")
-        file.write(memoryview(b"two"))
+        assert file.write(memoryview(b"two!").cast("H")) == 4
 
-    assert path.read_bytes() == b"one two"
-    assert (file.bytes_written, file.sha256) == (7, hashlib.sha256(b"one two").hexdigest())
-
-
-def test_an_array_is_written_as_its_bytes(path: Path) -> None:
-    with DurableFile(path) as file:
-        written = file.write(memoryview(b"\1\0\2\0").cast("H"))
-
-    assert (written, path.read_bytes()) == (4, b"\1\0\2\0")
-
-
-def test_writing_gives_the_hash(path: Path) -> None:
-    assert write_durably(path, b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert path.read_bytes() == b""
+    assert path.read_bytes() == b"one two!"
+    assert (file.bytes_written, file.sha256) == (8, hashlib.sha256(b"one two!").hexdigest())
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_000_000])
@@ -102,14 +93,6 @@ def test_while_it_is_written_a_file_has_a_temporary_name(path: Path) -> None:
         assert [entry.name for entry in path.parent.iterdir()] == ["words.txt.tmp"]
 
 
-def test_an_error_leaves_nothing(path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), DurableFile(path) as file:
-        file.write(b"half")
-        _ = 1 / 0
-
-    assert list(path.parent.iterdir()) == []
-
-
 def test_an_error_leaves_the_file_that_stood_there_before(path: Path) -> None:
     write_durably(path, b"old")
 
@@ -157,11 +140,28 @@ def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_a_forbidden_folder_is_explained(path: Path, number: int) -> None:
-    error = explain(OSError(number, "denied"), path)
+@pytest.mark.parametrize(
+    ("numbers", "line"),
+    [
+        (
+            [errno.EACCES, errno.EPERM, errno.EROFS],
+            "writing is not allowed; give write permission, or another folder",
+        ),
+        (
+            [errno.ENOTDIR, errno.EEXIST],
+            "a file lies where a folder belongs; give another folder, or move the file away",
+        ),
+        (
+            [errno.EIO, errno.ENOLCK, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE],
+            "the system says: bad disk; mend that, then run the same command",
+        ),
+    ],
+    ids=["forbidden", "a file in the place of a folder", "anything else"],
+)
+def test_what_the_system_refuses_is_explained(path: Path, numbers: list[int], line: str) -> None:
+    lines = {str(explain(OSError(number, "bad disk"), path)) for number in numbers}
 
-    assert str(error) == f"{path}: writing is not allowed; give write permission, or another folder"
+    assert lines == {f"{path}: {line}"}
 
 
 def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,13 +170,6 @@ def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.Monke
     error = explain(OSError(errno.EACCES, "denied"), path)
 
     assert str(error) == f"{path}: reading is not allowed; give read permission"
-
-
-@pytest.mark.parametrize("number", [errno.ENOTDIR, errno.EEXIST])
-def test_a_file_in_the_place_of_a_folder_is_explained(path: Path, number: int) -> None:
-    error = explain(OSError(number, "in the way"), path)
-
-    assert str(error) == f"{path}: a file lies where a folder belongs; give another folder, or move the file away"
 
 
 @pytest.mark.parametrize("below", ["", "inner"])
@@ -188,22 +181,6 @@ def test_the_folder_that_cannot_be_made_because_of_a_file_is_explained(path: Pat
 
     told = str(explain(error.value, path))
     assert told == f"{path}: a file lies where a folder belongs; give another folder, or move the file away"
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOLCK, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE])
-def test_what_else_the_system_refuses_is_told_in_its_words(path: Path, number: int) -> None:
-    error = explain(OSError(number, "bad disk"), path)
-
-    assert str(error) == f"{path}: the system says: bad disk; mend that, then run the same command"
-
-
-def test_renaming_puts_a_file_in_the_place_of_another(tmp_path: Path) -> None:
-    write_durably(tmp_path / "new", b"new")
-    write_durably(tmp_path / "old", b"old")
-
-    rename(tmp_path / "new", tmp_path / "old")
-
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"old": b"new"}
 
 
 def test_a_folder_is_made_with_those_above_it_each_synced_into_the_one_above(tmp_path: Path) -> None:
@@ -334,3 +311,45 @@ def test_a_folder_that_went_while_a_file_was_written_is_an_error(
 
     with pytest.raises(FileNotFoundError):
         write_durably(folder / "word", b"lost")
+
+
+def test_a_reserved_file_is_zeros_and_nothing_else_lies_there(path: Path) -> None:
+    reserve(path, 1000)
+
+    assert path.read_bytes() == bytes(1000)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_ranges_stand_where_they_were_written_in_any_order(path: Path) -> None:
+    reserve(path, 16)
+
+    write_range(path, 12, np.array([4], "<i4").data)
+    write_range(path, 0, np.array([1, 2], "<i4").data)
+
+    assert np.fromfile(path, "<i4").tolist() == [1, 2, 0, 4]
+
+
+def test_what_was_written_stays_when_the_file_is_reserved_again(path: Path) -> None:
+    reserve(path, 4)
+    write_range(path, 0, memoryview(b"kept"))
+
+    reserve(path, 4)
+
+    assert path.read_bytes() == b"kept"
+
+
+def test_both_are_synced(path: Path) -> None:
+    assert [kind for kind, _ in steps_of(lambda: reserve(path, 4))] == ["create", "fsync", "rename", "fsync"]
+    assert [kind for kind, _ in steps_of(lambda: write_range(path, 0, memoryview(b"four")))] == ["append", "fsync"]
+
+
+def test_its_hash_is_taken_while_it_is_written(path: Path) -> None:
+    data = np.random.default_rng(1).bytes(3 << 20)
+    reserve(path, len(data))
+    digest = SharedFileHash(path)
+
+    for start, stop in [(0, 7), (7, 2 << 20), (2 << 20, len(data))]:
+        write_range(path, start, memoryview(data)[start:stop])
+        digest.read_to(stop)
+
+    assert (digest.bytes_read, digest.sha256) == (len(data), hashlib.sha256(data).hexdigest())

@@ -1,13 +1,29 @@
-"""The engine: the same receipts in the same order for any workers, and errors as they were raised."""
+"""The engine: the same receipts in the same order for any workers; errors as they were raised; a row that kills its
+worker is found and rejected; and however a build ends, no process is left behind.
+"""
 
+import contextlib
 import logging
+import multiprocessing
+import os
 import re
+import select
+import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+import word_artifact
 from word_artifact import (
     ENGLISH,
+    Words,
     die_always,
+    die_of_two_rows,
+    die_of_words,
+    die_once,
+    exit_on_five,
     fill_the_disk,
     raise_unpicklable,
     raise_unsendable,
@@ -19,7 +35,8 @@ from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_
 
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.staging import StagingDir, open_building
+from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, open_building
+from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, serve
 
 # The same, however it is run
 
@@ -153,14 +170,6 @@ def test_an_error_that_holds_what_cannot_be_sent_is_no_dead_worker(building: Sta
         run(raise_unpicklable, building, ONE)
 
 
-def test_shards_that_were_finished_before_an_error_stay_finished(building: StagingDir) -> None:
-    with pytest.raises(InputError):
-        run(refuse_five, building, ONE)
-
-    assert building.receipt("write", "a") is not None
-    assert building.receipt("write", "b") is None
-
-
 @pytest.mark.parametrize(("input_bytes", "workers"), [(99, [0, 2]), (100, [2, 2])])
 def test_a_small_input_has_workers_only_where_a_build_has_died_or_failed(
     input_bytes: int, workers: list[int], tmp_path: Path
@@ -171,3 +180,188 @@ def test_a_small_input_has_workers_only_where_a_build_has_died_or_failed(
             found.append(settings_for(building, EngineSettings(2, inline_bytes=100), input_bytes).workers)
 
     assert found == workers
+
+
+@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED, SERVED], ids=["one", "two", "spawn", "forkserver"])
+def test_a_shard_whose_worker_was_killed_once_is_run_again(
+    building: StagingDir, settings: EngineSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker = tmp_path / "killed once"
+
+    receipts = run(partial(die_once, marker=marker), building, settings)
+
+    assert marker.exists()
+    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
+    assert caplog.messages == ["a worker died on shard b (killed by SIGKILL, out of memory perhaps)"]
+    assert children() == []
+
+
+@pytest.mark.parametrize("settings", [ONE, TWO], ids=["one", "two"])
+@pytest.mark.parametrize(("deadly", "shard", "row"), [("three", 1, 0), ("four", 1, 1), ("five", 1, 2), ("six", 2, 0)])
+def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
+    building: StagingDir, deadly: str, shard: int, row: int, settings: EngineSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = run(partial(die_of_words, deadly=(deadly,)), building, settings)
+
+    kept = [[word.upper() for word in one.words if word != deadly] for one in ENGLISH]
+    assert [text.split() for text in parts_of(building).values()] == kept
+    for number, receipt in enumerate(receipts):
+        killed = {"killed_worker": 1} if number == shard else {}
+        assert receipt.counts == {"documents": len(kept[number])} | killed
+    assert f"row {row} of shard {ENGLISH[shard].name} kills its worker: it goes to the rejects" in caplog.messages
+
+
+def test_what_is_left_after_a_killed_worker_is_what_a_build_without_the_row_leaves(building: StagingDir) -> None:
+    run(partial(die_of_words, deadly=("four",)), building, TWO)
+
+    names = sorted(path.relative_to(building.folder).as_posix() for path in building.folder.rglob("*"))
+    assert "parts/b.txt.tmp" not in [name for name in names if name.startswith("parts/")]
+    assert not [name for name in names if name.startswith(".work/probe")]
+    assert building.receipt("write", "b") is not None
+
+
+def test_several_rows_that_kill_are_found_one_by_one(building: StagingDir) -> None:
+    shard = Words("w", tuple(f"word{row}" for row in range(37)))
+    deadly = ("word0", "word17", "word18", "word36")
+
+    [receipt] = run(partial(die_of_words, deadly=deadly), building, ONE, [shard])
+
+    assert receipt.counts == {"documents": 33, "killed_worker": 4}
+
+
+def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
+    building: StagingDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipts = run(exit_on_five, building, ONE)
+
+    assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
+    assert caplog.messages[0] == "a worker died on shard b (exit status 7)"
+
+
+@pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
+def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: StagingDir, shard: Words) -> None:
+    with pytest.raises(InputError) as stop:
+        run(die_always, building, ONE, [shard])
+
+    assert stop.value.what == "its worker dies whatever rows it is given"
+    assert stop.value.where == "w"
+    assert stop.value.fix == "look at its last words in the log, or give the machine more memory"
+    assert children() == []
+
+
+def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: StagingDir) -> None:
+    shard = Words("w", ("one", "two"))
+
+    with pytest.raises(InputError) as stop:
+        run(die_of_two_rows, building, ONE, [shard])
+
+    assert stop.value.what == "its worker dies on rows 0 to 2 together, on neither half alone"
+    assert stop.value.where == "w"
+    assert stop.value.fix == "run again with fewer workers or more memory"
+
+
+def test_one_more_row_that_kills_than_the_sixteen_of_bad_luck_stops_the_build(building: StagingDir) -> None:
+    words = tuple(f"word{row}" for row in range(20))
+
+    [receipt] = run(partial(die_of_words, deadly=words[:16]), building, ONE, [Words("sixteen", words)])
+    with pytest.raises(InputError) as stop:
+        run(partial(die_of_words, deadly=words[:17]), building, ONE, [Words("one more", words)])
+
+    assert receipt.counts == {"documents": 4, "killed_worker": 16}
+    assert stop.value.what == "more than 16 rows kill their worker"
+    assert stop.value.fix == "look at the rows named in the log, or give the machine more memory"
+
+
+@in_workers
+def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
+    building: StagingDir, settings: EngineSettings
+) -> None:
+    with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
+        next(receipts)
+        next(receipts)
+
+    assert children() == []
+    assert building.receipt("write", "001") is not None
+    assert building.receipt("write", "020") is None
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
+def test_a_caller_that_fails_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
+    with pytest.raises(kind):
+        for _ in run_stage("write", write_words, MANY, building, TWO):
+            raise kind
+
+    assert children() == []
+
+
+def test_workers_leave_ctrl_c_to_the_parent(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
+    receipts = run_stage("write", write_words, MANY, building, TWO)
+    next(receipts)
+
+    for child in multiprocessing.active_children():
+        os.kill(child.pid or 0, signal.SIGINT)
+
+    assert len(list(receipts)) == 99
+    assert caplog.messages == []
+
+
+def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
+    building: StagingDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = multiprocessing.Pipe()
+
+    def write_as_the_parent_dies(shard: Words, window: Window, folder: BuildFolder) -> Receipt:
+        ours.close()
+        return write_words(shard, window, folder)
+
+    ours.send(Job(ENGLISH[0], WHOLE, BuildFolder(building.folder), "write"))
+    worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
+    worker.start()
+    ours.close()
+    worker.join()
+
+    assert (worker.exitcode, capfd.readouterr().err) == (0, "")
+    assert building.receipt("write", "a") is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "start_method"),
+    [
+        (signal.SIGKILL, "fork"),
+        (signal.SIGKILL, "spawn"),
+        (signal.SIGTERM, "fork"),
+        (signal.SIGINT, "fork"),
+        (signal.SIGKILL, "forkserver"),
+        (signal.SIGTERM, "forkserver"),
+        (signal.SIGINT, "forkserver"),
+    ],
+)
+def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: signal.Signals, start_method: str) -> None:
+    fifo = tmp_path / "held open by workers"
+    os.mkfifo(fifo)
+    script = (
+        "from functools import partial; from pathlib import Path; import signal, sys\n"
+        "from word_artifact import ENGLISH, open_and_wait\n"
+        "from pipeline_assets.corpus.spine.staging import open_building\n"
+        "from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has ignored\n"
+        "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
+        "with open_building(fifo.with_name('words'), {}) as building:\n"
+        "    work = partial(open_and_wait, fifo=fifo)\n"
+        "    list(run_stage('write', work, ENGLISH, building, EngineSettings(2, start_method)))\n"
+    )
+    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
+
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(fifo), start_method],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+    )
+    with open(fifo, "rb", buffering=0) as held:  # ends when the last process that holds the other end is gone
+        assert [held.read(1), held.read(1)] == [b".", b"."]
+        parent.send_signal(end)
+        parent.wait()
+        has_ended, _, _ = select.select([held], [], [], 20)
+
+        assert has_ended
+        assert held.read() == b""

@@ -1,7 +1,6 @@
 """The fork server: what a stage needs is loaded once, workers share it, and nothing that dies there takes the build."""
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,25 +18,19 @@ from word_artifact import (
     write_where,
     write_words,
 )
-from word_stage import children
+from word_stage import MANY, children
 
 from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.fork_server import StartMethod
-from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, open_building
+from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import WarmUp, Work
 
-MANY = [Words(f"{number:02}", (f"word{number}",)) for number in range(12)]
-
-
-@pytest.fixture
-def building(tmp_path: Path) -> Iterator[StagingDir]:
-    with open_building(tmp_path / "words", {}) as building:
-        yield building
+FEW = MANY[:12]
 
 
 def run(
-    work: Work[Words], building: StagingDir, warm_up: WarmUp, shards: list[Words] = MANY, workers: int = 2
+    work: Work[Words], building: StagingDir, warm_up: WarmUp, shards: list[Words] = FEW, workers: int = 2
 ) -> list[Receipt]:
     return list(run_stage("write", work, shards, building, EngineSettings(workers, "forkserver"), warm_up))
 
@@ -68,8 +61,8 @@ def test_one_process_serves_all_stages(building: StagingDir) -> None:
 
 def test_a_stage_keeps_to_its_own_work_while_another_runs(building: StagingDir) -> None:
     settings = EngineSettings(1, "forkserver")
-    where = run_stage("write", write_where, MANY[:3], building, settings, load)
-    plain = run_stage("write again", write_words, MANY[3:6], building, settings)
+    where = run_stage("write", write_where, FEW[:3], building, settings, load)
+    plain = run_stage("write again", write_words, FEW[3:6], building, settings)
 
     taken = [(next(where), next(plain)) for _ in range(3)]
 
@@ -105,7 +98,7 @@ def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_d
 def test_a_worker_that_has_grown_makes_room_for_a_small_one(
     building: StagingDir, caplog: pytest.LogCaptureFixture
 ) -> None:
-    receipts = run(hoard, building, load, MANY[:4], workers=1)
+    receipts = run(hoard, building, load, FEW[:4], workers=1)
 
     assert len(set(noted(receipts, "process"))) == 4
     assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 4

@@ -54,23 +54,6 @@ def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
     assert datetime.timedelta(seconds=-2) < age < datetime.timedelta(minutes=1)
 
 
-def test_what_another_recipe_made_is_stale(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
-
-    [held] = artifact_statuses(tmp_path, [target_of("french")])
-
-    assert (held.condition, held.reason) == ("stale", "the recipe changed (language: english → french)")
-
-
-def test_a_file_that_is_gone_is_damage(tmp_path: Path) -> None:
-    artifact = build_words(tmp_path, "english")
-    artifact.path("parts/b.txt").unlink()
-
-    [held] = artifact_statuses(tmp_path, [target_of("english")])
-
-    assert (held.condition, held.reason) == ("damaged", f"{tmp_path}/words/parts/b.txt: the file is missing")
-
-
 def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
     manifest = build_words(tmp_path, "english").folder / "manifest.json"
     manifest.chmod(0o644)
@@ -110,10 +93,15 @@ class TestUnfinished:
         assert (held.unfinished.builder, held.unfinished.is_as_asked, held.unfinished.is_sealing) == (None, True, False)
         assert age < datetime.timedelta(minutes=1)
 
-    def test_shards_of_another_recipe_will_not_be_adopted(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("asked", "is_torn"), [("french", False), ("english", True)])
+    def test_shards_of_another_or_of_a_torn_plan_will_not_be_adopted(
+        self, asked: str, is_torn: bool, tmp_path: Path
+    ) -> None:
         interrupted(tmp_path)
+        if is_torn:
+            (tmp_path / ".words.building.1" / ".plan.json").write_text("{")
 
-        [held] = artifact_statuses(tmp_path, [target_of("french")])
+        [held] = artifact_statuses(tmp_path, [target_of(asked)])
 
         assert (held.condition, held.unfinished.is_as_asked) == ("interrupted", False)
 
@@ -138,9 +126,9 @@ class TestUnfinished:
         assert held.reason == "the recipe changed (language: french → english)"
         assert held.size.documents == 6
 
-    def test_a_seal_that_was_cut_short_is_told_from_a_build(self, tmp_path: Path) -> None:
-        folder = build_words(tmp_path, "english").folder
-        folder.rename(tmp_path / ".words.building.1")
+    @pytest.mark.parametrize("name", [".words.building.1", ".words.old.2"])
+    def test_a_seal_that_was_cut_short_is_told_from_a_build(self, name: str, tmp_path: Path) -> None:
+        build_words(tmp_path, "english").folder.rename(tmp_path / name)
 
         [held] = artifact_statuses(tmp_path, [target_of("english")])
 
@@ -155,21 +143,6 @@ class TestUnfinished:
 
         assert (held.condition, held.sealed, held.reason) == ("current", "current", None)
         assert held.unfinished.folders == [tmp_path / ".words.old.2"]
-
-    def test_an_artifact_that_a_seal_moved_aside_is_a_seal_cut_short(self, tmp_path: Path) -> None:
-        build_words(tmp_path, "english").folder.rename(tmp_path / ".words.old.2")
-
-        [held] = artifact_statuses(tmp_path, [target_of("english")])
-
-        assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
-
-    def test_a_torn_plan_is_no_plan(self, tmp_path: Path) -> None:
-        interrupted(tmp_path)
-        (tmp_path / ".words.building.1" / ".plan.json").write_text("{")
-
-        [held] = artifact_statuses(tmp_path, [target_of("english")])
-
-        assert held.unfinished.is_as_asked is False
 
 
 class TestUnasked:
@@ -189,13 +162,6 @@ class TestUnasked:
         asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
         assert orphans(Lineage(tmp_path), [asked]) == []
-
-    def test_what_a_build_or_a_seal_left_is_no_artifact(self, tmp_path: Path) -> None:
-        folder = build_words(tmp_path / "corpora", "english").folder
-        shutil.copytree(folder, folder.with_name(".words.old.3"))
-        folder.rename(folder.with_name(".words.building.4"))
-
-        assert orphans(Lineage(tmp_path), []) == []
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
         manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"

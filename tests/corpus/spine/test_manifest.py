@@ -1,14 +1,20 @@
-"""Manifests: what an artifact is made of has a digest; how it is stored and came about has none."""
+"""Manifests: what an artifact is made of has a digest, of canonical JSON: one value, one byte string; how it is stored
+and came about has none.
+"""
 
 import contextlib
+import hashlib
 import json
 import pickle
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import (
@@ -17,10 +23,17 @@ from pipeline_assets.corpus.spine.manifest import (
     Manifest,
     StageVersion,
     StoredFile,
+    canonical_json,
     seal_holds,
     sha256_of,
 )
 
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=20,
+)
 WHERE = Path("artifact/manifest.json")
 IDENTITY = Identity(
     stage=StageVersion("tokenize", 3),
@@ -38,6 +51,98 @@ MANIFEST = Manifest(
     storage=[StoredFile("train.bin", 160, "dd"), StoredFile("train.idx", 40, "ee")],
     provenance={"seconds": 0.25, "host": "日本"},
 )
+
+
+def in_another_order(value: object, dice: random.Random) -> object:
+    if isinstance(value, list):
+        return [in_another_order(item, dice) for item in value]
+    if isinstance(value, dict):
+        keys = dice.sample(sorted(value), len(value))
+        return {key: in_another_order(value[key], dice) for key in keys}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ({"b": [{"z": 1, "y": None}], "a": True}, '{"a":true,"b":[{"y":null,"z":1}]}'),
+        ({"é": 1, "z": 2, "Z": 3, "10": 4, "9": 5}, '{"10":4,"9":5,"Z":3,"z":2,"é":1}'),
+        ('ß 日本 😀 "quoted" \n \x00', '"ß 日本 😀 \\"quoted\\" \\n \\u0000"'),
+        (["é", "e\u0301"], '["é","e\u0301"]'),
+        (
+            [0, -1, -(2**63), 2**64 - 1, 2**64, True],
+            f"[0,-1,{-(2**63)},{2**64 - 1},{2**64},true]",
+        ),
+        ((1, (2,)), "[1,[2]]"),
+    ],
+    ids=[
+        "keys are sorted at every depth",
+        "by code point, not by alphabet",
+        "only what JSON must escape is escaped",
+        "letters stay as they are spelt",
+        "whole numbers of any size",
+        "tuples are lists",
+    ],
+)
+def test_a_value_has_one_spelling(value: object, written: str) -> None:
+    assert canonical_json(value).decode() == written
+
+
+def test_the_sha256_of_a_value_is_that_of_its_canonical_bytes() -> None:
+    value = {"name": "train", "documents": 3}
+
+    digest = sha256_of(value)
+
+    assert digest == hashlib.sha256(b'{"documents":3,"name":"train"}').hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (0.5, "got float 0.5"),
+        ({"fraction": [1.0]}, "got float 1.0"),
+        (float("nan"), "got float nan"),
+        (float("inf"), "got float inf"),
+        ({"bytes": b"x"}, "got bytes b'x'"),
+        ({"set": {1}}, "got set {1}"),
+        ([object], "got type <class 'object'>"),
+        ({1: "one"}, "got the key 1"),
+        ({"inner": {None: 0}}, "got the key None"),
+    ],
+)
+def test_a_value_with_no_single_spelling_is_refused_and_named(value: object, named: str) -> None:
+    with pytest.raises(TypeError) as refusal:
+        canonical_json(value)
+
+    allowed = "canonical JSON holds dicts with text keys, lists, text, whole numbers, booleans and null; "
+    assert str(refusal.value) == allowed + named
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, ["\ud83d"]])
+def test_a_lone_surrogate_is_refused_since_utf8_cannot_hold_it(value: object) -> None:
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        canonical_json(value)
+
+
+@given(values, st.randoms())
+def test_equal_values_have_equal_bytes_in_whatever_order_their_keys_were_put(
+    value: object, dice: random.Random
+) -> None:
+    other = in_another_order(value, dice)
+
+    assert canonical_json(other) == canonical_json(value)
+
+
+@given(values)
+def test_a_json_reader_gives_the_value_back(value: object) -> None:
+    assert json.loads(canonical_json(value)) == value
+
+
+@given(values, values)
+def test_different_values_have_different_bytes(one: object, other: object) -> None:
+    is_same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+    assert (canonical_json(one) == canonical_json(other)) == is_same
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -218,13 +323,10 @@ def test_an_edit_that_leaves_no_manifest_is_refused_and_what_is_odd_is_said(
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"", "no JSON (Input data was truncated)"),
         (b"{", "no JSON (Input data was truncated)"),
-        (b'{\n "digest"', "no JSON (Input data was truncated)"),
         (b"\xff\xfe", "no JSON (JSON is malformed: invalid character (byte 0))"),
+        (b'{"kind": "\xff"}', "no JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte)"),
         (b"[]", "Expected `object`, got `array`"),
-        (b"null", "Expected `object`, got `null`"),
-        (b'"manifest"', "Expected `object`, got `str`"),
         (b"{}", "Object missing required field `schema`"),
         (b"[" * 100_000, "no JSON (maximum recursion depth exceeded while deserializing an object)"),
         (b"[" * 200 + b"]" * 200, "it is nested deeper than 100 levels"),
@@ -248,13 +350,6 @@ def test_what_a_kind_tells_and_its_manifest_does_not_is_refused_when_it_is_asked
     )
     assert "no_text" not in read.identity.counts["dropped"]
     assert pickle.loads(pickle.dumps(read)) == read
-
-
-def test_bytes_that_are_no_text_are_no_manifest() -> None:
-    error = refusal(b'{"kind": "\xff"}')
-
-    assert error.what.startswith("this is no manifest: ")
-    assert error.fix == "rebuild the artifact"
 
 
 def test_a_manifest_cut_anywhere_is_refused() -> None:
@@ -297,17 +392,11 @@ def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
         lambda value: value["storage"].pop(),
         lambda value: value.update(seal="sha256:00"),
         lambda value: value.update(note="new"),
+        lambda value: None,  # another layout of the same values
     ],
 )
 def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]], object]) -> None:
     data = edited(change)
-
-    assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
-    assert not seal_holds(data)
-
-
-def test_another_layout_of_the_same_values_shows() -> None:
-    data = edited(lambda value: None)
 
     assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
     assert not seal_holds(data)

@@ -1,9 +1,12 @@
-"""Targets: built when missing, left alone when current, and never overwritten unasked."""
+"""Targets: built when missing, left alone when current, never overwritten unasked; what is damaged is said to be."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from crash_points import steps_of
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
@@ -15,16 +18,6 @@ from pipeline_assets.corpus.spine.sealing import building_folders
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, open_building
 from pipeline_assets.corpus.spine.target import BuildResult, Target, changed_keys
 from pipeline_assets.corpus.spine.worker import WHOLE
-
-
-def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
-    assert ENGLISH_WORDS.state(tmp_path) == ("missing", "not built yet")
-
-
-def test_what_was_built_is_current_under_its_digest(tmp_path: Path) -> None:
-    artifact = build_words(tmp_path, "english")
-
-    assert ENGLISH_WORDS.state(tmp_path) == ("current", artifact.manifest.digest)
 
 
 def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:
@@ -65,15 +58,6 @@ def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -
     assert manifest.provenance["remark"] == "by hand"
 
 
-def test_the_digest_is_the_same_wherever_and_however_it_was_built(tmp_path: Path) -> None:
-    digests = {
-        build_words(tmp_path / "here", "english").manifest.digest,
-        build_words(tmp_path / "there", "english", workers=2).manifest.digest,
-    }
-
-    assert len(digests) == 1
-
-
 def test_the_digest_is_the_same_whatever_it_and_what_it_is_made_from_are_called(tmp_path: Path) -> None:
     def built(name: str) -> tuple[str, str]:
         words = replace(ENGLISH_WORDS, name=f"{name}_words", folder=Path(f"{name}_words"))
@@ -97,28 +81,19 @@ def test_what_is_current_is_not_touched(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_another_recipe_makes_it_stale_and_names_the_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"recipe": {"language": "french"}}, "the recipe changed (language: english → french)"),
+        ({"stage": StageVersion("words", 2)}, "it was made by words version 1, the program has words version 2"),
+        ({"tokenizer": {"family": "o200k", "sha256": "aa"}}, "the tokenizer changed"),
+    ],
+    ids=["recipe", "stage", "tokenizer"],
+)
+def test_what_was_asked_otherwise_makes_it_stale(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     build_words(tmp_path, "english")
 
-    state = target_of("french").state(tmp_path)
-
-    assert state == ("stale", "the recipe changed (language: english → french)")
-
-
-def test_another_version_of_the_stage_makes_it_stale(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
-
-    state = replace(ENGLISH_WORDS, stage=StageVersion("words", 2)).state(tmp_path)
-
-    assert state == ("stale", "it was made by words version 1, the program has words version 2")
-
-
-def test_another_tokenizer_makes_it_stale(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
-
-    state = replace(ENGLISH_WORDS, tokenizer={"family": "o200k", "sha256": "aa"}).state(tmp_path)
-
-    assert state == ("stale", "the tokenizer changed")
+    assert replace(ENGLISH_WORDS, **change).state(tmp_path) == ("stale", reason)
 
 
 def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
@@ -138,34 +113,20 @@ def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
     assert refused.value.fix == "build it, or wait for its build to end"
 
 
-def test_without_replace_another_version_stays_and_the_error_says_what_differs(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
+@pytest.mark.parametrize("key", ["name", "source.name"])
+def test_without_replace_another_version_stays_and_nothing_is_left_beside_it(tmp_path: Path, key: str) -> None:
+    sealed = build_words(tmp_path, "english")
+    (tmp_path / ".words.lock").unlink()
 
     with pytest.raises(UsageError) as refused:
-        build(target_of("french"), tmp_path, never)
+        build(replace(target_of("french"), named_by=key), tmp_path, never)
 
-    assert refused.value.what == ("another version is sealed here: the recipe changed (language: english → french)")
-    assert refused.value.where == str(tmp_path / "words")
-    assert refused.value.fix == "give it another `name` in the recipe, or run with --replace"
-    assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
-
-
-def test_the_error_names_the_recipe_key_that_gives_it_another_folder(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
-
-    with pytest.raises(UsageError) as refused:
-        build(replace(target_of("french"), named_by="source.name"), tmp_path, never)
-
-    assert refused.value.fix == "give it another `source.name` in the recipe, or run with --replace"
-
-
-def test_with_replace_the_new_version_takes_its_place(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
-
-    build(target_of("french"), tmp_path, one_file, replace=True)
-
-    assert words_in(tmp_path / "words") == ["ONE", "TWO"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".words.lock", "words"]
+    assert str(refused.value) == (
+        f"{tmp_path / 'words'}: another version is sealed here: the recipe changed (language: english → french); "
+        f"give it another `{key}` in the recipe, or run with --replace"
+    )
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
+    assert list(tmp_path.iterdir()) == [tmp_path / "words"]
 
 
 def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: Path) -> None:
@@ -180,11 +141,6 @@ def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: 
 
     assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
     assert [path.name for path in building_folders(tmp_path / "words")] == [".words.building.2"]
-
-
-def test_a_second_build_at_the_same_time_is_refused(tmp_path: Path) -> None:
-    with open_building(tmp_path / "words", {}), pytest.raises(InputError, match="is building this"):
-        build(ENGLISH_WORDS, tmp_path, never)
 
 
 def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_left(
@@ -221,6 +177,7 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     sealed = [build(member, tmp_path, one_file) for member in members]
 
     artifact = dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {})
+    steps_of_again = steps_of(lambda: dataset.seal_members(tmp_path, BuildResult([], {"documents": 4}, {}), {}))
 
     assert artifact.manifest.identity.inputs == [
         {"name": "words/parts/en", "digest": sealed[0].manifest.digest, "member": "en"},
@@ -228,6 +185,7 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     ]
     assert [file.path for file in verify(tmp_path / "all")] == ["en/parts/a.txt", "fr/parts/a.txt"]
     assert dataset.state(tmp_path) == ("current", artifact.manifest.digest)
+    assert steps_of_again == []
 
 
 def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path) -> None:
@@ -270,3 +228,67 @@ def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: 
         build(ENGLISH_WORDS, tmp_path, fail)
 
     assert building_folders(tmp_path / "words") == []
+
+
+def remove_a_file(folder: Path) -> tuple[str, str]:
+    (folder / "parts/a.txt").unlink()
+    return "parts/a.txt", "the file is missing"
+
+
+def cut_a_file(folder: Path) -> tuple[str, str]:
+    (folder / "parts/b.txt").chmod(0o644)
+    (folder / "parts/b.txt").write_bytes(b"THREE\n")
+    return "parts/b.txt", "has 6 bytes, sealed with 16"
+
+
+def spoil_the_manifest(folder: Path) -> tuple[str, str]:
+    (folder / "manifest.json").write_bytes(b"[]")
+    return "manifest.json", "this is no manifest: Expected `object`, got `array`"
+
+
+DAMAGE = pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
+
+
+@DAMAGE
+def test_what_lost_a_file_or_its_manifest_is_damaged_and_stays_as_it_is_without_replace(
+    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
+) -> None:
+    folder = build_words(tmp_path, "english").folder
+
+    name, what = damage(folder)
+
+    assert target_of("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+    with pytest.raises(InputError) as refused:
+        build(ENGLISH_WORDS, tmp_path, never)
+
+    assert not isinstance(refused.value, UsageError)
+    assert str(refused.value) == (
+        f"{folder}: it is damaged ({folder / name}: {what}); run with --replace to build it again"
+    )
+    assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+
+
+@DAMAGE
+def test_with_replace_what_is_damaged_is_built_again_to_the_same_digest(
+    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
+) -> None:
+    sealed = build_words(tmp_path, "english")
+    damage(sealed.folder)
+
+    again = build_words(tmp_path, "english")  # it replaces what is there
+
+    assert again.manifest.digest == sealed.manifest.digest
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
+    assert words_in(sealed.folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
+
+
+def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_is_built_again(tmp_path: Path) -> None:
+    folder = build_words(tmp_path, "english").folder
+    made = build(COUNT, tmp_path)
+
+    spoil_the_manifest(folder)
+    spoilt = COUNT.state(tmp_path)
+    build_words(tmp_path, "english")
+
+    assert spoilt == ("stale", f"words is damaged ({folder / 'manifest.json'})")
+    assert COUNT.state(tmp_path) == ("current", made.manifest.digest)

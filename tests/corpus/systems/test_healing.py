@@ -1,23 +1,40 @@
-"""The healing recipe that ships, and the artifacts that it names."""
+"""The healing recipe: what ships, what it names, and that what a manifest keeps of it is enough to make that again."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pydantic
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.megatron_split import describe_dataset
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling.split import SPLITS, describe_split
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.text_selection import TextRecipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.systems.healing import HealingRecipe
+from pipeline_assets.systems.registry import KINDS
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
+RecipeOf = Callable[..., HealingRecipe]
+Build = Callable[..., Artifact]
+PAGES = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
 REVISION = "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
+INLINE = EngineSettings(workers=0)
+AMOUNTS = st.one_of(
+    st.builds(lambda count: {"documents": count}, st.integers(1, 10**9)),
+    st.builds(lambda count: {"text_bytes": count}, st.integers(1, 10**13)),
+)
 
 
 def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
@@ -29,32 +46,20 @@ def test_the_shipped_recipe_pins_commit_tokenizer_and_budget() -> None:
     assert recipe.snapshot.amount.limit == ("text_bytes", 1_104_000_000)
 
 
-def test_a_recipe_names_five_artifacts_upstream_first() -> None:
+def test_a_recipe_names_five_artifacts_upstream_first_each_with_a_manifest_of_its_own_in_git() -> None:
     targets = HealingRecipe.read(RECIPE).targets()
 
-    assert [(target.kind, str(target.folder)) for target in targets] == [
-        ("healing/fineweb_edu_snapshot", f"corpora/fineweb_edu/{REVISION}"),
-        ("healing/healing_text_manifest", "selections/healing_text_v1"),
-        ("healing/megatron_split", "megatron/healing_text_v1/train"),
-        ("healing/megatron_split", "megatron/healing_text_v1/valid"),
-        ("healing/megatron_dataset", "megatron/healing_text_v1"),
-    ]
-
-
-def test_each_manifest_has_a_name_of_its_own_in_git() -> None:
-    targets = HealingRecipe.read(RECIPE).targets()
-
-    assert [target.export_as for target in targets] == [
-        f"fineweb_edu_{REVISION}.json",
-        "healing_text_v1.json",
-        "healing_text_v1_train.json",
-        "healing_text_v1_valid.json",
-        "healing_text_v1_megatron.json",
+    assert [(target.kind, str(target.folder), target.export_as) for target in targets] == [
+        ("healing/fineweb_edu_snapshot", f"corpora/fineweb_edu/{REVISION}", f"fineweb_edu_{REVISION}.json"),
+        ("healing/healing_text_manifest", "selections/healing_text_v1", "healing_text_v1.json"),
+        ("healing/megatron_split", "megatron/healing_text_v1/train", "healing_text_v1_train.json"),
+        ("healing/megatron_split", "megatron/healing_text_v1/valid", "healing_text_v1_valid.json"),
+        ("healing/megatron_dataset", "megatron/healing_text_v1", "healing_text_v1_megatron.json"),
     ]
 
 
 def test_the_snapshot_has_its_folder_by_its_own_name_and_the_rest_by_the_recipes(
-    healing_recipe: Callable[..., HealingRecipe],
+    healing_recipe: RecipeOf,
 ) -> None:
     targets = healing_recipe(REVISION, {"name": "pages_small"}).targets()
 
@@ -70,13 +75,12 @@ def test_the_snapshot_has_its_folder_by_its_own_name_and_the_rest_by_the_recipes
 
 def test_the_same_content_under_other_names_has_the_same_digests(
     publish: Callable[..., str],
-    healing_recipe: Callable[..., HealingRecipe],
-    build_snapshot: Callable[..., Artifact],
-    build_megatron: Callable[..., Artifact],
+    healing_recipe: RecipeOf,
+    build_snapshot: Build,
+    build_megatron: Build,
     tmp_path: Path,
 ) -> None:
-    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
-    first = healing_recipe(publish({"a.parquet": table}))
+    first = healing_recipe(publish({"a.parquet": PAGES}))
     snapshot = first.snapshot.model_copy(update={"name": "leaves"})
     second = first.model_copy(update={"name": "leaves_v1", "snapshot": snapshot})
 
@@ -96,13 +100,12 @@ def test_the_same_content_under_other_names_has_the_same_digests(
 
 def test_recipes_of_two_token_budgets_share_one_snapshot(
     publish: Callable[..., str],
-    healing_recipe: Callable[..., HealingRecipe],
-    build_snapshot: Callable[..., Artifact],
-    build_megatron: Callable[..., Artifact],
+    healing_recipe: RecipeOf,
+    build_snapshot: Build,
+    build_megatron: Build,
     tmp_path: Path,
 ) -> None:
-    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
-    large = healing_recipe(publish({"a.parquet": table}), {"amount": {"text_bytes": 150}}, {"token_budget": 1000})
+    large = healing_recipe(publish({"a.parquet": PAGES}), {"amount": {"text_bytes": 150}}, {"token_budget": 1000})
     small = large.model_copy(
         update={"name": "small_v1", "megatron": large.megatron.model_copy(update={"token_budget": 20})}
     )
@@ -119,13 +122,12 @@ def test_recipes_of_two_token_budgets_share_one_snapshot(
 
 def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_tokenizer_file_it_is_for(
     publish: Callable[..., str],
-    healing_recipe: Callable[..., HealingRecipe],
-    build_snapshot: Callable[..., Artifact],
-    build_megatron: Callable[..., Artifact],
+    healing_recipe: RecipeOf,
+    build_snapshot: Build,
+    build_megatron: Build,
     tmp_path: Path,
 ) -> None:
-    table = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
-    recipe = healing_recipe(publish({"a.parquet": table}))
+    recipe = healing_recipe(publish({"a.parquet": PAGES}))
     build_snapshot(recipe, tmp_path)
     build_megatron(recipe, tmp_path, "train")
 
@@ -148,7 +150,7 @@ def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_t
 
 
 def test_a_snapshot_is_the_same_for_another_split_and_its_selection_is_not(
-    healing_recipe: Callable[..., HealingRecipe],
+    healing_recipe: RecipeOf,
 ) -> None:
     tenth, fifth = (healing_recipe(REVISION, {}, {"valid_fraction": fraction}) for fraction in ("0.1", "0.2"))
 
@@ -157,7 +159,7 @@ def test_a_snapshot_is_the_same_for_another_split_and_its_selection_is_not(
 
 
 @pytest.mark.parametrize("revision", ["main", "", "87f0914", REVISION.upper(), REVISION + "0", REVISION + "\n"])
-def test_a_revision_that_is_no_commit_is_refused(healing_recipe: Callable[..., HealingRecipe], revision: str) -> None:
+def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revision: str) -> None:
     with pytest.raises(pydantic.ValidationError, match="a revision is a commit of 40 hex digits, since a branch moves"):
         healing_recipe(revision)
 
@@ -175,40 +177,95 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: Callable[..., H
         ({"name": ""}, "a name has lower-case letters"),
     ],
 )
-def test_a_section_out_of_range_is_refused(
-    healing_recipe: Callable[..., HealingRecipe], change: dict[str, object], complaint: str
-) -> None:
+def test_a_section_out_of_range_is_refused(healing_recipe: RecipeOf, change: dict[str, object], complaint: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=complaint):
         healing_recipe(REVISION, change)
 
 
-def changed(tmp_path: Path, section: str, key: str, value: object) -> Path:
-    """The shipped recipe with one value changed; None takes the key away."""
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda recipe: recipe["snapshot"].pop("name"), "the key `snapshot.name` is missing; add it"),
+        (
+            lambda recipe: recipe["megatron"]["tokenizer"].update(sha256="ab" * 32),
+            f"`megatron.tokenizer.sha256` is '{'ab' * 32}': "
+            f"the vocabulary that ships with this program has {VOCABULARY_SHA256}; correct the value",
+        ),
+    ],
+    ids=["a snapshot without a name", "another vocabulary than the shipped one"],
+)
+def test_a_recipe_that_lacks_a_name_or_pins_another_vocabulary_is_refused(
+    change: Callable[[dict[str, Any]], object], line: str, tmp_path: Path
+) -> None:
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
-    part = recipe[section] if section != "tokenizer" else recipe["megatron"]["tokenizer"]
-    part.pop(key)
-    part |= {} if value is None else {key: value}
+    change(recipe)
     path = tmp_path / RECIPE.name
     path.write_text(yaml.safe_dump(recipe))
-    return path
-
-
-def test_a_recipe_whose_snapshot_has_no_name_is_refused(tmp_path: Path) -> None:
-    path = changed(tmp_path, "snapshot", "name", None)
 
     with pytest.raises(UsageError) as refused:
         HealingRecipe.read(path)
 
-    assert str(refused.value) == f"{path}: the key `snapshot.name` is missing; add it"
+    assert str(refused.value) == f"{path}: {line}"
 
 
-def test_a_recipe_that_pins_another_vocabulary_than_the_shipped_one_is_refused(tmp_path: Path) -> None:
-    path = changed(tmp_path, "tokenizer", "sha256", "ab" * 32)
+@given(amount=AMOUNTS, rules=st.lists(st.sampled_from(["a >= 3", "b < 1"])))
+def test_the_snapshot_section_is_read_back_from_its_content(
+    amount: dict[str, object], rules: list[str], healing_recipe: RecipeOf
+) -> None:
+    wanted = healing_recipe("ab" * 20, {"amount": amount, "rules": rules}).snapshot
+
+    recipe = SnapshotRecipe.of_rows(wanted.rows_content())
+
+    assert recipe.model_copy(update={"name": wanted.name}) == wanted
+    assert recipe.rows_content() == wanted.rows_content()
+
+
+def test_the_other_sections_are_read_back_from_their_content() -> None:
+    recipe = HealingRecipe.read(RECIPE)
+
+    assert MegatronRecipe.from_content(recipe.megatron.content()) == recipe.megatron
+    assert TextRecipe.from_content(recipe.healing_text_manifest().recipe).shards == recipe.selection.shards
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"valid_part": "0.1"}, "unknown key `valid_part`"),
+        ({"token_budget": 0}, "`token_budget` is 0: Input should be greater than 0"),
+    ],
+)
+def test_a_section_that_this_program_does_not_read_asks_for_the_one_that_wrote_it(
+    change: dict[str, object], complaint: str
+) -> None:
+    content = HealingRecipe.read(RECIPE).megatron.content() | change
 
     with pytest.raises(UsageError) as refused:
-        HealingRecipe.read(path)
+        MegatronRecipe.from_content(content)
 
     assert str(refused.value) == (
-        f"{path}: `megatron.tokenizer.sha256` is '{'ab' * 32}': "
-        f"the vocabulary that ships with this program has {VOCABULARY_SHA256}; correct the value"
+        f"the recipe in the manifest: {complaint}; use the version of the program that made it"
     )
+
+
+def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections(
+    publish: Callable[..., str],
+    healing_recipe: RecipeOf,
+    build_snapshot: Build,
+    tmp_path: Path,
+) -> None:
+    recipe = healing_recipe(publish({"a.parquet": PAGES}))
+    snapshot, selection, split, *_ = recipe.targets()
+    build_snapshot(recipe, tmp_path)
+    KINDS[selection.kind].build(selection, Run(tmp_path, INLINE))
+    (tmp_path / snapshot.folder).rename(tmp_path / "moved")
+    build_snapshot(healing_recipe(recipe.snapshot.revision, {"amount": {"documents": 3}}), tmp_path)
+
+    with pytest.raises(InputError, match=r"digest is sha256:.*, expected sha256:.*; it was replaced: run again"):
+        KINDS[split.kind].build(split, Run(tmp_path, INLINE))
+
+
+def test_a_snapshot_needs_a_hub(healing_recipe: RecipeOf, tmp_path: Path) -> None:
+    target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
+
+    with pytest.raises(ValueError, match="a snapshot is read from a hub, and the run has none"):
+        KINDS[target.kind].build(target, Run(tmp_path, INLINE))

@@ -1,7 +1,6 @@
 """The nemotron recipe: what it refuses, what it names, and that a commit nobody looked up yet builds nothing."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import yaml
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.recipes.files import pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -61,13 +59,6 @@ def test_a_section_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any]
     assert "\n" not in str(refused.value)
 
 
-def test_the_scan_is_said_and_never_nothing() -> None:
-    content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": 0}, "datasets": [dataset()]}
-
-    with pytest.raises(UsageError, match=r"`scan\.max_rows` is 0"):
-        NemotronRecipe.of(content, "chats.yaml")
-
-
 def rows_of(**changes: Any) -> NemotronRecipe:
     shipped = yaml.safe_load(SHIPPED.read_text())
     sections = {"rows": shipped["rows"] | changes, "hf_layout": shipped["hf_layout"]}
@@ -102,6 +93,7 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("content", "line"),
     [
+        ({"scan": {"max_rows": 0}}, "`scan.max_rows` is 0"),
         ({"scan": None}, "it asks for nothing: add `scan` for inventories, `rows` for normalised rows"),
         (
             {"scan": {"max_rows": None}, "hf_layout": {"readme": True}},
@@ -141,31 +133,3 @@ def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(t
 
     with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
         KINDS["nemotron/raw"].build(recipe.targets()[0], run)
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Callable[[], Path]:
-    """The shipped recipe, where it may be changed."""
-
-    def copy() -> Path:
-        path = tmp_path / SHIPPED.name
-        path.write_bytes(SHIPPED.read_bytes())
-        return path
-
-    return copy
-
-
-def test_pinning_one_of_several_unpinned_datasets_leaves_the_others(copied: Callable[[], Path]) -> None:
-    path = copied()
-
-    before = pin_recipe(path, "nvidia/Nemotron-Science-v1", "b" * 40)
-
-    assert before == UNPINNED
-    pinned = {section["dataset"]: section["revision"] for section in yaml.safe_load(path.read_text())["datasets"]}
-    assert pinned == dict.fromkeys(SPLITS, UNPINNED) | {"nvidia/Nemotron-Science-v1": "b" * 40}
-    assert path.read_text().replace("b" * 40, UNPINNED) == SHIPPED.read_text()
-
-
-def test_pinning_another_dataset_names_those_that_are_read(copied: Callable[[], Path]) -> None:
-    with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
-        pin_recipe(copied(), "maker/pages", "b" * 40)

@@ -1,6 +1,12 @@
-"""The stage A recipe: what it refuses and in which words, what it names, and what a change builds again."""
+"""The stage A recipe: what it refuses and in which words, what it names, and what a change builds again.
 
+What a manifest keeps of it is enough to make the artifact by; files are those that were hashed.
+"""
+
+import logging
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +15,18 @@ import pytest
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
+from pipeline_assets.corpus.normalize import files
+from pipeline_assets.corpus.normalize.sources import NormalizedSource, source_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
+Sections = list[dict[str, Any]]
+Built = dict[str, Artifact]
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "stage_a_v1.yaml"
+ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
 
 
 def of(name: str, **keys: object) -> Change:
@@ -199,7 +210,7 @@ class TestStaleness:
     """Two sources of local files, built; then something changes."""
 
     @pytest.fixture
-    def content(self, tmp_path: Path) -> list[dict[str, Any]]:
+    def content(self, tmp_path: Path) -> Sections:
         return [
             local_source(
                 tmp_path, name, [{"text": f"Text {n} of {name}, with words.", "key": f"{name}-{n}"} for n in (1, 2)]
@@ -208,27 +219,25 @@ class TestStaleness:
         ]
 
     @pytest.fixture
-    def built(self, content: list[dict[str, Any]], tmp_path: Path) -> dict[str, Artifact]:
+    def built(self, content: Sections, tmp_path: Path) -> Built:
         return build(recipe_of(*content), tmp_path)
 
-    def states(self, content: list[dict[str, Any]], root: Path, **changes: object) -> dict[str, str]:
+    def states(self, content: Sections, root: Path, **changes: object) -> dict[str, str]:
         """What is not current, and why."""
         states = {target.role: target.state(root) for target in recipe_of(*content, **changes).targets()}
         return {role: f"{state}: {words}" for role, (state, words) in states.items() if state != "current"}
 
-    def again(self, content: list[dict[str, Any]], root: Path, built: dict[str, Artifact]) -> list[str]:
+    def again(self, content: Sections, root: Path, built: Built) -> list[str]:
         """Roles whose digests are new once all is built again."""
         new = digests(build(recipe_of(*content), root, replace=True))
         return [role for role, digest in new.items() if digest != built[role].manifest.digest]
 
-    def test_nothing_changed_leaves_all_as_it_is(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
-    ) -> None:
+    def test_nothing_changed_leaves_all_as_it_is(self, content: Sections, built: Built, tmp_path: Path) -> None:
         assert self.states(content, tmp_path) == {}
         assert self.again(content, tmp_path, built) == []
 
     def test_a_changed_filter_builds_the_filtered_source_and_the_report_alone(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         content[0]["filters"] = {"length": {"min_words": 1}}
 
@@ -239,7 +248,7 @@ class TestStaleness:
         assert self.again(content, tmp_path, built) == ["stage_a/filtered/letters", "stage_a/report"]
 
     def test_a_folder_that_moved_changes_nothing_and_is_read_where_it_is(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         shutil.move(content[0]["path"], tmp_path / "moved")
         content[0]["path"] = "moved"  # below the data root
@@ -249,7 +258,7 @@ class TestStaleness:
         assert self.again(content, tmp_path, built) == []
 
     def test_a_changed_file_builds_all_of_its_source_and_the_report(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         local_source(tmp_path, "letters", [{"text": "Other words.", "key": "letters-3"}])
 
@@ -265,7 +274,7 @@ class TestStaleness:
         ]
 
     def test_a_file_written_again_as_it_was_is_hashed_and_nothing_else_is_built(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         path = tmp_path / "sources" / "letters" / "rows.jsonl"
         path.write_bytes(path.read_bytes())
@@ -277,7 +286,7 @@ class TestStaleness:
         assert self.states(content, tmp_path) == {}
 
     def test_another_licence_of_the_source_builds_its_documents_again_and_not_its_raw_files(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         content[0]["license_tag"] = "mit"
 
@@ -289,14 +298,14 @@ class TestStaleness:
         ("chosen", "names"), [(slice(1), "['letters']"), (slice(None, None, -1), "['diaries', 'letters']")]
     )
     def test_fewer_sources_or_another_order_of_them_is_another_report_alone(
-        self, chosen: slice, names: str, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, chosen: slice, names: str, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         assert self.states(content[chosen], tmp_path) == {
             "stage_a/report": f"stale: the recipe changed (sources: ['letters', 'diaries'] → {names})"
         }
 
     def test_an_artifact_of_another_recipe_is_replaced_only_when_told_to(
-        self, content: list[dict[str, Any]], built: dict[str, Artifact], tmp_path: Path
+        self, content: Sections, built: Built, tmp_path: Path
     ) -> None:
         content[0]["filters"] = {"length": {"min_words": 1}}
 
@@ -336,3 +345,94 @@ def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Pa
         (tmp_path / "sources" / "notes" / name).write_bytes(contents[name])
 
     assert digests(build(recipe, tmp_path)) == first
+
+
+def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -> None:
+    for source in recipe_with(tmp_path).sources:
+        assert not isinstance(source, NormalizedSource)
+        content = source.rows_content(1234)
+
+        found, shard_text_bytes = source_of(content | {"licences": "of the table"})
+
+        assert shard_text_bytes == 1234
+        assert found.rows_content(1234) == content
+        assert {"path", "filters"}.isdisjoint(content)
+
+
+def test_a_hub_source_needs_a_hub(tmp_path: Path) -> None:
+    recipe = recipe_with(tmp_path)
+    [pages, *_] = recipe.sources
+
+    with pytest.raises(ValueError, match="this source is read from a hub, and the run has none"):
+        KINDS["stage_a/raw"].build(recipe.target("stage_a/raw", pages.source), Run(tmp_path, INLINE))
+
+
+def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "beer.stackexchange.com.7z").write_bytes(b"7z\xbc\xaf\x27\x1c")
+    scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
+    host = {"host": "beer.stackexchange.com", "source": "beer", "domain": "questions"}
+    files = {"path": str(tmp_path), "files": ["*.7z"]}
+    [raw, *_] = recipe_of({"kind": "stackexchange"} | host | files | scores).targets()
+    monkeypatch.setitem(sys.modules, "py7zr", None)
+
+    with pytest.raises(RetryableError) as error, caplog.at_level(logging.INFO, "corpusmill"):
+        KINDS[raw.kind].build(raw, Run(tmp_path / "data", INLINE))
+
+    assert str(error.value) == (
+        f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
+        "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', "
+        "or unpack the archive"
+    )
+    assert caplog.messages == []
+
+
+def test_files_written_between_hashing_and_reading_are_one_clear_error(tmp_path: Path) -> None:
+    recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+    [raw, normalized, *_] = recipe.targets()
+    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
+    local_source(tmp_path, "notes", ROWS[:3])
+
+    with pytest.raises(InputError) as error:
+        KINDS[normalized.kind].build(normalized, Run(tmp_path, INLINE))
+
+    assert str(error.value) == (
+        f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed, the first is rows.jsonl "
+        "since they were hashed; let nothing write there, and run the recipe again"
+    )
+
+
+def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+    convert = files.convert_local
+
+    def disturbed(*arguments: object) -> object:
+        converted = convert(*arguments)  # type: ignore[arg-type]
+        os.utime(tmp_path / "sources" / "notes" / "rows.jsonl")
+        return converted
+
+    monkeypatch.setattr(files, "convert_local", disturbed)
+
+    with pytest.raises(InputError, match="were written again since they were hashed; let nothing write there"):
+        build(recipe, tmp_path)
+
+    assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()
+
+
+def test_a_source_whose_folder_is_gone_once_it_is_hashed_is_one_clear_error(tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", ROWS)
+    recipe = recipe_of(section)
+    [raw, normalized, *_] = recipe.targets()
+    KINDS[raw.kind].build(raw, Run(tmp_path, INLINE))
+    Path(section["path"]).rename(tmp_path / "elsewhere")
+
+    with pytest.raises(InputError) as error:
+        KINDS[normalized.kind].build(normalized, Run(tmp_path, INLINE))
+
+    assert str(error.value) == (
+        f"{tmp_path}/sources/notes: the folder that its files were read from is gone; "
+        "give it back, or leave a link there to where it is now, or correct the source's path"
+    )

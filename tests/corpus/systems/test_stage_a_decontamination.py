@@ -16,11 +16,11 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 INLINE = EngineSettings(workers=0)
+Built = dict[str, Artifact]
 RecipeOf = Callable[..., StageARecipe]
 
 
@@ -114,16 +114,16 @@ def test_a_section_that_says_something_wrong_is_refused_in_one_line(change: Chan
 
 class TestStaleness:
     @pytest.fixture
-    def built(self, recipe: RecipeOf, tmp_path: Path) -> dict[str, Artifact]:
+    def built(self, recipe: RecipeOf, tmp_path: Path) -> Built:
         return build(recipe(), tmp_path)
 
-    def again(self, recipe: StageARecipe, built: dict[str, Artifact], root: Path) -> list[str]:
+    def again(self, recipe: StageARecipe, built: Built, root: Path) -> list[str]:
         """Roles whose digests are new once all is built again."""
         new = digests(build(recipe, root, replace=True))
         return [role for role, digest in new.items() if digest != built[role].manifest.digest]
 
     def test_a_changed_evaluation_file_makes_stale_what_was_made_with_it(
-        self, recipe: RecipeOf, built: dict[str, Artifact], tmp_path: Path
+        self, recipe: RecipeOf, built: Built, tmp_path: Path
     ) -> None:
         write_quiz(tmp_path / "quiz", [words(1000, 20)])
 
@@ -137,28 +137,19 @@ class TestStaleness:
         ]
 
     def test_a_changed_rule_or_column_does_not_list_the_files_again(
-        self, recipe: RecipeOf, built: dict[str, Artifact], tmp_path: Path
+        self, recipe: RecipeOf, built: Built, tmp_path: Path
     ) -> None:
         stricter = recipe(change_of(min_item_overlap="1"))
 
         assert self.again(stricter, built, tmp_path) == ["stage_a/decontaminated", "stage_a/report"]
 
-    def test_where_the_folder_lies_changes_nothing(
-        self, recipe: RecipeOf, built: dict[str, Artifact], tmp_path: Path
-    ) -> None:
+    def test_where_the_folder_lies_changes_nothing(self, recipe: RecipeOf, built: Built, tmp_path: Path) -> None:
         (tmp_path / "quiz").rename(tmp_path / "moved")
 
         def moved(content: dict[str, Any]) -> None:
             with_decontamination(content, "moved")
 
         assert self.again(recipe(moved), built, tmp_path) == []
-
-
-def test_it_is_built_again_from_its_manifest_and_from_the_files_on(recipe: RecipeOf, tmp_path: Path) -> None:
-    built = build(recipe(with_dedup), tmp_path)["stage_a/decontaminated"]
-
-    assert rebuild(built.folder, Run(tmp_path, INLINE)).is_identical
-    assert len(rebuild(built.folder, Run(tmp_path, INLINE), with_upstream=True).outcomes) == 9
 
 
 def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(

@@ -1,29 +1,30 @@
-"""A small healing set with a chain of everything: hub files read whole and in part, a split that its budget cuts."""
+"""Small healing sets, built once; a test may change its copy.
 
+One has a chain of everything: hub files read whole and in part, a split that its budget cuts. The other is of a few
+short pages, and quickly built again.
+"""
+
+import dataclasses
 import random
 import shutil
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import constants
+from healing_build import DATASET, build_all, recipe_of
 
-from pipeline_assets.corpus.megatron_split import SplitSettings, build_split, describe_dataset
-from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.sampling.split import SPLITS
-from pipeline_assets.corpus.snapshot.take import take_snapshot
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import EngineSettings
-from pipeline_assets.corpus.text_selection import TextRecipe, select_shards, selected_shards
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
-DATASET = "maker/pages"
+sys.path.insert(0, str(Path(__file__).parent))  # of healing_set
+
+from healing_set import HealingSet
+
 BLANKS = " " * 999_999  # the tokenizer can't encode it, so that it is rejected
-IN_PROCESS = EngineSettings(workers=0)
 
 
 def pages(name: str, count: int, digits: int, *more: str) -> pa.Table:
@@ -31,63 +32,6 @@ def pages(name: str, count: int, digits: int, *more: str) -> pa.Table:
     letters = random.Random(name)
     texts = [f"page {number} " + letters.randbytes(digits // 2).hex() for number in range(count)] + list(more)
     return pa.table({"text": texts, "id": [f"{name}-{number}" for number in range(len(texts))]})
-
-
-def recipe_of(revision: str) -> HealingRecipe:
-    """131 rows: the 11 of a.parquet and three row groups of b.parquet; a shard for each row group."""
-    snapshot = {
-        "name": "pages",
-        "dataset": DATASET,
-        "config": "default",
-        "revision": revision,
-        "split": "train",
-        "files": ["*.parquet"],
-        "source": "pages",
-        "domain": "web",
-        "license_tag": "cc0",
-        "columns": {"text": "text", "id": "id", "created_at": None},
-        "rules": [],
-        "language": None,
-        "amount": {"documents": 131},
-        "seed": "seed",
-        "shard_text_bytes": 1,
-    }
-    tokens = {
-        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
-        "token_budget": 60_000,
-        "valid_fraction": "0.3",
-    }
-    return HealingRecipe.model_validate(
-        {
-            "system": "healing",
-            "name": "pages_v1",
-            "snapshot": snapshot,
-            "selection": {"shards": ["shards/*"]},
-            "megatron": tokens,
-        }
-    )
-
-
-def build(recipe: HealingRecipe, root: Path, hub: HubFiles) -> None:
-    corpus = recipe.fineweb_edu_snapshot().build(
-        root,
-        lambda b: take_snapshot(b, hub, recipe.snapshot, NormalizeSettings(IN_PROCESS, 3, 8)),
-        False,
-        {},
-    )
-    text = recipe.healing_text_manifest()
-    selection = text.build(root, lambda _: select_shards(corpus, TextRecipe.from_content(text.recipe)), False, {})
-    shards = selected_shards(selection.manifest)
-    splits = {
-        split: recipe.megatron_split(split).build(
-            root,
-            lambda b, split=split: build_split(b, corpus, shards, recipe.megatron, split, SplitSettings(IN_PROCESS)),
-            False,
-            {},
-        )
-        for split in SPLITS
-    }
-    recipe.megatron_dataset().seal_members(root, describe_dataset(splits, recipe.megatron), {})
 
 
 @pytest.fixture(scope="session")
@@ -98,26 +42,48 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset.mkdir(parents=True)
     pq.write_table(pages("a", 10, 300, BLANKS), dataset / "a.parquet", compression="zstd")
     pq.write_table(pages("b", 320, 1500), dataset / "b.parquet", compression="zstd", row_group_size=40)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        patch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
-        with LoopbackHub(folder) as hub:
-            build(recipe_of(hub.commits()[DATASET]), root, HubFiles(root / CACHE_FOLDER, hub.endpoint))
+    with LoopbackHub(folder) as hub:  # 131 rows: the 11 of a.parquet and three row groups of b.parquet
+        snapshot = {"amount": {"documents": 131}, "shard_text_bytes": 1}
+        megatron = {"token_budget": 60_000, "valid_fraction": "0.3"}
+        recipe = recipe_of(hub.commits()[DATASET], snapshot, megatron)
+        build_all(recipe, root, HubFiles(root / CACHE_FOLDER, hub.endpoint))
     return root
 
 
 @pytest.fixture
-def chain_root(pristine: Path, tmp_path: Path) -> Iterator[Path]:
+def chain_root(pristine: Path, tmp_path: Path) -> Path:
     """A copy of it that a test may change."""
     root = tmp_path / "data"
     shutil.copytree(pristine, root)
     for path in root.rglob("*"):
         if path.is_file():
             path.chmod(0o644)
-    yield root
+    return root
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> HealingSet:
+    """Forty pages in four shards; one of them has no text, one comes twice."""
+    place = tmp_path_factory.mktemp("made")
+    texts = [f"Page {number}: a naïve “tale” of {number * 37} words, told 🐻 again.\n" for number in range(40)]
+    ids = [f"page-{number}" for number in range(40)]
+    ids[31] = ids[3]
+    table = pa.table({"text": [*texts[:17], None, *texts[18:]], "id": ids})
+    dataset = place / "hub" / "datasets" / DATASET
+    dataset.mkdir(parents=True)
+    pq.write_table(table.slice(0, 20), dataset / "a.parquet", row_group_size=10)
+    pq.write_table(table.slice(20), dataset / "b.parquet", row_group_size=10)
+    with LoopbackHub(place / "hub") as hub:
+        snapshot = {"shard_text_bytes": 1, "max_reject_fraction": "0.1"}
+        recipe = recipe_of(hub.commits()[DATASET], snapshot, {"valid_fraction": "0.3", "token_budget": 900})
+        hub_files = HubFiles(place / "cache", hub.endpoint, tries=1)
+        build_all(recipe, place / "data", hub_files)
+        run = Run(place / "data", EngineSettings(workers=0), hub_files, replace=True)
+    return HealingSet(recipe, run)
 
 
 @pytest.fixture
-def dataset() -> Path:
-    """The folder of the dataset, below the root."""
-    return Path("megatron", "pages_v1")
+def made(made_once: HealingSet, tmp_path: Path) -> HealingSet:
+    """A copy of that set. Its hub is gone; what was read from it is in the cache."""
+    shutil.copytree(made_once.root, tmp_path / "data")
+    return dataclasses.replace(made_once, run=dataclasses.replace(made_once.run, root=tmp_path / "data"))

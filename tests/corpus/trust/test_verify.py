@@ -1,21 +1,29 @@
 """An artifact and its chain held against their manifests: one changed bit anywhere is found, and nothing is claimed of
-what was not read.
+what was not read. One that is replaced meanwhile is intact, or was replaced, as is said; never damaged.
 """
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from interrupted import interrupted
+from sealed_sets import seal_set
 
 from pipeline_assets.corpus.readers.held import CURE
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine import artifact, durable
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.rehash import Journal
+from pipeline_assets.corpus.trust import verify as reader
 from pipeline_assets.corpus.trust.result import Sample, Scope, Verification, as_json
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
+from pipeline_assets.systems.registry import files_match_manifest
 
 SET = Path("megatron", "pages_v1")
+READERS = (reader, artifact)
 
 
 def verify(folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0") -> Verification:
@@ -126,19 +134,6 @@ def test_where_only_upstream_is_missing_the_verdict_is_incomplete(chain_root: Pa
     assert not any(found.is_damaged(artifact) for artifact in found.chain.artifacts)
 
 
-def test_an_artifact_that_is_replaced_while_it_is_read_is_not_called_damaged(chain_root: Path) -> None:
-    found = look_at_chain(chain_root / SET / "train", Scope())
-    shutil.rmtree(chain_root / SET / "train")
-    shutil.copytree(chain_root / SET / "valid", chain_root / SET / "train")
-
-    with pytest.raises(InputError) as refused:
-        hold(found, Journal(None))
-
-    assert str(refused.value) == (
-        f"{chain_root / SET}/train: it was replaced while it was read; run the same command again"
-    )
-
-
 @pytest.mark.parametrize("share", ["1%", "10%", "50%"])
 def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(pristine: Path, share: str) -> None:
     found = verify(pristine / SET, pristine, share)
@@ -227,3 +222,71 @@ def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> 
     assert [(proof["shards"], len(proof["shards_drawn"])) for proof in report["documents"]] == [(3, 3), (3, 3), (4, 4)]
     assert 0 < report["percent_of_bytes_read"] <= 60
     assert (report["mb_per_second"] > 0, report["program"]) == (True, {"corpusmill": "1"})
+
+
+def verified(folder: Path) -> str:
+    """The verdict, or the error's line."""
+    try:
+        return verify(folder).verdict
+    except InputError as error:
+        return str(error)
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def test_what_is_replaced_before_any_line_of_the_verification_is_not_called_damaged(tmp_path: Path) -> None:
+    folder = seal_set(tmp_path, "a")
+    answer, lines = interrupted(lambda: verified(folder), READERS, {})
+    answers = {answer}
+
+    for line in range(1, lines + 1):
+        seal_set(tmp_path, "a")
+        answers.add(interrupted(lambda: verified(folder), READERS, {line: lambda: seal_set(tmp_path, "b")})[0])
+
+    assert answers == {"intact", f"{folder}: it was replaced while it was read; run the same command again"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no system call exchanges folders there")
+def test_folders_that_change_places_and_back_are_not_called_damaged(tmp_path: Path) -> None:
+    folder, other = seal_set(tmp_path, "a"), seal_set(tmp_path / "other", "b")
+    answer, lines = interrupted(lambda: verified(folder), READERS, {})
+    answers = {answer}
+
+    def change_places() -> None:
+        assert durable.exchange(other, folder)
+
+    for first in range(1, lines + 1, 4):
+        for second in range(first + 1, lines + 60, 13):
+            swaps = {first: change_places, second: change_places}
+            answers.add(interrupted(lambda: verified(folder), READERS, swaps)[0])
+
+    assert answers == {"intact", f"{folder}: it was replaced while it was read; run the same command again"}
+
+
+def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path) -> None:
+    folder = seal_set(tmp_path, "a")
+    found = look_at_chain(folder, Scope())
+    shutil.rmtree(folder)
+
+    with pytest.raises(RetryableError, match="it was replaced while it was read; run the same command again"):
+        hold(found, Journal(None))
+
+
+def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_path: Path) -> None:
+    sealed = open_artifact(seal_set(tmp_path, "a"))
+    (_, lines), answers = interrupted(lambda: files_match_manifest(sealed), (artifact,), {}), set()
+
+    for line in range(1, lines + 1, 3):
+        seal_set(tmp_path, "a")
+        try:
+            verdict, _ = interrupted(
+                lambda: files_match_manifest(sealed), (artifact,), {line: lambda: seal_set(tmp_path, "b")}
+            )
+            answers.add(verdict.because)
+        except RetryableError as error:
+            answers.add(error.what)
+
+    assert answers == {"it was replaced while it was read"}

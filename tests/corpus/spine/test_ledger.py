@@ -8,20 +8,14 @@ from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
 REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
 
 
-def test_a_reject_reads_as_file_row_and_reason() -> None:
-    assert str(Reject("data/a.parquet", 3, "empty_text")) == "data/a.parquet row 3: empty_text"
+def test_a_reject_reads_as_file_row_reason_and_detail_and_is_kept_with_every_field() -> None:
+    plain, detailed = Reject("a.parquet", 3, "no_text"), Reject("a.parquet", 3, "invalid_utf8", "0xff at byte 12")
 
-
-def test_a_reject_with_a_detail_shows_it_in_brackets() -> None:
-    reject = Reject("data/a.parquet", 3, "invalid_utf8", "0xff at byte 12")
-
-    assert str(reject) == "data/a.parquet row 3: invalid_utf8 (0xff at byte 12)"
-
-
-def test_a_reject_is_kept_with_every_field() -> None:
-    reject = Reject("a.parquet", 0, "no_text")
-
-    assert reject.to_json() == {"file": "a.parquet", "row": 0, "reason": "no_text", "detail": ""}
+    assert (str(plain), str(detailed)) == (
+        "a.parquet row 3: no_text",
+        "a.parquet row 3: invalid_utf8 (0xff at byte 12)",
+    )
+    assert plain.to_json() == {"file": "a.parquet", "row": 3, "reason": "no_text", "detail": ""}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.trust.proof import RowProver, ShardProof, proofs
 from pipeline_assets.corpus.trust.result import Sample
 
 Json = dict[str, object]
+ReadLines = Callable[[Path], list[Json]]
 SHARD = "shards/00001.jsonl.zst"
 
 
@@ -32,7 +33,7 @@ def complaints(snapshot: Artifact, root: Path) -> list[str]:
     return [what for proof in prove(snapshot, root / CACHE_FOLDER) for what in proof.complaints]
 
 
-def change(snapshot: Artifact, edit: Callable[[list[Json]], object], jsonl: Callable[[Path], list[Json]]) -> None:
+def change(snapshot: Artifact, edit: Callable[[list[Json]], object], jsonl: ReadLines) -> None:
     """The second shard with other documents in it."""
     documents = jsonl(snapshot.folder / SHARD)
     edit(documents)
@@ -69,7 +70,7 @@ def test_a_sample_is_the_same_every_time(pristine: Path) -> None:
     assert 0 < sum(proof.documents for proof in first) < 40
 
 
-def test_another_text_is_found(snapshot: Artifact, chain_root: Path, jsonl: Callable[[Path], list[Json]]) -> None:
+def test_another_text_is_found(snapshot: Artifact, chain_root: Path, jsonl: ReadLines) -> None:
     change(snapshot, lambda documents: documents[3].update(text="something else"), jsonl)
 
     [document] = [document for row, document in enumerate(jsonl(snapshot.folder / SHARD)) if row == 3]
@@ -79,7 +80,7 @@ def test_another_text_is_found(snapshot: Artifact, chain_root: Path, jsonl: Call
     ]
 
 
-def test_another_id_is_found(snapshot: Artifact, chain_root: Path, jsonl: Callable[[Path], list[Json]]) -> None:
+def test_another_id_is_found(snapshot: Artifact, chain_root: Path, jsonl: ReadLines) -> None:
     was = jsonl(snapshot.folder / SHARD)[3]
     change(snapshot, lambda documents: documents[3].update(doc_id="nobody"), jsonl)
 
@@ -91,7 +92,7 @@ def test_another_id_is_found(snapshot: Artifact, chain_root: Path, jsonl: Callab
 
 @pytest.mark.parametrize(("file", "row"), [("b.parquet", 319), ("b.parquet", 9999), ("c.parquet", 0)])
 def test_a_row_that_was_not_read_is_found(
-    snapshot: Artifact, chain_root: Path, jsonl: Callable[[Path], list[Json]], file: str, row: int
+    snapshot: Artifact, chain_root: Path, jsonl: ReadLines, file: str, row: int
 ) -> None:
     change(snapshot, lambda documents: documents[3].update(meta={"source_file": file, "source_row": row}), jsonl)
 
@@ -100,9 +101,7 @@ def test_a_row_that_was_not_read_is_found(
     assert complaint.endswith(f" is of {file} row {row}, which was not read")
 
 
-def test_two_documents_that_changed_places_are_found(
-    snapshot: Artifact, chain_root: Path, jsonl: Callable[[Path], list[Json]]
-) -> None:
+def test_two_documents_that_changed_places_are_found(snapshot: Artifact, chain_root: Path, jsonl: ReadLines) -> None:
     def swap(documents: list[Json]) -> None:
         documents[3]["text"], documents[4]["text"] = documents[4]["text"], documents[3]["text"]
 

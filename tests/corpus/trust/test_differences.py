@@ -1,5 +1,10 @@
-"""Rows that differ are counted at their places, and the first are shown where they part; memory stays bounded."""
+"""Which side is wrong: what came out is held against the manifest, and so is what is sealed.
 
+Rows that differ are counted at their places, and the first are shown where they part; memory stays bounded.
+"""
+
+import dataclasses
+import io
 import math
 import random
 import tracemalloc
@@ -12,20 +17,188 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from forged import forge, overwrite, reseal
+from healing_set import HealingSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.megatron import index_bytes
+from pipeline_assets.corpus.spine.usage import versions
 from pipeline_assets.corpus.trust.differences import (
     SHOWN_ROWS,
     FieldDifference,
+    FileFinding,
     RowDifference,
     RowDifferences,
+    StepOutcome,
+    changed_versions,
     row_differences,
 )
+from pipeline_assets.corpus.trust.rebuild import rebuild
 
+Judge = Callable[[str], StepOutcome]
+Sides = Callable[..., RowDifferences]
 SEVERAL = st.lists(st.integers(0, 2), max_size=12)
+
+
+@pytest.fixture
+def judged(made: HealingSet) -> Callable[[str], StepOutcome]:
+    """The outcome of rebuilding one artifact of the set."""
+    return lambda name: rebuild(made.folder(name), made.run).outcomes[-1]
+
+
+def only(findings: object) -> FileFinding:
+    [finding] = findings  # type: ignore[misc]
+    return finding
+
+
+def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Judge) -> None:
+    path = made.folder("train") / "tokens.bin"
+    ids = np.frombuffer(path.read_bytes(), np.int32).copy()
+    then, ids[1] = ids[1], 12345
+    forge(made.folder("train"), "tokens.bin", ids.tobytes())
+
+    outcome = judged("train")
+
+    finding = only(outcome.files)
+    assert outcome.verdict == "different"
+    assert (finding.path, finding.damage, finding.is_as_promised) == ("tokens.bin", None, False)
+    assert finding.rows is not None
+    assert (finding.rows.unit, finding.rows.differing) == ("sequences", 1)
+    [field] = finding.rows.first[0].fields
+    assert (field.name, f"»{then}«" in str(field.rebuilt)) == ("token 1", True)
+    assert "»12345«" in str(field.sealed)
+
+
+def test_another_text_is_a_difference_named_by_its_document(made: HealingSet, judged: Judge) -> None:
+    path = made.folder("snapshot") / "shards" / "00001.jsonl.zst"
+    lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().splitlines()
+    document = msgspec.json.decode(lines[4])
+    lines[4] = msgspec.json.encode(document | {"text": document["text"].replace("naïve", "naive")})
+    forge(made.folder("snapshot"), "shards/00001.jsonl.zst", zstandard.compress(b"\n".join(lines) + b"\n"))
+
+    finding = only(judged("snapshot").files)
+
+    assert finding.rows is not None
+    assert finding.rows.first == (
+        RowDifference(
+            4,
+            document["doc_id"],
+            [FieldDifference("text", finding.rows.first[0].fields[0].sealed, document["text"].rstrip("\n") + "\n")],
+        ),
+    )
+    assert str(finding.rows.first[0].fields[0].sealed).startswith("Page 14: a naive ")
+
+
+def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Judge) -> None:
+    folder = made.folder("valid")
+    table = pq.read_table(folder / "documents.parquet")
+    more = pa.concat_tables([table, table.slice(0, 1)])
+    stream = io.BytesIO()
+    pq.write_table(more, stream)
+    forge(folder, "documents.parquet", stream.getvalue(), rows=len(more))
+
+    finding = only(judged("valid").files)
+
+    assert finding.sealed is not None and finding.rebuilt is not None and finding.rows is not None
+    assert (finding.sealed.rows, finding.rebuilt.rows) == (len(table) + 1, len(table))
+    assert (finding.rows.differing, finding.rows.first[0].row) == (1, len(table))
+
+
+def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged: Judge) -> None:
+    manifest = made.manifest("valid")
+    reseal(made.folder("valid"), manifest, files=manifest.identity.files[:-1])
+
+    finding = only(judged("valid").files)
+
+    assert (finding.path, finding.sealed, finding.rows) == ("rejects.jsonl.zst", None, None)
+    assert finding.rebuilt == manifest.identity.files[-1]
+
+
+def test_what_differs_outside_of_files_is_named(made: HealingSet, judged: Judge) -> None:
+    manifest = made.manifest("snapshot")
+    [first, *rest] = manifest.identity.inputs
+    counts = {**manifest.identity.counts, "documents": 99}
+    decisions = {**manifest.identity.decisions, "doc_id": "by chance"}
+    inputs = [{**first, "digest": "sha256:0"}, *rest]
+    reseal(made.folder("snapshot"), manifest, counts=counts, decisions=decisions, inputs=inputs)
+
+    outcome = judged("snapshot")
+
+    assert (outcome.verdict, outcome.files) == ("different", [])
+    assert outcome.elsewhere == [
+        "counts.documents: 99 → 38",
+        "decisions.doc_id: by chance → column id",
+        f"inputs.{first['name']}.digest: sha256:0 → {first['digest']}",
+    ]
+
+
+def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judged: Judge) -> None:
+    path = made.folder("train") / "tokens.bin"
+    data = bytearray(path.read_bytes())
+    data[8] ^= 1
+    overwrite(path, bytes(data))
+
+    outcome = judged("train")
+
+    finding = only(outcome.files)
+    assert (outcome.verdict, outcome.elsewhere) == ("damaged", [])
+    assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("train").digest
+    assert finding.is_as_promised
+    assert finding.damage is not None and finding.damage.startswith("sha256 is ")
+    assert finding.rows is not None and (finding.rows.unit, finding.rows.differing) == ("sequences", 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "damage"), [(None, "the file is missing"), (b"", "has 0 bytes, sealed with")], ids=["missing", "empty"]
+)
+def test_a_sealed_file_that_is_gone_is_damage_too(
+    data: bytes | None, damage: str, made: HealingSet, judged: Judge
+) -> None:
+    path = made.folder("valid") / "documents.parquet"
+    path.unlink() if data is None else overwrite(path, data)
+
+    outcome = judged("valid")
+
+    finding = only(outcome.files)
+    assert (outcome.verdict, finding.is_as_promised, finding.rows is None) == ("damaged", True, data is None)
+    assert str(finding.damage).startswith(damage)
+
+
+def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: Judge) -> None:
+    folder = made.folder("valid")
+    forge(folder, "tokens.bin", bytes(len((folder / "tokens.bin").read_bytes())))
+    overwrite(folder / "tokens.bin", b"\1" * len((folder / "tokens.bin").read_bytes()))
+
+    outcome = judged("valid")
+
+    finding = only(outcome.files)
+    assert outcome.verdict == "different"
+    assert not finding.is_as_promised and finding.damage is not None
+
+
+def test_versions_that_are_others_here_are_named(made: HealingSet) -> None:
+    provenance = made.manifest("train").provenance
+    libraries = {name: version for name, version in provenance["libraries"].items() if name != "tiktoken"}
+
+    assert changed_versions(provenance, versions()) == []
+    older = {**provenance, "python": "3.1", "libraries": {**libraries, "zstandard": "0.1"}}
+    changed = changed_versions(older, versions())
+
+    assert [(one.name, one.sealed) for one in changed] == [("python", "3.1"), ("tiktoken", None), ("zstandard", "0.1")]
+    assert changed[2].here == versions()["zstandard"]
+    assert {one.name for one in changed_versions({}, versions())} >= {"program", "python", "platform", "numpy"}
+
+
+def test_the_provenance_of_the_sealed_one_has_no_part_in_the_verdict(made: HealingSet, judged: Judge) -> None:
+    manifest = made.manifest("selection")
+    reseal(made.folder("selection"), dataclasses.replace(manifest, provenance={"builder": 1}))
+
+    outcome = judged("selection")
+
+    assert outcome.verdict == "identical"
+    assert [one.sealed for one in outcome.versions] == [None] * len(versions())
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +272,7 @@ def test_rows_that_differ_are_counted_and_the_first_shown(
     row: Callable[[int], object],
     sealed: list[int],
     rebuilt: list[int],
-    sides: Callable[..., RowDifferences],
+    sides: Sides,
 ) -> None:
     found = sides(name, write, [row(value) for value in sealed], [row(value) for value in rebuilt])
 
@@ -111,7 +284,7 @@ def test_rows_that_differ_are_counted_and_the_first_shown(
         assert (found.unit, found.differing, found.because) == ("bytes", 0, "its rows are the same")
 
 
-def test_a_document_is_shown_by_its_id_and_where_its_values_part(sides: Callable[..., RowDifferences]) -> None:
+def test_a_document_is_shown_by_its_id_and_where_its_values_part(sides: Sides) -> None:
     text = "long " * 40
     one = {"text": text + "tale", "doc_id": "page-3", "meta": {"url": "a", "score": 2}}
     other = {"text": text + "tail", "doc_id": "page-3", "meta": {"url": "a", "score": 3, "dump": None}}
@@ -131,14 +304,14 @@ def test_a_document_is_shown_by_its_id_and_where_its_values_part(sides: Callable
     )
 
 
-def test_a_row_that_one_side_lacks_is_nothing_there(sides: Callable[..., RowDifferences]) -> None:
+def test_a_row_that_one_side_lacks_is_nothing_there(sides: Sides) -> None:
     found = sides("rejects.jsonl.zst", write_lines, [], [{"file": "a.parquet", "row": 7}])
 
     assert (found.sealed, found.rebuilt, found.differing) == (0, 1, 1)
     assert found.first[0].fields == [FieldDifference("file", None, "a.parquet"), FieldDifference("row", None, "7")]
 
 
-def test_tokens_are_shown_around_the_first_that_differs(sides: Callable[..., RowDifferences]) -> None:
+def test_tokens_are_shown_around_the_first_that_differs(sides: Sides) -> None:
     found = sides("tokens.bin", write_sequences, [[1, 2], [*range(20)]], [[1, 2], [*range(9), 99, *range(10, 20), 5]])
 
     assert found.first == (
@@ -154,9 +327,7 @@ def test_tokens_are_shown_around_the_first_that_differs(sides: Callable[..., Row
 
 
 @pytest.mark.parametrize("rows", [[], [1, 2]])
-def test_tables_of_other_columns_are_told_by_their_schemas(
-    rows: list[int], sides: Callable[..., RowDifferences]
-) -> None:
+def test_tables_of_other_columns_are_told_by_their_schemas(rows: list[int], sides: Sides) -> None:
     tables = (pa.table({"a": pa.array(rows, kind)}) for kind in (pa.int64(), pa.int32()))
 
     found = sides("t.parquet", write_parquet, *tables)
@@ -165,14 +336,14 @@ def test_tables_of_other_columns_are_told_by_their_schemas(
     assert found.first[0].fields == [FieldDifference("columns", "a: int64", "a: int32")]
 
 
-def test_a_nan_is_no_other_value_than_a_nan(sides: Callable[..., RowDifferences]) -> None:
+def test_a_nan_is_no_other_value_than_a_nan(sides: Sides) -> None:
     found = sides("t.parquet", write_parquet, pa.table({"a": [math.nan, 1.0]}), pa.table({"a": [float("nan"), 2.0]}))
 
     assert [one.row for one in found.first] == [1]
 
 
 def test_a_file_that_cannot_be_read_is_compared_byte_for_byte_and_says_why(
-    sides: Callable[..., RowDifferences],
+    sides: Sides,
 ) -> None:
     whole = zstandard.ZstdCompressor(write_checksum=True).compress(b'{"a":1}\n')
     torn = whole[:10] + bytes([whole[10] ^ 1]) + whole[11:-1]
@@ -185,9 +356,7 @@ def test_a_file_that_cannot_be_read_is_compared_byte_for_byte_and_says_why(
     assert found.because is not None and "the zstd stream is" in found.because
 
 
-def test_an_index_that_does_not_fit_its_tokens_is_compared_byte_for_byte(
-    sides: Callable[..., RowDifferences], tmp_path: Path
-) -> None:
+def test_an_index_that_does_not_fit_its_tokens_is_compared_byte_for_byte(sides: Sides, tmp_path: Path) -> None:
     def write(path: Path, cut: int) -> None:
         write_sequences(path, [[1, 2, 3]])
         path.with_suffix(".bin").write_bytes(path.with_suffix(".bin").read_bytes()[: 12 - cut])
@@ -200,7 +369,7 @@ def test_an_index_that_does_not_fit_its_tokens_is_compared_byte_for_byte(
 
 @settings(max_examples=30)
 @given(sealed=st.binary(max_size=40), rebuilt=st.binary(max_size=40))
-def test_bytes_of_other_files_are_counted(sealed: bytes, rebuilt: bytes, sides: Callable[..., RowDifferences]) -> None:
+def test_bytes_of_other_files_are_counted(sealed: bytes, rebuilt: bytes, sides: Sides) -> None:
     found = sides("input_ids.mmap", write_bytes, sealed, rebuilt)
 
     expected = places(sealed, rebuilt)

@@ -1,11 +1,13 @@
 """A copy takes the place of a damaged artifact whole, and what was damaged is somewhere at any instant."""
 
+import itertools
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crash_points import killed_at
 from forged import overwrite
 from healing_set import HealingSet
 
@@ -99,29 +101,20 @@ def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_
     shutil.copytree(rebuilt / "megatron_split", copy)
     start = made.root.rename(made.root.with_name("start"))
 
-    for steps in range(1, 100):
+    for step in itertools.count(1):
         shutil.copytree(start, made.root)
-        left = iter(range(steps))
-
-        def die(kind: durable.Step, path: Path, left: object = left) -> None:
-            if next(left, None) is None:  # type: ignore[call-overload]
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(durable, "failpoint", die)
-        try:
-            put_back(copy, place, manifest, made.root / "rebuilds" / "train")
+        if killed_at(step, lambda: put_back(copy, place, manifest, made.root / "rebuilds" / "train")) is None:
             break
-        except KeyboardInterrupt:
-            monkeypatch.setattr(durable, "failpoint", None)
-            recover(place)
-            again = rebuild(place, made.run, puts_back=True)
-            assert again.is_sound
-            assert findings(place) == []
-            assert damaged in kept_tokens(made.root)
-            assert [path.name for path in place.parent.glob(".*.old.*")] == []
+        recover(place)
+        again = rebuild(place, made.run, puts_back=True)
+
+        assert again.is_sound
+        assert findings(place) == []
+        assert damaged in kept_tokens(made.root)
+        assert [path.name for path in place.parent.glob(".*.old.*")] == []
         shutil.rmtree(made.root)
-    else:
-        raise AssertionError("it never ended")
+
+    assert step > 5
 
 
 def test_another_builder_is_waited_for(made: HealingSet, damaged: bytes) -> None:

@@ -5,11 +5,14 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from stage_a_build import build, local_source, recipe_of
+from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.corpus.rows.documents import read_document
 from pipeline_assets.corpus.rows.fates import follow_source
@@ -20,6 +23,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.systems.healing import HealingRecipe
 
+Built = Callable[..., dict[str, Artifact]]
 HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 MEGATRON = Path("megatron", "healing_text_v1")
 
@@ -94,6 +98,17 @@ def test_a_trace_names_the_file_as_the_hub_lists_it_and_the_document_as_its_shar
     assert trace_token(splits["train"], found.places[0][0].first_token).places[0][0].number == 7
 
 
+def test_beside_a_token_stand_the_24_before_and_after_it(splits: dict[str, SplitRows]) -> None:
+    [(row, part)] = trace_row(splits["train"], 7)[0].places
+    tokens = [trace_token(splits["train"], row.first_token + number).token for number in range(part.tokens)]
+    texts = [token.text for token in tokens]
+    assert "".join(texts).isascii()
+
+    for number in (0, 3, 24, 25, len(tokens) // 2, len(tokens) - 1):
+        assert tokens[number].before == "".join(texts[max(0, number - 24) : number])
+        assert tokens[number].after == "".join(texts[number + 1 : number + 25])
+
+
 def test_nul_characters_that_were_removed_shift_no_token(
     take: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
@@ -115,9 +130,7 @@ def test_nul_characters_that_were_removed_shift_no_token(
     assert found.text.source.rows[0].row == 119
 
 
-def test_tokens_that_are_parts_of_a_character_make_the_text_together(
-    built: Callable[..., dict[str, Artifact]], tmp_path: Path
-) -> None:
+def test_tokens_that_are_parts_of_a_character_make_the_text_together(built: Built, tmp_path: Path) -> None:
     train = built()["train"]
     split = rows_in(train.folder, tmp_path / "data")
     [found] = trace_id(split, "page-8")
@@ -135,7 +148,7 @@ def test_tokens_that_are_parts_of_a_character_make_the_text_together(
 
 
 @pytest.mark.parametrize(("area", "kind"), [("selections", "train"), ("corpora", "selection")])
-def test_upstream_that_is_gone(built: Callable[..., dict[str, Artifact]], tmp_path: Path, area: str, kind: str) -> None:
+def test_upstream_that_is_gone(built: Built, tmp_path: Path, area: str, kind: str) -> None:
     train = built()["train"]
     root = tmp_path / "data"
     selection = open_artifact(root / "selections" / "pages_v1")
@@ -151,9 +164,7 @@ def test_upstream_that_is_gone(built: Callable[..., dict[str, Artifact]], tmp_pa
     )
 
 
-def test_a_snapshot_that_is_another_than_the_split_says(
-    built: Callable[..., dict[str, Artifact]], tmp_path: Path
-) -> None:
+def test_a_snapshot_that_is_another_than_the_split_says(built: Built, tmp_path: Path) -> None:
     train = built()["train"]
     split = rows_in(train.folder, tmp_path / "data")
     [found] = trace_row(split, 1)
@@ -172,9 +183,7 @@ def test_a_snapshot_that_is_another_than_the_split_says(
         (300_000, "is no id of the vocabulary"),
     ],
 )
-def test_tokens_that_are_not_the_text(
-    built: Callable[..., dict[str, Artifact]], tmp_path: Path, token: int, what: str
-) -> None:
+def test_tokens_that_are_not_the_text(built: Built, tmp_path: Path, token: int, what: str) -> None:
     train = built()["train"].folder
     tokens = np.memmap(train / "tokens.bin", np.int32, "r+")
     tokens[0] = token
@@ -182,3 +191,29 @@ def test_tokens_that_are_not_the_text(
 
     with pytest.raises(InputError, match=what):
         trace_token(rows_in(train, tmp_path / "data"), 0)
+
+
+def test_a_shard_without_the_row(demo_root: Path) -> None:
+    [folder] = (demo_root / "corpora" / "fineweb_edu").glob("[!.]*")
+
+    with pytest.raises(InputError, match=r"rows, none is row 100,000; run `corpusmill verify` on its folder"):
+        read_document(open_artifact(folder), "shards/00000.jsonl.zst", 100_000)
+
+
+@pytest.mark.parametrize("role", ["stage_a/deduplicated", "stage_a/decontaminated"])
+def test_a_document_of_a_corpus_of_several_sources_came_from_its_own(role: str, tmp_path: Path) -> None:
+    """An evaluation set has the name of a source, and the same place is a row in both sources."""
+    content: dict[str, Any] = {}
+    with_dedup(content)
+    with_decontamination(content, str(tmp_path / "quiz"))
+    content["decontamination"]["evaluation"][0]["name"] = "pages"
+    write_quiz(tmp_path / "quiz", ["What is it that nobody ever wrote?"])
+    sources = [
+        local_source(tmp_path, name, [{"text": f"In {name} there is nothing but {name} of {name}.", "key": name}])
+        for name in ("notes", "pages")
+    ]
+    corpus = open_rows(build(recipe_of(*sources, **content), tmp_path)[role].folder)
+
+    rows = [trace_id(corpus, name)[0].text.source.rows[0] for name in ("notes", "pages")]
+
+    assert [str(row) for row in rows] == [f"{tmp_path}/sources/{name}/rows.jsonl#0" for name in ("notes", "pages")]

@@ -1,6 +1,9 @@
 """Tokens, rows and documents of a packed set back to the rows that they came from, and why one is not in it."""
 
+import functools
 import json
+import shutil
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.rows.peek import peek
 from pipeline_assets.corpus.rows.source_row import FileRow
 from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.families import load_tokenizer
@@ -26,21 +29,29 @@ LETTERS = [
     {"text": f"Dear friend, letter {n // 2} is of the river and of all the boats that go by.", "key": f"l-{n}"}
     for n in range(40)
 ]
+Pack = Callable[..., Artifact]
 PAGES = [{"text": f"日本語 is spoken in page {n}.", "key": f"p-{n}"} for n in range(6)]
 
 
-def pack(folder: Path, **changes: object) -> Artifact:
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     """Letters, of which every other one is a copy, and pages, packed: of the pages more than there are."""
-    sources = [local_source(folder, "letters", LETTERS), local_source(folder, "pages", PAGES)]
-    content = recipe_content(NO_COMMIT) | {"sources": sources}
-    with_dedup(content)
-    with_pack(content)
-    content["pack"] |= {"weights": {"letters": "0.6", "pages": "0.4"}, "num_seqs": 4, **changes}
-    return build(StageARecipe.model_validate(content), folder / "data")["stage_a/packed"]
+
+    @functools.cache
+    def packed(**changes: object) -> Artifact:
+        folder = tmp_path_factory.mktemp("packed")
+        sources = [local_source(folder, "letters", LETTERS), local_source(folder, "pages", PAGES)]
+        content = recipe_content(NO_COMMIT) | {"sources": sources}
+        with_dedup(content)
+        with_pack(content)
+        content["pack"] |= {"weights": {"letters": "0.6", "pages": "0.4"}, "num_seqs": 4, **changes}
+        return build(StageARecipe.model_validate(content), folder / "data")["stage_a/packed"]
+
+    return packed
 
 
-def rows_of(packed: Path, root: Path) -> PackedRows:
-    store = open_rows(packed, Lineage(root))
+def rows_of(packed: Path) -> PackedRows:
+    store = open_rows(packed, Lineage(packed.parents[3]))
     assert isinstance(store, PackedRows)
     return store
 
@@ -56,11 +67,9 @@ def line_of(found: Traced) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
-def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_padding(
-    tmp_path: Path, strategy: str
-) -> None:
-    packed, oracle = pack(tmp_path, strategy=strategy), load_encoder(VOCABULARY_SHA256).oracle
-    store = rows_of(packed.folder, tmp_path / "data")
+def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_padding(pack: Pack, strategy: str) -> None:
+    packed, oracle = pack(strategy=strategy), load_encoder(VOCABULARY_SHA256).oracle
+    store = rows_of(packed.folder)
     ids, padding = store.packed.input_ids.reshape(-1).tolist(), 0
 
     for position, token_id in enumerate(ids):
@@ -80,8 +89,8 @@ def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_pad
     assert padding == packed.manifest.identity.counts["padding_tokens"]
 
 
-def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(tmp_path: Path) -> None:
-    store = rows_of(pack(tmp_path, strategy="sequential").folder, tmp_path / "data")
+def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(pack: Pack) -> None:
+    store = rows_of(pack(strategy="sequential").folder)
 
     for row in range(4):
         traced, seen = trace_row(store, row), peek(store, row)
@@ -95,10 +104,10 @@ def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(t
 
 @pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
 def test_a_document_is_shown_with_each_epoch_that_it_is_in_and_every_row_that_has_some_of_it(
-    tmp_path: Path, strategy: str
+    pack: Pack, strategy: str
 ) -> None:
-    packed = pack(tmp_path, strategy=strategy, num_seqs=40, seq_len=8, boundaries=False)
-    store = rows_of(packed.folder, tmp_path / "data")
+    packed = pack(strategy=strategy, num_seqs=40, seq_len=8, boundaries=False)
+    store = rows_of(packed.folder)
     shown = []
 
     for page in PAGES:
@@ -130,7 +139,7 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
     moved = (tmp_path / "data").rename(tmp_path / "moved")
 
     packed = moved / "stage_a" / "mixed" / "packed" / "mixed"
-    token = trace_token(rows_of(packed, moved), 1).token
+    token = trace_token(rows_of(packed), 1).token
     assert token is not None and token.text == "w1"
     assert peek(open_rows(packed)).parts[0].text.startswith("w")
     path = moved / path.name if below == "data" else path
@@ -141,8 +150,8 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
     assert error.value.where == str(path)
 
 
-def test_what_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:
-    store = rows_of(pack(tmp_path).folder, tmp_path / "data")
+def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
+    store = rows_of(pack(strategy="sequential").folder)
 
     with pytest.raises(UsageError, match=r"there is no token 256; give 0 to 255"):
         trace_token(store, 256)
@@ -152,24 +161,26 @@ def test_what_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:
         trace_id(store, "l-1")
 
 
-def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(tmp_path: Path) -> None:
-    packed = pack(tmp_path)
+def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tmp_path: Path) -> None:
+    sealed = pack(strategy="best_fit").folder
+    shutil.copytree(sealed.parents[3], tmp_path / "data")
+    packed = open_artifact(tmp_path / "data" / sealed.relative_to(sealed.parents[3]))
     path = packed.path("input_ids.mmap")
     tokens = bytearray(path.read_bytes())
     tokens[0] ^= 1
     path.chmod(0o644)
     path.write_bytes(tokens)
 
-    store = rows_of(packed.folder, tmp_path / "data")
+    store = rows_of(packed.folder)
     document = store.packed.segments(0)[0].doc_id
     for trace in (lambda: trace_token(store, 0), lambda: trace_row(store, 0), lambda: trace_id(store, document)):
         with pytest.raises(InputError, match=rf"row 0 doesn't hold the tokens of document '{document}'"):
             trace()
 
 
-def test_why_says_of_each_document_where_it_is_packed_or_why_not(tmp_path: Path) -> None:
-    packed = pack(tmp_path, num_seqs=2)
-    store, lineage = rows_of(packed.folder, tmp_path / "data"), Lineage(tmp_path / "data")
+def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> None:
+    packed = pack(num_seqs=2)
+    store, lineage = rows_of(packed.folder), Lineage(packed.folder.parents[3])
     in_rows = {part.id for row in range(2) for part in store.at(row).parts}
 
     for number in range(0, 40, 7):

@@ -1,5 +1,5 @@
-"""A blocking check that failed holds an artifact back: it isn't current, nothing is made of it, and it isn't built
-again, which would give equal bytes.
+"""What checks said is kept beside an artifact, for its digest alone. A blocking one that failed holds it back: it isn't
+current, nothing is made of it, and it isn't built again, which would give equal bytes.
 """
 
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import pytest
 from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results, kept_results
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -18,6 +18,55 @@ from pipeline_assets.corpus.spine.target import BuildResult
 PASSED = CheckResult("ledger_adds_up", True, True, "2 in = 2 out")
 WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9.00%")
 FAILED = CheckResult("words_are_english", False, True, "3 of 4 are not")
+
+
+def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_path: Path) -> None:
+    keep_results(tmp_path / "words", "sha256:aa", [PASSED, WARNED, FAILED])
+
+    found = kept_results(tmp_path / "words", "sha256:aa")
+
+    assert found == (PASSED, WARNED, FAILED)
+    assert [(one.word, one.holds_back) for one in found] == [("passed", False), ("WARNING", False), ("FAILED", True)]
+    assert [path.name for path in tmp_path.iterdir()] == [".words.checks.json"]
+
+
+def test_of_another_digest_it_says_nothing(tmp_path: Path) -> None:
+    keep_results(tmp_path / "words", "sha256:aa", [FAILED])
+
+    assert kept_results(tmp_path / "words", "sha256:bb") is None
+    assert kept_results(tmp_path / "other", "sha256:aa") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b'{"schema": "corpusmill/checks/1", "digest": "sha256:aa", "results": 3}',
+        b'{"schema": "corpusmill/checks/1", "digest": "sha256:aa", "results": [{"name": "x", "passed": "no"}]}',
+        b'{"schema": "corpusmill/checks/9", "digest": "sha256:aa", "results": []}',
+        b'{"schema": "corpusmill/checks/1", "digest": "sha256:aa", "results": []' + b" " * (1 << 21) + b"}",
+    ],
+    ids=["empty", "torn", "deep", "no results", "no result", "another schema", "endless"],
+)
+def test_what_is_no_record_says_nothing(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / ".words.checks.json").write_bytes(content)
+
+    assert kept_results(tmp_path / "words", "sha256:aa") is None
+
+
+def test_a_link_is_no_record_and_writing_follows_none(tmp_path: Path) -> None:
+    keep_results(tmp_path / "other", "sha256:aa", [PASSED])
+    planted = tmp_path / ".other.checks.json"
+    before = planted.read_bytes()
+
+    (tmp_path / ".words.checks.json").symlink_to(planted)
+    of_link = kept_results(tmp_path / "words", "sha256:aa")
+    keep_results(tmp_path / "words", "sha256:aa", [FAILED])
+
+    assert of_link is None
+    assert planted.read_bytes() == before
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,19 @@
-"""Windows: which rows of a shard a stage reads."""
+"""What a worker is given: shards, runs of consecutive pieces, and windows, the rows of a shard that it reads."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.spine.worker import WHOLE, Window
+from pipeline_assets.corpus.spine.worker import WHOLE, Window, grouped_by_size
 
 NAMES = ["a", "b", "c", "d", "e"]
-
-
-def test_the_whole_window_gives_every_row_with_its_number() -> None:
-    assert list(WHOLE.of(["x", "y"], first=10)) == [(10, "x"), (11, "y")]
 
 
 @pytest.mark.parametrize(
     ("window", "first", "rows"),
     [
+        (WHOLE, 3, [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e")]),
+        (Window(4, fatal=frozenset({4})), 0, [(4, "e")]),  # so that the stage can reject it
         (Window(1, 3), 0, [(1, "b"), (2, "c")]),
         (Window(11, 13), 10, [(11, "b"), (12, "c")]),
         (Window(0, 12), 10, [(10, "a"), (11, "b")]),
@@ -31,12 +29,6 @@ def test_a_window_gives_its_part_of_the_rows_at_hand(window: Window, first: int,
     assert list(window.of(NAMES, first)) == rows
 
 
-def test_a_fatal_row_is_given_too_so_that_the_stage_can_reject_it() -> None:
-    window = Window(fatal=frozenset({1}))
-
-    assert list(window.of(["x", "y"], first=0)) == [(0, "x"), (1, "y")]
-
-
 @given(st.integers(0, 40), st.integers(0, 45), st.integers(1, 9))
 def test_the_two_halves_of_a_shard_give_each_row_once_however_it_is_read(rows: int, cut: int, batch: int) -> None:
     shard = list(range(100, 100 + rows))
@@ -49,3 +41,25 @@ def test_the_two_halves_of_a_shard_give_each_row_once_however_it_is_read(rows: i
     ]
 
     assert given_rows == list(enumerate(shard))
+
+
+sizes_lists = st.lists(st.integers(0, 50))
+limits = st.integers(1, 100)
+
+
+@given(sizes_lists, limits)
+def test_no_piece_is_lost_repeated_or_moved(sizes: list[int], at_least: int) -> None:
+    pieces = list(enumerate(sizes))
+
+    groups = list(grouped_by_size(pieces, lambda piece: piece[1], at_least))
+
+    assert [piece for group in groups for piece in group] == pieces
+
+
+@given(sizes_lists, limits)
+def test_every_group_but_the_last_is_full_and_was_not_before_its_last_piece(sizes: list[int], at_least: int) -> None:
+    groups = list(grouped_by_size(sizes, int, at_least))
+
+    assert all(sum(group) >= at_least for group in groups[:-1])
+    assert all(sum(group[:-1]) < at_least for group in groups)
+    assert all(groups)

@@ -7,7 +7,6 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import KINDS
 
 NAMES = ("snapshot", "selection", "train", "valid", "dataset")
 
@@ -22,10 +21,6 @@ class HealingSet:
     @property
     def root(self) -> Path:
         return self.run.root
-
-    def build(self) -> None:
-        for target in self.recipe.targets():
-            KINDS[target.kind].build(target, self.run)
 
     def folder(self, name: str) -> Path:
         targets = dict(zip(NAMES, self.recipe.targets(), strict=True))
