@@ -89,6 +89,14 @@ def test_after_seeded_power_losses_it_goes_on_to_the_same_files(case: Case, sour
     assert [proof.after(loss) for loss in dice.sample(losses, 2)] == [[], []]
 
 
+def test_after_any_power_loss_during_a_download_it_goes_on_to_the_same_files(sources: Sources, scratch: Path) -> None:
+    [case] = [case for case in ALONE if case.name == "fetch"]
+    proof = Proof(case, sources, scratch / "case")
+    [start] = proof.starts()
+
+    assert [wrong for loss in proof.power_losses(start) if (wrong := proof.after(loss))] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALONE, ids=str)
 def test_after_more_seeded_power_losses_it_does_too(case: Case, sources: Sources, scratch: Path) -> None:

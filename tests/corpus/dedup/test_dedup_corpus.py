@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
-from pipeline_assets.corpus.dedup.recipe import DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.engine import EngineSettings
@@ -272,3 +272,15 @@ def test_a_quality_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> No
 def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         recipe(**change)
+
+
+@pytest.mark.parametrize("proposers", [(), ("minhash", "faiss")], ids=["neither", "both"])
+def test_pairs_are_proposed_in_one_way(proposers: tuple[str, ...]) -> None:
+    ways = {
+        "minhash": recipe().content()["near"]["minhash"],
+        "faiss": {"shingle_words": 5, "bits": 256, "max_distance": 20, "seed": 1},
+    }
+    near = {"threshold": "0.7", "max_compared": 100} | {name: ways[name] for name in proposers}
+
+    with pytest.raises(ValueError, match="give one of `minhash` and `faiss`"):
+        DedupRecipe.model_validate({"mode": "both", "scope": "global", "selection": "first", "near": near})

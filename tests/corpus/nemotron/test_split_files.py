@@ -86,6 +86,14 @@ def test_what_lies_beside_the_files_of_the_card_is_named_as_left_out() -> None:
     assert found["low"].left_out == ("data/low.parquet",)
 
 
+def test_what_is_left_out_is_named_in_order() -> None:
+    names = [f"data/low-0000{number}-of-00003.parquet" for number in range(3)]
+
+    found = find_splits([*MATH, *reversed(names)], "", WHERE)
+
+    assert found["low"].left_out == tuple(names)
+
+
 def test_a_card_that_names_parquet_alone_is_followed() -> None:
     card = CARD.replace("data/low.jsonl", "data/low*.parquet")
 

@@ -5,11 +5,13 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from crash_points import killed_at
 from forged import overwrite
 from healing_set import HealingSet
+from power_loss import Tree, followed, write_tree
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, verify
@@ -115,6 +117,24 @@ def test_killed_before_any_step_the_place_is_never_empty_after_recovery_and_the_
         shutil.rmtree(made.root)
 
     assert step > 5
+
+
+def test_after_seeded_power_losses_what_was_damaged_is_kept_and_the_same_command_mends_it(
+    made: HealingSet, damaged: bytes
+) -> None:
+    disks: list[Tree] = []
+    with followed(made.root, lambda disk: disks.extend(disk.after_power_loss(f"{len(disks)}").values())) as disk:
+        rebuild(made.folder("train"), made.run, puts_back=True)
+    disks.extend(disk.after_power_loss("at the end").values())
+
+    for left in [*random.Random(3).sample(disks, 6), *disks[-5:]]:
+        shutil.rmtree(made.root)
+        write_tree(left, made.root)
+        with mock.patch.object(durable, "boot", lambda: "the next"):
+            rebuild(made.folder("train"), made.run, puts_back=True)
+
+        assert findings(made.folder("train")) == []
+        assert damaged in kept_tokens(made.root)
 
 
 def test_another_builder_is_waited_for(made: HealingSet, damaged: bytes) -> None:
