@@ -204,8 +204,8 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
         (
             [raw, "--row", 0],
             2,
-            f"{raw}: this is stage_a/raw, no Megatron split; "
-            "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents",
+            f"{raw}: this is stage_a/raw, which has no rows; "
+            "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train",
         ),
         (
             ["--source", "/nowhere/x.jsonl#3", "--data", stage_a_root],

@@ -39,7 +39,6 @@ from pipeline_assets.corpus.normalize.raw import list_inputs, pin_inputs
 from pipeline_assets.corpus.normalize.sources import (
     FileSource,
     HubSource,
-    LocalSource,
     NormalizedSource,
     Outputs,
     Source,
@@ -59,6 +58,7 @@ from pipeline_assets.corpus.packing.recipe import (
 )
 from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
 from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
+from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
@@ -152,7 +152,8 @@ class StageARecipe(Recipe):
             goals += left
         if self.pack is not None:
             goals.append(packed_target(self.pack, self.name, self._folder() / "packed" / self.name, left))
-        of_report = [target for target in goals if target.kind != SIGNATURES.name]
+        told = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
+        of_report = [target for target in goals if target.kind in told]
         return [*goals, self._of_all(REPORT, names, of_report, tokenizer=self.tokenizer.content())]
 
     def _raw(self, source: HubSource | FileSource) -> Target:
@@ -165,8 +166,8 @@ class StageARecipe(Recipe):
         if isinstance(source, NormalizedSource):
             return self._of_source(NORMALIZED, source, {}, is_given=True)
         content = source.rows_content(self.shard_text_bytes)
-        columns = source.columns if isinstance(source, HubSource | LocalSource) else None
-        if columns is not None and columns.license is not None:
+        columns = getattr(source, "columns", None)
+        if isinstance(columns, LicensedColumns) and columns.license is not None:
             content["licences"] = licence_table().fingerprint()
         return self._of_source(NORMALIZED, source, content, [self._raw(source)])
 

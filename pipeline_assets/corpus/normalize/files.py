@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from pipeline_assets.corpus.document import DeriveId
 from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
@@ -88,6 +89,8 @@ def convert_files(
                 what = f"{len(files)} files match, and a source is one site: {names}"
                 raise UsageError(what, folder.path, "write a source for each of them")
             converted = convert_site(building, files[0], source, shard_bytes, licences, settings)
+        case _:
+            assert_never(source)
     files_of(folder, listing)  # else they were written to while they were read
     return converted
 

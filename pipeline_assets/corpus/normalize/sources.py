@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
@@ -139,16 +139,12 @@ class NormalizedSource(SourceSection):
     kind: Literal["normalized"]
 
 
-Source = Annotated[
-    HubSource | WikipediaSource | StackExchangeSource | LocalSource | NormalizedSource,
-    pydantic.Field(discriminator="kind"),
-]
 FileSource = WikipediaSource | StackExchangeSource | LocalSource
-_KINDS: dict[str, type[HubSource] | type[WikipediaSource] | type[StackExchangeSource] | type[LocalSource]] = {
-    "hub": HubSource,
-    "wikipedia": WikipediaSource,
-    "stackexchange": StackExchangeSource,
-    "local": LocalSource,
+Source = Annotated[HubSource | FileSource | NormalizedSource, pydantic.Field(discriminator="kind")]
+_KINDS: dict[str, type[HubSource | FileSource]] = {
+    kind: section
+    for section in (HubSource, *get_args(FileSource))
+    for kind in get_args(section.model_fields["kind"].annotation)
 }
 
 

@@ -48,7 +48,8 @@ class ByteRange:
 
     Attributes:
         start: in bytes, anywhere in a line.
-        stop: the first byte that no more belongs to it; None for a compressed file, which is one range.
+        stop: the first byte that no more belongs to it; None for a file that is one range: it is compressed, or
+            one text.
     """
 
     file: SourceFile

@@ -106,8 +106,8 @@ def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
     members = [str(folder / entry["member"]) for entry in artifact.manifest.identity.inputs if "member" in entry]
     if members:
         raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
-    fix = "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents"
-    raise UsageError(f"this is {artifact.manifest.kind}, no Megatron split", folder, fix)
+    fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
+    raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
 
 
 def trace_row(store: RowStore, number: int) -> list[Traced]:

@@ -119,15 +119,17 @@ class Target:
             return "the tokenizer changed"
         if self.outside is not None and (changed := self.outside.changed(root, manifest)) is not None:
             return changed
+        sealed_with = {entry["name"]: entry["digest"] for entry in identity.upstream}
         for target in self.upstream:
             try:
                 upstream = read_manifest(root / target.folder)
             except InputError as damaged:
-                return f"{target.name} is damaged ({damaged.where})"
-            sealed_with = [entry["digest"] for entry in identity.inputs if entry["name"] == target.role]
-            if upstream is None or sealed_with != [upstream.digest]:
-                return f"{target.name} changed since"
-        return None
+                return f"{target.role} is damaged ({damaged.where})"
+            if target.role not in sealed_with:
+                return f"it was not made from {target.role}"
+            if upstream is None or sealed_with.pop(target.role) != upstream.digest:
+                return f"{target.role} changed since"
+        return f"it was made from {', '.join(sealed_with)} too" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
         """Whether the artifact is there as asked, and the reason in words. Failed: it is, but a check holds it back."""

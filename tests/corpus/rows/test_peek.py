@@ -93,8 +93,8 @@ def test_a_folder_of_another_kind(built: Built, demo_root: Path) -> None:
         peek(open_rows(snapshot), token=0)
 
     assert str(other.value) == (
-        f"{selection}: this is healing/healing_text_manifest, no Megatron split; "
-        "give the folder of a split, such as megatron/<name>/train, or of a corpus of documents"
+        f"{selection}: this is healing/healing_text_manifest, which has no rows; "
+        "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
     )
     assert str(whole.value) == (f"{dataset}: this is a dataset of splits; give one of {dataset}/train, {dataset}/valid")
     assert str(tokens.value) == f"{snapshot}: it has documents, no tokens; give --row"

@@ -102,7 +102,19 @@ def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
 
     build_words(tmp_path, "french")
 
-    assert COUNT.state(tmp_path) == ("stale", "words changed since")
+    assert COUNT.state(tmp_path) == ("stale", "words/parts changed since")
+
+
+def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path) -> None:
+    french = replace(target_of("french"), folder=Path("french"), partition="french")
+    build_words(tmp_path, "english")
+    build(french, tmp_path)
+    build(COUNT, tmp_path)
+
+    alone, both = replace(COUNT, upstream=()), replace(COUNT, upstream=(*COUNT.upstream, french))
+
+    assert alone.state(tmp_path) == ("stale", "it was made from words/parts too")
+    assert both.state(tmp_path) == ("stale", "it was not made from words/parts/french")
 
 
 def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
@@ -290,5 +302,5 @@ def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_
     spoilt = COUNT.state(tmp_path)
     build_words(tmp_path, "english")
 
-    assert spoilt == ("stale", f"words is damaged ({folder / 'manifest.json'})")
+    assert spoilt == ("stale", f"words/parts is damaged ({folder / 'manifest.json'})")
     assert COUNT.state(tmp_path) == ("current", made.manifest.digest)
