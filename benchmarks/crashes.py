@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from measure import machine_line
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from crash_cases import CASES, INLINE, Case, Sources, open_sources
-from crash_proof import Proof, scratch_folder
+from crash_proof import Proof
 
 KINDS = {
     "create": ("create", "mkdir", "link"),
@@ -71,8 +72,8 @@ def lose_power(proof: Proof, tally: Tally) -> None:
 
 def tally_of(case: Case, sources: Sources) -> Tally:
     tally = Tally()
-    with scratch_folder() as folder:
-        proof = Proof(case, sources, folder / "case")
+    with tempfile.TemporaryDirectory() as folder:
+        proof = Proof(case, sources, Path(folder, "case"))
         kill(proof, case.stride, tally)
         if case.engine is INLINE:
             lose_power(proof, tally)

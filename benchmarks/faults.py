@@ -11,6 +11,7 @@ import logging
 import re
 import string
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from measure import machine_line
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from crash_proof import scratch_folder
 from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
 
 from pipeline_assets.corpus.spine.errors import InputError
@@ -89,7 +89,8 @@ def is_as_promised(case: FaultCase, cell: Cell) -> bool:
 def main() -> None:
     argparse.ArgumentParser(description="Every fault of the loopback hub at every place where bytes are read")
     logging.disable(logging.WARNING)
-    with scratch_folder() as folder, open_hub(folder / "hub") as hub:
+    with tempfile.TemporaryDirectory() as scratch, open_hub(Path(scratch, "hub")) as hub:
+        folder = Path(scratch)
         wanted = undisturbed(hub, folder / "undisturbed")
         cells = {
             case: cell_of(*strike(case, hub, folder / str(number)), wanted[case.place.name])

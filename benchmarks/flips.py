@@ -10,6 +10,7 @@ import json
 import logging
 import random
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from measure import machine_line
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from crash_cases import open_sources
-from crash_proof import scratch_folder
 from flip_proof import FLIP_CASES, FlipProof
 
 
@@ -34,9 +34,9 @@ def main() -> None:
     same: Counter[str] = Counter()
     told: Counter[str] = Counter()
     wrong: list[str] = []
-    with open_sources() as sources, scratch_folder() as folder:
+    with open_sources() as sources, tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(cases):
-            proof, dice = FlipProof(case, sources, folder / str(number)), random.Random(f"{options.seed} {case}")
+            proof, dice = FlipProof(case, sources, Path(folder, str(number))), random.Random(f"{options.seed} {case}")
             for _ in range(-(-options.flips // len(cases))):
                 outcome = proof.run(dice)
                 (same if outcome.said is None else told)[outcome.flip.role] += 1

@@ -3,6 +3,7 @@
 import ast
 import functools
 import subprocess
+import symtable
 import sys
 from pathlib import Path
 
@@ -192,3 +193,23 @@ def test_the_definitions_file_only_wires() -> None:
     lines = (PROJECT / "pipeline_assets" / "definitions.py").read_text(encoding="utf-8").splitlines()
 
     assert len(lines) <= 60
+
+
+def test_benchmarks_import_names_that_are_there() -> None:
+    """They are run by hand, and would tell only then."""
+    homes = {path.stem: path for folder in ("tests", "benchmarks") for path in (PROJECT / folder).glob("*.py")}
+    asked = [
+        (homes[node.module], name.name)
+        for path in (PROJECT / "benchmarks").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in homes
+        for name in node.names
+    ]
+
+    assert len(asked) > 50
+    assert [(path.name, name) for path, name in asked if name not in names_in(path)] == []
+
+
+@functools.cache
+def names_in(path: Path) -> set[str]:
+    return set(symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec").get_identifiers())
