@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline_assets.corpus.readers.hub_files import LISTING_FILE, HubFiles, Span, is_digest
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, is_digest, read_listing
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import unreadable
@@ -144,7 +144,7 @@ def _task_of_span(entry: Mapping[str, Any], span: Span) -> HashTask:
 def _listing_findings(path: Path, listed: Sequence[tuple[str, Mapping[str, Any]]], artifact: str) -> Iterator[Finding]:
     """Where the cached listing of a commit says something else than the manifest; a listing that isn't here is fine."""
     try:
-        cached = {file.path: (file.digest, file.size) for file in LISTING_FILE.read(path)}
+        cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
     except FileNotFoundError:
         return
     except InputError as error:

@@ -23,6 +23,7 @@ from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient, Traff
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import OwnFile, file_sha256
+from pipeline_assets.corpus.spine.manifest import sha256_of
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -98,7 +99,7 @@ class HubFiles:
         if files is None:
             files = self._call(dataset, commit, lambda: self._list(dataset, commit))
             durable.make_folder(kept.parent)
-            durable.write_durably(kept, json.dumps([vars(file) for file in files], indent=0).encode())
+            keep_listing(kept, files)
         return files
 
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
@@ -326,16 +327,46 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-LISTING_FILE = OwnFile("listing", 1 << 30, "remove it: it is asked for again", list[HubFile])
+@dataclass(frozen=True)
+class _Listing:
+    """A listing as the cache keeps it. It decides which bytes are read: its hash says that it is as it was written."""
+
+    files: list[HubFile]
+    sha256: str
+
+
+_LISTING_FILE = OwnFile("listing", 1 << 30, "remove it: it is asked for again", _Listing)
+
+
+def keep_listing(path: Path, files: Sequence[HubFile]) -> None:
+    """Writes a listing for the cache."""
+    content = [vars(file) for file in files]
+    durable.write_durably(path, json.dumps({"sha256": sha256_of(content), "files": content}, indent=0).encode())
+
+
+def read_listing(path: Path) -> list[HubFile]:
+    """A cached listing.
+
+    Raises:
+        FileNotFoundError: there is none.
+        InputError: it is damaged, or names what no repo has.
+    """
+    listing = _LISTING_FILE.read(path)
+    if sha256_of([vars(file) for file in listing.files]) != listing.sha256:
+        raise InputError("it is not as it was written", path, _LISTING_FILE.fix)
+    try:
+        return [*map(_checked_file, listing.files)]
+    except ValueError as error:
+        raise InputError(str(error), path, _LISTING_FILE.fix) from None
 
 
 def _kept_listing(path: Path) -> list[HubFile] | None:
     """A cached listing; None where there is none, or a damaged one."""
     try:
-        return [_checked_file(file) for file in LISTING_FILE.read(path)]
+        return read_listing(path)
     except FileNotFoundError:
         return None
-    except (InputError, ValueError):
+    except InputError:
         logger.warning("%s: the cached listing is damaged; it is asked for again", path)
         return None
 

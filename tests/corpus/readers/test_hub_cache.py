@@ -1,18 +1,20 @@
 """What the cache holds of the files that manifests name: whole, in part or not at all, and whether it is still that."""
 
-import json
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline_assets.corpus.readers.held import CURE, HeldOfHub, held_of_hub
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, keep_listing, read_listing
 from pipeline_assets.corpus.spine.rehash import Journal, rehash
 from pipeline_assets.corpus.spine.usage import Progress
 
 DATASET = "maker/pages"
 BYTES = bytes(range(256)) * 4
+OTHER = f"sha256:{'0' * 64}"
 Entry = dict[str, object]
 
 
@@ -176,7 +178,7 @@ def test_a_download_in_hand_is_passed_over(
     ("change", "what"),
     [
         ({"size": 7}, "as {digest} of 7 bytes, the manifest as {digest} of 1024"),
-        ({"digest": "sha256:00"}, "as sha256:00 of 1024 bytes, the manifest as {digest} of 1024"),
+        ({"digest": OTHER}, f"as {OTHER} of 1024 bytes, the manifest as {{digest}} of 1024"),
         ({"path": "b.parquet"}, "as nothing of 0 bytes, the manifest as {digest} of 1024"),
     ],
 )
@@ -185,8 +187,8 @@ def test_a_cached_listing_that_says_otherwise_is_a_finding(
 ) -> None:
     listed = entry("a.parquet")
     path = hub_files.listing_path(DATASET, commit)
-    files = json.loads(path.read_bytes())
-    path.write_text(json.dumps([file | change if file["path"] == "a.parquet" else file for file in files]))
+    files = [replace(file, **change) if file.path == "a.parquet" else file for file in read_listing(path)]
+    keep_listing(path, files)
 
     [finding] = held(hub_files, listed).findings
 
@@ -194,7 +196,24 @@ def test_a_cached_listing_that_says_otherwise_is_a_finding(
     assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {CURE}"
 
 
-@pytest.mark.parametrize("data", [b"{", b"7", b"[7]", b'[{"path": "a.parquet"}]', b"\xff"])
+def test_a_flipped_bit_in_a_cached_listing_is_a_finding_or_changes_nothing(
+    hub_files: HubFiles, entry: Callable[..., Entry], commit: str
+) -> None:
+    listed, listing = entry("a.parquet"), hub_files.list_files(DATASET, commit)
+    path, dice = hub_files.listing_path(DATASET, commit), random.Random(4)
+    honest = path.read_bytes()
+
+    for _ in range(200):
+        flipped = bytearray(honest)
+        flipped[dice.randrange(len(honest))] ^= 1 << dice.randrange(8)
+        path.write_bytes(flipped)
+
+        found = held(hub_files, listed).findings
+
+        assert [one.where for one in found] == [path] or read_listing(path) == listing
+
+
+@pytest.mark.parametrize("data", [b"{", b"7", b"[7]", b'{"files": [{"path": "a.parquet"}]}', b"\xff"])
 def test_a_cached_listing_that_is_none_is_a_finding(
     hub_files: HubFiles, entry: Callable[..., Entry], commit: str, data: bytes
 ) -> None:
