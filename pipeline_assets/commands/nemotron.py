@@ -105,7 +105,7 @@ def _build(
     typer.echo(f"recipe {path}", err=True)
     parts = {split: partition_key(section["dataset"], split) for split in section["splits"]}
     targets = recipe.targets()
-    of_splits = {target.kind for target in targets if target.partition is not None}
+    of_splits = {target.kind for target in targets if target.partition in parts.values()}
     of_all = {target.kind for target in targets} - of_splits
     with warning_last(targets, run.root, flags.strict):
         build_parts(recipe, path, run, parts, "splits", of_splits, _lines, of_all)
