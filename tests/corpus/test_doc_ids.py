@@ -123,10 +123,8 @@ def test_merging_holds_no_more_memory_for_eight_times_the_ids(
 ) -> None:
     for name, size in (("RUN_IDS", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_LEAST_IDS", 1 << 3)):
         monkeypatch.setattr(doc_ids, name, size)
-    peaks = []
 
-    for ids in (1 << 12, 1 << 15):  # 8 and 64 runs
-        folder = tmp_path / f"{ids}"
+    def peak(ids: int, folder: Path) -> int:
         folder.mkdir()
         tracemalloc.start()
         half = ids // 2
@@ -135,7 +133,12 @@ def test_merging_holds_no_more_memory_for_eight_times_the_ids(
         for path, of_shard in zip(paths, shards, strict=True):
             doc_ids.write_ids(path, path.name, of_shard)
         doc_ids.write_repeats(paths, BuildFolder(folder))
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+        return most
 
-    assert peaks[1] < 1.5 * peaks[0], peaks
+    # 8 and 64 runs; the least of several, since other threads of the process are counted too
+    few = min(peak(1 << 12, tmp_path / f"few{number}") for number in range(3))
+    many = (peak(1 << 15, tmp_path / f"many{number}") for number in range(3))
+
+    assert any(most < 1.5 * few for most in many)
