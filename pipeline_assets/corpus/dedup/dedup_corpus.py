@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.candidates import load_faiss
@@ -181,6 +180,8 @@ def publish_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
 
 
 def _published(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
+    import pyarrow.compute as pc
+
     edges = read_columns(run)
     shared, own, other = (edges[name].cast(pa.float64()) for name in ("shared", "shingles", "other_shingles"))
     union = pc.subtract(pc.add(own, other), shared)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup import candidates, sketches, verify
@@ -200,6 +199,8 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
 
 def _with_id(run: Path, doc_id: pa.Scalar) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Orders of all documents of a run, and which of them have the id."""
+    import pyarrow.compute as pc
+
     table = read_columns(run)
     return numbers(table["order"]), truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
 

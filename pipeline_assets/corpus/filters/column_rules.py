@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import array_of, truths
@@ -102,21 +101,13 @@ class Verdict:
 
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    ">=": pc.greater_equal,
-    "<=": pc.less_equal,
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    ">": pc.greater,
-    "<": pc.less,
-}
-_COMPARE_VALUES: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
+_COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # as Arrow names it, and of Python's values
+    ">=": ("greater_equal", operator.ge),
+    "<=": ("less_equal", operator.le),
+    "==": ("equal", operator.eq),
+    "!=": ("not_equal", operator.ne),
+    ">": ("greater", operator.gt),
+    "<": ("less", operator.lt),
 }
 
 
@@ -151,12 +142,15 @@ class ColumnRule:
         Raises:
             UsageError: the batch has no such column, or one that can't be compared with the constant.
         """
+        import pyarrow.compute as pc
+
         names = batch.schema.names
         if self.column not in names:
             fix = f"correct the rule; there are {', '.join(names)}"
             raise UsageError(f"there is no column `{self.column}`", f"rule `{self.text}`", fix)
         try:
-            verdict = _COMPARE[self.operator](batch.column(self.column), array_of([self.value])[0])
+            name, _ = _COMPARE[self.operator]
+            verdict = pc.call_function(name, [batch.column(self.column), array_of([self.value])[0]])
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             kind = batch.schema.field(self.column).type
             fix = "compare it with a value of that type"
@@ -177,7 +171,8 @@ class ColumnRule:
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             fix = "compare it with a value of that type"
             raise UsageError(f"column `{self.column}` is {type(value).__name__}", f"rule `{self.text}`", fix)
-        is_passed = value is not None and _COMPARE_VALUES[self.operator](value, self.value)
+        _, compare = _COMPARE[self.operator]
+        is_passed = value is not None and compare(value, self.value)
         return Measurement(self.text, value, self.value, not is_passed)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _INT64 = range(-(2**63), 2**63)
@@ -23,6 +22,8 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 def truths(column: pa.BooleanArray) -> NDArray[np.bool_]:
     """Which rows are true, shape (rows,); null is not."""
+    import pyarrow.compute as pc
+
     is_true = pc.and_(column, column.is_valid()) if column.null_count else column
     bits = is_true.cast(pa.uint8())
     return np.frombuffer(bits.buffers()[1], np.uint8, len(bits), bits.offset).astype(bool)

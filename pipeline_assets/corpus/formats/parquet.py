@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -167,7 +166,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
         for child in array.flatten():
             _hash_array(digest, child)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(_fixed_width(pc.list_value_length(array).cast(pa.int64())).tobytes())
+        digest.update(_fixed_width(array.value_lengths().cast(pa.int64())).tobytes())
         _hash_array(digest, array.flatten())
     elif (
         pa.types.is_string(kind)
@@ -189,7 +188,7 @@ def _filled(array: pa.Array) -> pa.Array:
     if not array.null_count:
         return array
     zeros = [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")][: array.type.num_buffers]
-    return pc.fill_null(array, pa.Array.from_buffers(array.type, 1, zeros)[0])
+    return array.fill_null(pa.Array.from_buffers(array.type, 1, zeros)[0])
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
@@ -139,6 +138,8 @@ class DrawnLine:
 
 def drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
     """All lines of some documents, in the order of the file; one row group is in memory at a time."""
+    import pyarrow.compute as pc
+
     wanted = strings(sorted(doc_ids))
     with open_parquet(packed.path(DOCUMENTS)) as file:
         for number in range(file.num_row_groups):

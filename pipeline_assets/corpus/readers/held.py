@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, is_digest, read_listing
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_listing import is_digest, read_listing
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import unreadable

@@ -1,29 +1,27 @@
 """Files of a dataset at one hub commit: listed once, fetched by exact path and byte range, never used unchecked.
 
 Every call is retried the same way, every answer held against the listing, every byte kept in the cache under the hash
-of its file, so that nothing is downloaded twice and a commit that was read once needs no network. What a hub says
-becomes part of a path only where it can be nothing but a hash.
+of its file, so that nothing is downloaded twice and a commit that was read once needs no network.
 """
 
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_retry
 from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient, Traffic
+from pipeline_assets.corpus.readers.hub_listing import HubFile, is_digest, keep_listing, kept_listing, listed_file
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import OwnFile, file_sha256
-from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.files import file_sha256
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -31,19 +29,8 @@ _BLOCK_BYTES = 1 << 20
 _PARTIAL = ".part"
 _DATASET = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
-_UNFIT_IN_PATH = re.compile(r"[\0-\x1f\x7f\\\ud800-\udfff]")
 _MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
 CACHE_FOLDER = "hub_cache"  # below a data root
-
-
-@dataclass(frozen=True)
-class HubFile:
-    """One file at a commit: its path, its size in bytes and its hash, `sha256:…` for LFS files, else `git-sha1:…`."""
-
-    path: str
-    size: int
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class HubFiles:
         if not _COMMIT.fullmatch(commit):
             raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, "run `corpusmill pin` to get one")
         kept = self.listing_path(dataset, commit)
-        files = _kept_listing(kept)
+        files = kept_listing(kept)
         if files is None:
             files = self._call(dataset, commit, lambda: self._list(dataset, commit))
             durable.make_folder(kept.parent)
@@ -174,20 +161,20 @@ class HubFiles:
                         raise ValueError(f"{entry['path']!r} is listed twice")
                     paths.add(entry["path"])
                     if entry["type"] != "directory":
-                        files.append(_listed(entry))
+                        files.append(listed_file(entry))
             if len(paths) > _MAX_ENTRIES:
                 what = f"the listing goes on after {_MAX_ENTRIES:,} files and folders"
                 raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
         return sorted(files, key=lambda file: file.path)
 
-    def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
+    def _checkkept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
         """Nothing, if the hub still lists the file as the cache does.
 
         Raises:
             InputError: it doesn't, so the listing came damaged; it is removed.
         """
         kept = self.listing_path(dataset, commit)
-        if file in (_kept_listing(kept) or ()) and file not in self._list(dataset, commit):
+        if file in (kept_listing(kept) or ()) and file not in self._list(dataset, commit):
             kept.unlink()
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
             raise RetryableError(f"{what}, the hub's has not", kept, "run again: the listing is asked for anew")
@@ -205,7 +192,7 @@ class HubFiles:
         where = f"{dataset}@{commit}:{file.path}"
         found = client.locate(f"{client.address}/datasets/{dataset}/resolve/{commit}/{quote(file.path)}")
         if found.etag != file.digest.partition(":")[2] or found.size != file.size:
-            self._check_kept_listing(dataset, commit, file)
+            self._checkkept_listing(dataset, commit, file)
             what = (
                 f"the hub has {found.etag} of {found.size} bytes, the listing says {file.digest} of {file.size} bytes"
             )
@@ -260,11 +247,6 @@ class HubFiles:
         return self.cache / dataset.replace("/", "--") / "bytes" / digest.replace(":", "-")
 
 
-def is_digest(text: str) -> bool:
-    """Whether a hash is written as listings have it."""
-    return _DIGEST.fullmatch(text) is not None
-
-
 def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:
     """
     Args:
@@ -288,34 +270,6 @@ def _check_dataset(dataset: str) -> None:
         raise UsageError("this is no dataset", dataset, "write owner/name, such as HuggingFaceFW/fineweb-edu")
 
 
-def _listed(entry: Mapping[str, Any]) -> HubFile:
-    """A file from an entry of the tree.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is no such entry.
-    """
-    lfs = entry.get("lfs")
-    digest = f"sha256:{lfs['oid']}" if lfs else f"git-sha1:{entry['oid']}"
-    if entry["type"] != "file":
-        raise ValueError(f"{entry} is no file")
-    return _checked_file(HubFile(entry["path"], entry["size"], digest))
-
-
-def _checked_file(file: HubFile) -> HubFile:
-    """A file that a listing may have: below its repo, of a size, with a hash.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
-    if _UNFIT_IN_PATH.search(file.path) or not {"", ".", ".."}.isdisjoint(file.path.split("/")):
-        raise ValueError(f"{file.path!r} is no path of a repo")
-    if type(file.size) is not int or not 0 <= file.size < 1 << 63:
-        raise ValueError(f"{file.size!r} is no size")
-    if not is_digest(file.digest):
-        raise ValueError(f"{file.digest!r} is no hash")
-    return file
-
-
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """One process, and one thread of it, at a time: two builds may want the same bytes."""
@@ -325,50 +279,6 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@dataclass(frozen=True)
-class _Listing:
-    """A listing as the cache keeps it. It decides which bytes are read: its hash says that it is as it was written."""
-
-    files: list[HubFile]
-    sha256: str
-
-
-_LISTING_FILE = OwnFile("listing", 1 << 30, "remove it: it is asked for again", _Listing)
-
-
-def keep_listing(path: Path, files: Sequence[HubFile]) -> None:
-    """Writes a listing for the cache."""
-    content = [vars(file) for file in files]
-    durable.write_durably(path, json.dumps({"sha256": sha256_of(content), "files": content}, indent=0).encode())
-
-
-def read_listing(path: Path) -> list[HubFile]:
-    """A cached listing.
-
-    Raises:
-        FileNotFoundError: there is none.
-        InputError: it is damaged, or names what no repo has.
-    """
-    listing = _LISTING_FILE.read(path)
-    if sha256_of([vars(file) for file in listing.files]) != listing.sha256:
-        raise InputError("it is not as it was written", path, _LISTING_FILE.fix)
-    try:
-        return [*map(_checked_file, listing.files)]
-    except ValueError as error:
-        raise InputError(str(error), path, _LISTING_FILE.fix) from None
-
-
-def _kept_listing(path: Path) -> list[HubFile] | None:
-    """A cached listing; None where there is none, or a damaged one."""
-    try:
-        return read_listing(path)
-    except FileNotFoundError:
-        return None
-    except InputError:
-        logger.warning("%s: the cached listing is damaged; it is asked for again", path)
-        return None
 
 
 def _kept(folder: Path, start: int, stop: int) -> Path | None:

@@ -19,7 +19,8 @@ from pipeline_assets.corpus.readers.columns import (
     faulty_rows,
     has_column,
 )
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
 from pipeline_assets.corpus.spine.worker import grouped_by_size

@@ -1,11 +1,11 @@
 """Rows of Parquet files of normalised conversations: of a split, or of a dataset whose splits lie in one folder."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.message import MESSAGE, START
@@ -80,24 +80,24 @@ class ConversationRows(RowStore):
 
     def find(self, row_id: str) -> list[int]:
         """The first of several: ids are those of their splits."""
-        return self._find(["id"], lambda table: pc.equal(table["id"], row_id))
+        return self._find({"id": row_id})
 
-    def _find(self, columns: list[str], matches: Any) -> list[int]:
+    def _find(self, values: Mapping[str, Any]) -> list[int]:
+        import pyarrow.compute as pc
+
         first = 0
         for name, rows in self.files.items():
             with open_parquet(self.artifact.path(name)) as file:
-                table: pa.Table = file.read(columns, use_threads=False)
-            place: int = pc.index(matches(table), True).as_py()
+                table: pa.Table = file.read([*values], use_threads=False)
+            is_it = functools.reduce(pc.and_, (pc.equal(table[name], value) for name, value in values.items()))
+            place: int = pc.index(is_it, True).as_py()
             if place >= 0:
                 return [first + place]
             first += rows
         return []
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        found = self._find(
-            ["source_file", "source_row"],
-            lambda table: pc.and_(pc.equal(table["source_file"], file), pc.equal(table["source_row"], source_row)),
-        )
+        found = self._find({"source_file": file, "source_row": source_row})
         return (found[0], False) if found else None
 
     def origin(self, part: Part) -> Line | Source:

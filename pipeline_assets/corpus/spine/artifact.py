@@ -1,5 +1,6 @@
 """Sealed artifacts: a folder whose last-written file is `manifest.json`. Opened, listed and verified here."""
 
+import functools
 import os
 import shlex
 import stat
@@ -52,9 +53,15 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / FILE_NAME
     try:
-        return Manifest.from_bytes(MANIFEST_FILE.bytes_of(path), path)
+        data = MANIFEST_FILE.bytes_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return (_parsed if len(data) <= _REMEMBERED_BYTES else Manifest.from_bytes)(data, path)
+
+
+# A run asks for the manifests of its few artifacts ten times each: what they say depends on their bytes alone.
+_REMEMBERED_BYTES = 1 << 16
+_parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:

@@ -5,6 +5,7 @@
 `seal` is the sha256 of the file without it: a changed byte of the manifest itself shows, wherever it is.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -149,7 +150,7 @@ class Identity:
             "files": [vars(file) for file in self.files],
         }
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         return "sha256:" + sha256_of(self.to_json())
 

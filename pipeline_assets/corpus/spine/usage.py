@@ -128,25 +128,22 @@ class PeakMemory:
     def _keep_looking(self) -> None:
         next_look, seen = 0.0, 0
         while not self._is_over.wait(_EVERY_S):
-            resident, now = _total(resident_bytes), time.monotonic()
+            resident, now = sum(map(resident_bytes, _with_all_below())), time.monotonic()
             if now >= next_look or resident > _GROWTH * seen:
                 self._look()
                 seen, looked_s = max(resident, seen), time.monotonic() - now
                 next_look = now + looked_s / _LOOKING_SHARE
 
     def _look(self) -> None:
-        stacks = {process: _stack(process) for process in _with_all_below(str(os.getpid()))}
+        stacks = {process: _stack(process) for process in _with_all_below()}
         alike = Counter(stacks.values())
         held = sum((_part_bytes if alike[stack] > 1 else _held_bytes)(process) for process, stack in stacks.items())
         self._peak = max(held, self._peak or 0) or None
 
 
-def _total(of_process: Callable[[str], int]) -> int:
-    """Over this process and all below it; 0 where the system doesn't tell."""
-    return sum(map(of_process, _with_all_below(str(os.getpid()))))
-
-
-def _with_all_below(process: str) -> Iterator[str]:
+def _with_all_below(process: str = "") -> Iterator[str]:
+    """Ids of a process, this one by default, and all below it; nothing more where the system doesn't tell."""
+    process = process or str(os.getpid())
     yield process
     for children in (_PROCESSES / process / "task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread ended meanwhile
@@ -186,7 +183,7 @@ def _kilobytes(process: str, file: str, names: tuple[str, ...]) -> int:
 
 def cpu_seconds() -> float:
     """CPU time of this process and all below it, ended ones included; 0 where the system doesn't tell."""
-    return sum(map(_used_seconds, _with_all_below(str(os.getpid()))))
+    return sum(map(_used_seconds, _with_all_below()))
 
 
 def _used_seconds(process: str) -> float:

@@ -28,7 +28,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.held import covers, spans_of
-from pipeline_assets.corpus.readers.hub_files import HubFile, Span
+from pipeline_assets.corpus.readers.hub_files import Span
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
 from pipeline_assets.corpus.readers.source_folder import format_of

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from resources.loopback_hub import LoopbackHub
 

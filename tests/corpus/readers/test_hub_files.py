@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE
 
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_hub import LoopbackHub
@@ -292,7 +293,8 @@ def test_a_name_that_is_not_owner_and_name_is_refused_before_the_hub_is_asked(
 FETCH = """
 import json, sys
 from pathlib import Path
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 cache, endpoint, commit, file = sys.argv[1:]
 hub = HubFiles(Path(cache), endpoint, tries=2, wait_s=0.01)
 sys.stdin.readline()

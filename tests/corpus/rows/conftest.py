@@ -59,3 +59,18 @@ def built(built_once: Built, tmp_path: Path) -> Built:
         }
 
     return copy
+
+
+@pytest.fixture(scope="module")
+def hub_folder(demo_root: Path) -> Path:
+    """The files of the demo's FineWeb-Edu, as its hub has them."""
+    return demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
+
+
+@pytest.fixture(scope="module")
+def source_tables(hub_folder: Path) -> dict[str, list[dict[str, object]]]:
+    """The rows of those files, by path."""
+    return {
+        path.relative_to(hub_folder).as_posix(): pq.read_table(path).to_pylist()
+        for path in sorted(hub_folder.rglob("*.parquet"))
+    }

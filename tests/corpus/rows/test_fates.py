@@ -25,7 +25,6 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 
 Fates = Callable[[str], list[Followed]]
 Built = Callable[..., dict[str, Artifact]]
-HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 
 
 def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
@@ -128,18 +127,8 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
     assert places == {"kept": [None], "leak": ["q-1"], "copy": []}
 
 
-@pytest.fixture(scope="module")
-def source_tables(demo_root: Path) -> dict[str, list[dict[str, object]]]:
-    """The rows of the hub's files, by path."""
-    folder = demo_root / HUB
-    return {
-        path.relative_to(folder).as_posix(): pq.read_table(path).to_pylist()
-        for path in sorted(folder.rglob("*.parquet"))
-    }
-
-
 def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it(
-    source_tables: dict[str, list[dict[str, object]]], demo_root: Path
+    source_tables: dict[str, list[dict[str, object]]], hub_folder: Path, demo_root: Path
 ) -> None:
     sealed = Lineage(demo_root).sealed.items()
     [folder] = [folder for folder, one in sealed if one.kind == "healing/fineweb_edu_snapshot"]
@@ -147,7 +136,7 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
     drawn: set[tuple[str, int]] = set()
     for entry in manifest.identity.inputs:
         path = entry["name"].partition(":")[2]
-        groups = pq.ParquetFile(demo_root / HUB / path).metadata
+        groups = pq.ParquetFile(hub_folder / path).metadata
         starts = np.cumsum([0, *(groups.row_group(number).num_rows for number in range(groups.num_row_groups))])
         for group in entry["row_groups"]:
             assert group["first_row"] == starts[group["number"]]

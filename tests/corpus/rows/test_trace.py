@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from stage_a_build import build, local_source, recipe_of
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
@@ -24,7 +23,6 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.systems.healing import HealingRecipe
 
 Built = Callable[..., dict[str, Artifact]]
-HUB = Path("hub", "datasets", "HuggingFaceFW", "fineweb-edu")
 MEGATRON = Path("megatron", "healing_text_v1")
 
 
@@ -37,16 +35,6 @@ def rows_in(split: Path, root: Path) -> SplitRows:
     store = open_rows(split, Lineage(root))
     assert isinstance(store, SplitRows)
     return store
-
-
-@pytest.fixture(scope="module")
-def source_tables(demo_root: Path) -> dict[str, list[dict[str, object]]]:
-    """The rows of the hub's files, by path."""
-    folder = demo_root / HUB
-    return {
-        path.relative_to(folder).as_posix(): pq.read_table(path).to_pylist()
-        for path in sorted(folder.rglob("*.parquet"))
-    }
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

@@ -15,7 +15,8 @@ from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.sources import HubSource
-from pipeline_assets.corpus.readers.hub_files import HubFile, HubFiles
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.snapshot import drawn_lines
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
