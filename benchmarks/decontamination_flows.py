@@ -58,7 +58,7 @@ def corpusmill(folder: Path, workers: int) -> Found:
     from pipeline_assets.corpus.recipes.drive import build
     from pipeline_assets.corpus.recipes.run import Run
     from pipeline_assets.corpus.spine.artifact import open_artifact
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.manifest import StageVersion
     from pipeline_assets.corpus.spine.target import Target
 
@@ -71,7 +71,7 @@ def corpusmill(folder: Path, workers: int) -> Found:
     documents = Target("made/documents", "documents", place, stage, {}, partition="documents", is_given=True)
     [listed] = section.evaluation_targets("benchmark", built / "evaluation")
     target = section.decontaminated_target("clean", built / "clean", ["documents"], [documents], [listed])
-    run = Run(folder, EngineSettings(workers))
+    run = Run(folder, RunSettings(workers))
     build(listed, run)
     clean = build(target, run).artifact
     read = open_artifact(folder / place).manifest.identity.counts["documents"]

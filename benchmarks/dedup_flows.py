@@ -61,14 +61,14 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     """Shards → verified edges and decisions on disk, exact copies too: all but writing the documents that stay."""
     from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.dedup_corpus import gather_decisions, publish_edges
-    from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings, share_of
+    from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.steps import find_exact, find_near, open_run, sketch_corpus, write_decisions
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
 
     recipe = DedupRecipe.model_validate(RECIPE)
     assert recipe.near is not None
-    settings = DedupSettings(EngineSettings(workers), share_bytes=share_of(_memory_bytes(), workers))
+    settings = RunSettings(workers, memory_bytes=_memory_bytes())
     shards, first = [], 0
     for path, rows in json.loads((folder / "rows.json").read_text()).items():
         shards.append(CorpusShard(Path(path).name, "manuals", Path(path).name, Path(path), rows, first))

@@ -81,11 +81,10 @@ def bare_rows(path: Path) -> Path:
 
 def snapshot(folder: Path, workers: int) -> None:
     """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
-    from pipeline_assets.corpus.normalize.converted import NormalizeSettings
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
     from pipeline_assets.corpus.snapshot.take import take_snapshot
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
     from pipeline_assets.corpus.trust.figures import TrackRecord
 
@@ -94,7 +93,7 @@ def snapshot(folder: Path, workers: int) -> None:
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_building(target, {}) as building:
         hub = HubFiles(folder / "cache", endpoint="http://127.0.0.1:9")
-        content = take_snapshot(building, hub, recipe, NormalizeSettings(EngineSettings(workers), 3, 8), TrackRecord())
+        content = take_snapshot(building, hub, recipe, RunSettings(workers), TrackRecord())
     print(content.counts["documents"])
 
 
@@ -141,9 +140,9 @@ def in_a_pool(work: object, folder: Path, workers: int) -> None:
 def corpusmill(folder: Path, workers: int) -> None:
     """The real stage and merge: .bin, .idx, documents.parquet, hashes, receipts, fsync, the oracle's sample."""
     from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
-    from pipeline_assets.corpus.megatron_split import SplitSettings, build_split
+    from pipeline_assets.corpus.megatron_split import build_split
     from pipeline_assets.corpus.spine.artifact import Artifact
-    from pipeline_assets.corpus.spine.engine import EngineSettings
+    from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion
     from pipeline_assets.corpus.spine.staging import open_building
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -163,7 +162,7 @@ def corpusmill(folder: Path, workers: int) -> None:
     identity = Identity(StageVersion("snapshot", 1), sealed_by, [], None, {}, counts, listed)
     corpus = Artifact(folder, Manifest("healing/text", "benchmark", identity, [], {}))
     with open_building(target, {}) as building:
-        build_split(building, corpus, listed, recipe, "train", SplitSettings(EngineSettings(workers)))
+        build_split(building, corpus, listed, recipe, "train", RunSettings(workers))
         print_digest([building.path("tokens.bin")])
 
 

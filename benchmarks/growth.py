@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from healing_build import build_all
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.demo import DATASET
 from pipeline_assets.demo_library import write_fineweb_edu
 from pipeline_assets.systems.healing import HealingRecipe
@@ -88,7 +88,7 @@ def build(root: Path, endpoint: str, workers: int) -> str:
     amount = {"amount": {"text_bytes": 10**15}, "shard_text_bytes": _SHARD_BYTES}
     recipe["snapshot"] |= {"revision": files.resolve(DATASET), **amount}
     recipe["megatron"]["token_budget"] = 10**12
-    artifacts = build_all(HealingRecipe.model_validate(recipe), root, files, EngineSettings(workers))
+    artifacts = build_all(HealingRecipe.model_validate(recipe), root, files, RunSettings(workers))
     return artifacts[-1].manifest.digest
 
 

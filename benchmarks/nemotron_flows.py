@@ -29,7 +29,7 @@ from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules, RowSettings
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
 
@@ -53,8 +53,7 @@ def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> No
             files=[SourceFile(path, path.name, path.stat().st_size)],
             origin=replace(split.origin, file=path.name),
             rules=RULES,
-            engine=EngineSettings(workers),
-            zstd_level=3,
+            settings=RunSettings(workers),
         )
         target = Target("made/rows", "benchmark", Path(split.name), NORMALISE_STAGE, {})
         counts = target.build(root, normalise, False, {}).manifest.identity.counts

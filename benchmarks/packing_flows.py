@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
+from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.staging import open_building
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -39,9 +39,8 @@ def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
     shards = [CorpusShard(name, "text", name, folder / name, counts[name], 0) for name in sorted(counts)]
     target = folder / "built" / "packed"
     shutil.rmtree(target.parent, ignore_errors=True)
-    settings = PackSettings(EngineSettings(workers), datetime.datetime.now(datetime.UTC))
     with open_building(target, {}) as building:
-        content = pack_corpus(building, shards, recipe, settings)
+        content = pack_corpus(building, shards, recipe, RunSettings(workers), datetime.datetime.now(datetime.UTC))
         files = [*content.files, *content.labels]
         stage = StageVersion("benchmark", 1)
         identity = Identity(

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.trust.rebuild import rebuild
@@ -39,9 +39,9 @@ from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
-FORKED = EngineSettings(workers=2, start_method="fork")
-SPAWNED = EngineSettings(workers=2, start_method="spawn")
-SERVED = EngineSettings(workers=2, start_method="forkserver")
+FORKED = RunSettings(workers=2, start_method="fork")
+SPAWNED = RunSettings(workers=2, start_method="spawn")
+SERVED = RunSettings(workers=2, start_method="forkserver")
 LEAVES = "maker/leaves"
 
 
@@ -60,7 +60,7 @@ class Sources:
         return HubFiles(self.cache, endpoint="http://127.0.0.1:9")
 
 
-Work = Callable[[Sources, Path, EngineSettings], object]
+Work = Callable[[Sources, Path, RunSettings], object]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Case:
     name: str
     start: Work
     work: Work
-    engine: EngineSettings = INLINE
+    engine: RunSettings = INLINE
     victim: Victim = Victim.ALL
     interrupted: Work | None = None
     resume: Work | None = None
@@ -97,11 +97,11 @@ class Case:
 # The spine: three shards of words
 
 
-def _nothing(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _nothing(sources: Sources, root: Path, engine: RunSettings) -> None:
     root.mkdir(exist_ok=True)
 
 
-def _words(sources: Sources, root: Path, engine: EngineSettings, language: str) -> None:
+def _words(sources: Sources, root: Path, engine: RunSettings, language: str) -> None:
     """The words in a language; spawned workers are given the failpoint of this process."""
     failpoint = durable.failpoint
     work = functools.partial(armed, work=write_words, failpoint=failpoint) if failpoint else write_words
@@ -112,7 +112,7 @@ class _Recovered(Exception):
     """The building folder is open: what a crash left is put right, and nothing new is made."""
 
 
-def _recover(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _recover(sources: Sources, root: Path, engine: RunSettings) -> None:
     def stop(building: StagingDir) -> BuildResult:
         raise _Recovered
 
@@ -129,47 +129,47 @@ _FRENCH = functools.partial(_words, language="french")
 # The healing system: three shards of documents, with rejects, a repeated id, and a budget that cuts the last shard
 
 
-def _fetch(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _fetch(sources: Sources, root: Path, engine: RunSettings) -> None:
     recipe = recipe_of(sources.hub.commits()["maker/pages"], {"amount": {"documents": 100}}).snapshot
     hub = HubFiles(root / "cache", sources.hub.endpoint, tries=2, wait_s=0.01)
     fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, threads=1, log_every_s=60), threads=1, log_every_s=60)
 
 
-def _snapshot(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _snapshot(sources: Sources, root: Path, engine: RunSettings) -> None:
     build_snapshot(sources.recipe, root, sources.offline, engine)
 
 
-def _selection(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _selection(sources: Sources, root: Path, engine: RunSettings) -> None:
     build_selection(sources.recipe, root)
 
 
-def _train(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _train(sources: Sources, root: Path, engine: RunSettings) -> None:
     build_megatron(sources.recipe, root, "train", engine)
 
 
-def _valid(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _valid(sources: Sources, root: Path, engine: RunSettings) -> None:
     build_megatron(sources.recipe, root, "valid", engine)
 
 
-def _dataset(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _dataset(sources: Sources, root: Path, engine: RunSettings) -> None:
     build_dataset(sources.recipe, root)
 
 
-def _larger_train(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _larger_train(sources: Sources, root: Path, engine: RunSettings) -> None:
     megatron = sources.recipe.megatron.model_copy(update={"token_budget": 10**6})
     build_megatron(sources.recipe.model_copy(update={"megatron": megatron}), root, "train", engine, replace=True)
 
 
-def _rebuild(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _rebuild(sources: Sources, root: Path, engine: RunSettings) -> None:
     rebuild(root / sources.recipe.healing_text_manifest().folder, Run(root, engine))
 
 
-def _rebuild_and_keep(sources: Sources, root: Path, engine: EngineSettings) -> None:
+def _rebuild_and_keep(sources: Sources, root: Path, engine: RunSettings) -> None:
     rebuild(root / sources.recipe.megatron_split("train").folder, Run(root, engine), keep=True)
 
 
 def _all(*works: Work) -> Work:
-    def run(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    def run(sources: Sources, root: Path, engine: RunSettings) -> None:
         for work in works:
             work(sources, root, engine)
 
@@ -188,7 +188,7 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 def _built(system: Literal["stage_a", "nemotron"], *steps: str) -> Work:
     """Builds these steps of the recipe of a system, such as `raw`, of all its sources."""
 
-    def run(sources: Sources, root: Path, engine: EngineSettings) -> None:
+    def run(sources: Sources, root: Path, engine: RunSettings) -> None:
         for target in getattr(sources, system).targets():
             if target.kind.removeprefix(f"{system}/") in steps:
                 KINDS[target.kind].build(target, Run(root, engine, sources.offline))

@@ -24,7 +24,7 @@ from power_loss import Disk, Tree, followed, write_tree
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Damage, verify
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.systems.registry import labels_of
@@ -149,7 +149,7 @@ class Proof:
         shutil.rmtree(root)
         return steps
 
-    def _killed(self, work: Work, root: Path, at: int, engine: EngineSettings, victim: Victim) -> str | None:
+    def _killed(self, work: Work, root: Path, at: int, engine: RunSettings, victim: Victim) -> str | None:
         with self._system():
             return killed_at(at, self._action(work, root, engine), victim)
 
@@ -157,7 +157,7 @@ class Proof:
         with self._system():
             work(self._sources, root, INLINE)
 
-    def _action(self, work: Work, root: Path, engine: EngineSettings) -> Callable[[], None]:
+    def _action(self, work: Work, root: Path, engine: RunSettings) -> Callable[[], None]:
         return lambda: work(self._sources, root, engine)
 
     def _system(self) -> AbstractContextManager[object]:

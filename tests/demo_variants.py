@@ -8,10 +8,10 @@ import yaml
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
-INLINE = EngineSettings(workers=0)
+INLINE = RunSettings(workers=0)
 V1 = Path("megatron", "healing_text_v1")
 V2 = Path("megatron", "healing_text_v2")
 

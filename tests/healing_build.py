@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.megatron_split import SplitSettings, build_split
+from pipeline_assets.corpus.megatron_split import build_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling.split import Split
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.text_selection import selected_shards
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
@@ -21,7 +21,7 @@ from pipeline_assets.systems.registry import KINDS
 
 DATASET = "maker/pages"
 FILE = "data/pages.parquet"
-INLINE = EngineSettings(workers=0)
+INLINE = RunSettings(workers=0)
 
 
 def write_pages(hub_folder: Path, **options: object) -> Path:
@@ -74,7 +74,7 @@ def recipe_of(
     )
 
 
-def build_snapshot(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: EngineSettings = INLINE) -> Artifact:
+def build_snapshot(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: RunSettings = INLINE) -> Artifact:
     """The sealed snapshot of a recipe, below a data root."""
     return _build(recipe.fineweb_edu_snapshot(), Run(root, engine, hub))
 
@@ -88,16 +88,19 @@ def build_megatron(
     recipe: HealingRecipe,
     root: Path,
     split: Split,
-    engine: EngineSettings = INLINE,
+    engine: RunSettings = INLINE,
     driver: Driver = "gigatoken",
     replace: bool = False,
 ) -> Artifact:
     """The sealed split of a recipe whose snapshot is there; the selection is built on the way."""
     selection = build_selection(recipe, root)
     corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
-    shards, settings = selected_shards(selection.manifest), SplitSettings(engine, driver=driver)
+    shards = selected_shards(selection.manifest)
     return recipe.megatron_split(split).build(
-        root, lambda building: build_split(building, corpus, shards, recipe.megatron, split, settings), replace, {}
+        root,
+        lambda building: build_split(building, corpus, shards, recipe.megatron, split, engine, driver),
+        replace,
+        {},
     )
 
 
@@ -106,7 +109,7 @@ def build_dataset(recipe: HealingRecipe, root: Path) -> Artifact:
     return _build(recipe.megatron_dataset(), Run(root, INLINE))
 
 
-def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: EngineSettings = INLINE) -> list[Artifact]:
+def build_all(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: RunSettings = INLINE) -> list[Artifact]:
     """Every artifact of a recipe, upstream first."""
     return [_build(target, Run(root, engine, hub)) for target in recipe.targets()]
 

@@ -8,14 +8,14 @@ from nemotron_hub import made_rows
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 
 SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
 
 
-def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: EngineSettings) -> dict[str, str]:
+def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: RunSettings) -> dict[str, str]:
     """Builds all artifacts of a recipe; their digests by role."""
     run = Run(root, engine, hub)
     return {target.role: KINDS[target.kind].build(target, run).manifest.digest for target in recipe.targets()}

@@ -19,11 +19,11 @@ from stage_a_sources import (
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
-INLINE = EngineSettings(workers=0)
+INLINE = RunSettings(workers=0)
 NO_COMMIT = "ab" * 20
 Change = Callable[[dict[str, Any]], None]
 
@@ -72,7 +72,7 @@ def build(
     recipe: StageARecipe,
     root: Path,
     hub: HubFiles | None = None,
-    engine: EngineSettings = INLINE,
+    engine: RunSettings = INLINE,
     replace: bool = False,
 ) -> dict[str, Artifact]:
     """Every artifact of a recipe by its role, upstream first."""
@@ -80,9 +80,7 @@ def build(
     return {target.role: KINDS[target.kind].build(target, run) for target in recipe.targets()}
 
 
-def normalize(
-    recipe: StageARecipe, root: Path, hub: HubFiles | None = None, engine: EngineSettings = INLINE
-) -> Artifact:
+def normalize(recipe: StageARecipe, root: Path, hub: HubFiles | None = None, engine: RunSettings = INLINE) -> Artifact:
     """The Documents of the recipe's first source, which is not filtered."""
     run, source = Run(root, engine, hub), recipe.sources[0]
     raw, normalized = (recipe.target(f"stage_a/{step}", source.source) for step in ("raw", "normalized"))

@@ -20,16 +20,16 @@ from pipeline_assets import demo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Damage, open_artifact, verify
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import KINDS, labels_of, read_recipe
 from resources.loopback_hub import LoopbackHub
 
-Build = Callable[[Path, EngineSettings], list[str]]
-INLINE = EngineSettings(workers=0)
-FORK = EngineSettings(workers=2, start_method="fork")
-SPAWN = EngineSettings(workers=2, start_method="spawn")
-ONE_SPAWNED = EngineSettings(workers=1, start_method="spawn")
+Build = Callable[[Path, RunSettings], list[str]]
+INLINE = RunSettings(workers=0)
+FORK = RunSettings(workers=2, start_method="fork")
+SPAWN = RunSettings(workers=2, start_method="spawn")
+ONE_SPAWNED = RunSettings(workers=1, start_method="spawn")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def build(demo_root: Path, recipe: HealingRecipe) -> Build:
     The hub's bytes are in the cache that the demo filled, so that no test needs a server.
     """
 
-    def built(root: Path, engine: EngineSettings) -> list[str]:
+    def built(root: Path, engine: RunSettings) -> list[str]:
         run = Run(root, engine, HubFiles(demo_root / "hub_cache", endpoint="http://127.0.0.1:9"))
         artifacts = [KINDS[target.kind].build(target, run) for target in recipe.targets()]
         return [artifact.manifest.digest for artifact in artifacts]
@@ -83,10 +83,10 @@ def leftovers(root: Path) -> list[str]:
         *((FORK, seed) for seed in range(8, 17)),
         *((SPAWN, seed) for seed in range(17, 20)),
     ],
-    ids=lambda value: f"{value.start_method}-{value.workers}" if isinstance(value, EngineSettings) else str(value),
+    ids=lambda value: f"{value.start_method}-{value.workers}" if isinstance(value, RunSettings) else str(value),
 )
 def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
-    engine: EngineSettings,
+    engine: RunSettings,
     seed: int,
     build: Build,
     steps: int,
@@ -108,7 +108,7 @@ def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
 
 @pytest.mark.parametrize("engine", [ONE_SPAWNED, FORK], ids=["one-spawned", "two-forked"])
 def test_other_workers_come_to_the_same_digests(
-    engine: EngineSettings, build: Build, undisturbed: list[str], tmp_path: Path
+    engine: RunSettings, build: Build, undisturbed: list[str], tmp_path: Path
 ) -> None:
     assert build(tmp_path, engine) == undisturbed
 

@@ -19,7 +19,7 @@ from mounts import mounted
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.drive import Built
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
 from pipeline_assets.launch import View
@@ -156,7 +156,7 @@ def built(notes_root: Path) -> Built:
     """An artifact that is there, its checks asked again."""
     recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
     target = next(target for target in recipe.targets() if target.kind == "stage_a/filtered")
-    return drive.build(target, Run(notes_root, EngineSettings()), asks_again=True)
+    return drive.build(target, Run(notes_root, RunSettings()), asks_again=True)
 
 
 def fill_with_noise(home: Path) -> None:

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -132,7 +132,7 @@ def test_the_report_counts_what_the_filters_kept(built: dict[str, Artifact]) -> 
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
-    found = build(recipe_in(root), root, offline(root), EngineSettings(workers, start_method="fork"))
+    found = build(recipe_in(root), root, offline(root), RunSettings(workers, start_method="fork"))
 
     assert digests(found) == digests(built)
 
@@ -234,7 +234,7 @@ def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(not
     os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     with pytest.raises(InputError) as refused:
-        KINDS[target.kind].build(target, Run(notes_root, EngineSettings(workers=workers)))
+        KINDS[target.kind].build(target, Run(notes_root, RunSettings(workers=workers)))
 
     assert refused.value.where == str(source)
     assert refused.value.fix == (

@@ -15,7 +15,7 @@ from stage_a_sources import SITES, with_decontamination, with_dedup, with_pack, 
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import Manifest, sha256_of
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
@@ -67,7 +67,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     with LoopbackHub(root / "hub") as hub:
         recipe["snapshot"]["revision"] = hub.commits()[DATASET]
         wanted = HealingRecipe.model_validate(recipe)
-        run = Run(root, EngineSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
+        run = Run(root, RunSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
         made = [KINDS[target.kind].build(target, run).manifest for target in wanted.targets()]
     return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
 
@@ -106,7 +106,7 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     section = {"dataset": "makers/agentic", "path": "agentic", "splits": ["interactive_agent", "tool_calling"]}
     shipped = yaml.safe_load((PROJECT / "manifests" / "recipes" / "nemotron_v1.yaml").read_text())
     content = {**shipped, "name": "made", "datasets": [{**section, "domain": "agentic"}]}
-    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, EngineSettings())
+    targets, run = NemotronRecipe.of(content, "made").targets(), Run(root, RunSettings())
     return {target.role: KINDS[target.kind].build(target, run).manifest for target in targets}
 
 

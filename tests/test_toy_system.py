@@ -14,7 +14,7 @@ from fuzz_cases import Told, typed
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import KINDS, RECIPES, add_system, read_recipe
@@ -54,7 +54,7 @@ def command(root: Path, *words: object) -> Told:
 
 def build(root: Path, workers: int = 0) -> None:
     for target in read_recipe(root / "recipes" / "words.yaml").targets():
-        drive.build(target, Run(root, EngineSettings(workers)))
+        drive.build(target, Run(root, RunSettings(workers)))
 
 
 def digest(root: Path) -> str:

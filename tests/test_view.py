@@ -12,7 +12,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.instance import open_instance
 from pipeline_assets.launch import run_targets
@@ -44,7 +44,7 @@ def states(root: Path) -> dict[str, str]:
 
 
 def run_kinds(root: Path, kinds: set[str]) -> None:
-    recipe, run = read_recipe(root / "recipes" / "mixed.yaml"), Run(root, EngineSettings(), replace=True)
+    recipe, run = read_recipe(root / "recipes" / "mixed.yaml"), Run(root, RunSettings(), replace=True)
     assert all(outcome.failure is None for outcome in run_targets(recipe, run, kinds=kinds))
 
 

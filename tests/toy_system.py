@@ -58,7 +58,7 @@ def _build_loud(job: Job) -> BuildResult:
     assert isinstance(raw.outside, SourceFolder)
     files = files_of(raw.outside.below(job.run.root), pin.manifest)
     shards = [TextShard(f"{number:05d}", file, job.recipe["mark"]) for number, file in enumerate(files)]
-    receipts = list(run_stage("loud", say_loudly, shards, job.building, job.run.engine))
+    receipts = list(run_stage("loud", say_loudly, shards, job.building, job.run.settings))
     counts = {"ledger": Ledger.of(total_counts(receipts)).to_json()}
     return BuildResult([file for one in receipts for file in one.files], counts, {})
 

@@ -36,7 +36,7 @@ from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -70,7 +70,7 @@ def report_on(
     sources: Sequence[SourceSteps],
     tokenizer_sha256: str,
     licences: LicenceTable,
-    engine: EngineSettings,
+    settings: RunSettings,
     deduplicated: Artifact | None = None,
     decontaminated: Artifact | None = None,
     packed: Artifact | None = None,
@@ -88,7 +88,7 @@ def report_on(
     shards = [ProfileShard(f"{number:05d}", file, rows) for number, (file, rows) in enumerate(files)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
     warm_up = functools.partial(load_tokenizer, tokenizer_sha256)
-    receipts = list(run_stage("profile", work, shards, building, engine, warm_up))
+    receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
     _refuse_shared_ids(building, of_sources, places)
     profile = _profile(of_sources)

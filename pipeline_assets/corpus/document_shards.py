@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, rea
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -143,7 +143,7 @@ class ConvertedShard:
 
 
 def publish(
-    building: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, engine: EngineSettings, zstd_level: int
+    building: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
 ) -> list[Receipt]:
     """Receipts of the final shards, every doc_id once. Only shards where one is repeated are written again.
 
@@ -158,8 +158,8 @@ def publish(
         for (name, receipt), of_shard in zip(converted.items(), repeats, strict=True)
     ]
     rewritten = [shard for shard in shards if shard.repeats is not None]
-    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=zstd_level)
-    again = run_stage("publish", work, rewritten, building, engine) if rewritten else ()
+    work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
+    again = run_stage("publish", work, rewritten, building, settings) if rewritten else ()
     receipts_again = {shard.name: receipt for shard, receipt in zip(rewritten, again, strict=True)}
     return [receipts_again.get(shard.name) or _linked(shard, building) for shard in shards]
 

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
@@ -36,15 +36,6 @@ logger = logging.getLogger("corpusmill")
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
 TOKENS, INDEX, DOCUMENTS, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
-
-
-@dataclass(frozen=True)
-class SplitSettings:
-    """Run settings of a split."""
-
-    engine: EngineSettings
-    zstd_level: int = 3
-    driver: Driver = "gigatoken"
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,8 @@ def build_split(
     shards: Sequence[FileContent],
     recipe: MegatronRecipe,
     split: Split,
-    settings: SplitSettings,
+    settings: RunSettings,
+    driver: Driver = "gigatoken",
 ) -> BuildResult:
     """tokens.bin, tokens.idx, documents.parquet and rejects.jsonl.zst of one split.
 
@@ -79,7 +71,6 @@ def build_split(
         InputError: a shard that is damaged.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
-    driver = settings.driver
     try:
         encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
     except OracleDisagrees as disagreement:
@@ -122,7 +113,7 @@ def _encode(
     recipe: MegatronRecipe,
     split: Split,
     budget: int,
-    settings: SplitSettings,
+    settings: RunSettings,
     driver: Driver,
 ) -> _Encoded:
     work = functools.partial(
@@ -141,7 +132,7 @@ def _encode(
     tokens = 0
     documents = sum(shard.rows for shard in to_encode)
     warm_up = functools.partial(load_tokenizers, recipe.tokenizer.sha256, driver, documents)
-    runs = run_stage(f"encode-{driver}", work, to_encode, building, settings.engine, warm_up)
+    runs = run_stage(f"encode-{driver}", work, to_encode, building, settings, warm_up)
     try:
         for receipt in runs:
             receipts.append(receipt)

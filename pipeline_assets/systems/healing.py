@@ -17,11 +17,9 @@ from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.megatron_split import (
     DATASET_STAGE,
     SPLIT_STAGE,
-    SplitSettings,
     build_split,
     describe_dataset,
 )
-from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
 from pipeline_assets.corpus.recipes.run import Run
@@ -113,14 +111,13 @@ class HealingRecipe(Recipe):
 
 
 def _take_snapshot(job: Job) -> BuildResult:
-    run = job.run
-    settings = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
-    return take_snapshot(job.building, run.hub_for("a snapshot"), SnapshotRecipe.of_rows(job.recipe), settings)
+    recipe, hub = SnapshotRecipe.of_rows(job.recipe), job.run.hub_for("a snapshot")
+    return take_snapshot(job.building, hub, recipe, job.run.settings)
 
 
 def _list_snapshot(target: Target, run: Run) -> Listing:
     recipe, hub = SnapshotRecipe.of_rows(target.recipe), run.hub_for("a snapshot")
-    return list_snapshot(hub, recipe, run.fetch_threads, run.engine.log_every_s)
+    return list_snapshot(hub, recipe, run.settings.fetch_threads, run.settings.log_every_s)
 
 
 FINEWEB_EDU_SNAPSHOT = Kind(
@@ -163,7 +160,7 @@ def _encode(job: Job) -> BuildResult:
         selected_shards(selected),
         recipe,
         _split(job.recipe["split"]),
-        SplitSettings(run.engine, run.zstd_level),
+        run.settings,
     )
 
 

@@ -254,7 +254,7 @@ def _take_inventory(job: Job) -> BuildResult:
     )
     max_rows = job.recipe["max_rows"]
     with split_files(raw, job.run, job.building, max_rows) as files:
-        return take_inventory(job.building, files, info, max_rows, job.run.engine, job.run.zstd_level)
+        return take_inventory(job.building, files, info, max_rows, job.run.settings)
 
 
 def _sample(recipe: Mapping[str, Any]) -> Limit:
@@ -307,7 +307,7 @@ def _normalise(job: Job) -> BuildResult:
         revision=source.get("revision"),
     )
     with split_files(raw, job.run, job.building, rules.max_rows) as files:
-        return normalise_split(job.building, files, origin, rules, job.run.engine, job.run.zstd_level)
+        return normalise_split(job.building, files, origin, rules, job.run.settings)
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:

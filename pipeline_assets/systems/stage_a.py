@@ -22,14 +22,13 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationRecipe,
 )
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings, RemovalCaps, share_of
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NORMALIZE_STAGE,
-    NormalizeSettings,
     finish,
     named_columns_have_values,
     write_group_manifest,
@@ -62,7 +61,6 @@ from pipeline_assets.corpus.readers.columns import LicensedColumns
 from pipeline_assets.corpus.readers.raw_pin import RAW_STAGE
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.documents import DecontaminatedRows, DeduplicatedRows, FilteredRows, SourceRows
 from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
@@ -226,15 +224,14 @@ RAW = Kind(
 def _normalise(job: Job) -> BuildResult:
     source, shard_text_bytes = source_of(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
-    own = NormalizeSettings(run.engine, run.zstd_level, run.fetch_threads)
     if isinstance(source, HubSource):
         recipe, hub = source.snapshot(shard_text_bytes), run.hub_for("this source")
-        converted = convert_hub_rows(job.building, raw, hub, recipe, source.columns, licence_table(), own)
+        converted = convert_hub_rows(job.building, raw, hub, recipe, source.columns, licence_table(), run.settings)
     else:
         assert isinstance(listed.outside, SourceFolder)
         folder = listed.outside.below(run.root)
-        converted = convert_files(job.building, folder, raw.manifest, source, shard_text_bytes, own)
-    return finish(job.building, converted, source.max_reject_fraction, own)
+        converted = convert_files(job.building, folder, raw.manifest, source, shard_text_bytes, run.settings)
+    return finish(job.building, converted, source.max_reject_fraction, run.settings)
 
 
 NORMALIZED = Kind(
@@ -256,7 +253,7 @@ def _filter(job: Job) -> BuildResult:
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
     rules = CorpusFilter(FilterRecipe.from_content(job.recipe["filters"]), refused)
-    return filter_corpus(job.building, normalized, rules, job.run.engine, job.run.zstd_level)
+    return filter_corpus(job.building, normalized, rules, job.run.settings)
 
 
 FILTERED = Kind(
@@ -275,12 +272,7 @@ def _deduplicate(job: Job) -> BuildResult:
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
     sources, seen = job.upstream_by_name(NORMALIZED, FILTERED), job.upstream_by_name(SIGNATURES)
-    return dedup_corpus(job.building, sources, recipe, _dedup_settings(job.run), seen)
-
-
-def _dedup_settings(run: Run) -> DedupSettings:
-    share_bytes = share_of(run.memory_bytes, run.engine.workers)
-    return DedupSettings(run.engine, run.zstd_level, share_bytes, run.faiss_gpu)
+    return dedup_corpus(job.building, sources, recipe, job.run.settings, seen)
 
 
 def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:
@@ -308,7 +300,7 @@ def _sign(job: Job) -> BuildResult:
 
     [deduplicated] = job.upstream
     recipe = DedupRecipe.from_content(deduplicated.manifest.identity.recipe["dedup"])
-    return sign_corpus(job.building, deduplicated, recipe, _dedup_settings(job.run))
+    return sign_corpus(job.building, deduplicated, recipe, job.run.settings)
 
 
 def seen_store(folder: Path) -> Target:
@@ -364,7 +356,7 @@ def _decontaminate(job: Job) -> BuildResult:
     evaluation = [_evaluation_set(section, one, job.run.root) for section, one in zip(sections, listed, strict=True)]
     sources = job.upstream_by_name(NORMALIZED, FILTERED, DEDUPLICATED)
     rules = DecontaminationRecipe.from_content(job.recipe["decontamination"])
-    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.engine, job.run.zstd_level)
+    return decontaminate_corpus(job.building, sources, evaluation, rules, job.run.settings)
 
 
 def _evaluation_set(section: EvaluationRecipe, source: Target, root: Path) -> EvaluationSet:
@@ -397,7 +389,7 @@ def packed_target(section: PackSection, name: str, folder: Path, corpora: Sequen
 
 def _pack(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
-    from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
+    from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
@@ -405,9 +397,7 @@ def _pack(job: Job) -> BuildResult:
     refuse_beyond_text(corpora, recipe)
     path = job.target.outside.path if isinstance(job.target.outside, TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
-    content = pack_corpus(
-        job.building, corpus_shards(corpora), recipe, PackSettings(job.run.engine, now, file, job.run.zstd_level)
-    )
+    content = pack_corpus(job.building, corpus_shards(corpora), recipe, job.run.settings, now, file)
     if path is None:
         return content
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
@@ -446,7 +436,7 @@ def _report(job: Job) -> BuildResult:
     of_all = {one.kind: artifact for one, artifact in zip(job.target.upstream, job.upstream, strict=True)}
     made_of_all = (of_all.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     digest = job.target.tokenizer["sha256"]
-    return report_on(job.building, sources, digest, licence_table(), job.run.engine, *made_of_all)
+    return report_on(job.building, sources, digest, licence_table(), job.run.settings, *made_of_all)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:

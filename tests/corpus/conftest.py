@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
@@ -128,7 +128,7 @@ def build_snapshot(hub_files: HubFiles) -> Callable[..., Artifact]:
     """The sealed snapshot of a recipe, below a data root."""
 
     def build(
-        recipe: HealingRecipe, root: Path, engine: EngineSettings = INLINE, hub_files: HubFiles = hub_files
+        recipe: HealingRecipe, root: Path, engine: RunSettings = INLINE, hub_files: HubFiles = hub_files
     ) -> Artifact:
         return healing_build.build_snapshot(recipe, root, hub_files, engine)
 
@@ -149,7 +149,7 @@ def take(
         /,
         rows_per_group: int = 50,
         root: str = "data",
-        engine: EngineSettings = INLINE,
+        engine: RunSettings = INLINE,
         **changes: object,
     ) -> Artifact:
         recipe = healing_recipe(publish(tables, rows_per_group), changes)

@@ -12,7 +12,7 @@ from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -36,7 +36,7 @@ def built(tmp_path: Path) -> Built:
 
     def run(
         sources: Mapping[str, Rows],
-        engine: EngineSettings = INLINE,
+        engine: RunSettings = INLINE,
         root: str = "data",
         filters: object = {"length": {"min_words": 3}},
     ) -> dict[str, Artifact]:
@@ -259,6 +259,6 @@ def test_an_id_that_a_filter_dropped_from_one_source_is_in_the_other_alone(built
 def test_workers_have_no_part_in_the_report(built: Built) -> None:
     alone = built({"letters": LETTERS, "pages": PAGES})
 
-    found = built({"letters": LETTERS, "pages": PAGES}, EngineSettings(2, start_method="fork"), root="workers")
+    found = built({"letters": LETTERS, "pages": PAGES}, RunSettings(2, start_method="fork"), root="workers")
 
     assert found["stage_a/report"].manifest.digest == alone["stage_a/report"].manifest.digest

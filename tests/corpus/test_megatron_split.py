@@ -12,7 +12,7 @@ import pytest
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.megatron_split import describe_dataset
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.systems.healing import HealingRecipe
 
@@ -183,7 +183,7 @@ def test_rejects_of_the_shards_read_are_in_the_ledger_and_in_their_file(
 def test_workers_and_driver_have_no_part_in_the_digest(split: Callable[..., Artifact]) -> None:
     here = split(pages(40), valid_fraction="0.1", token_budget=300)
     forked = split(
-        pages(40), valid_fraction="0.1", token_budget=300, root="fork", engine=EngineSettings(2, start_method="fork")
+        pages(40), valid_fraction="0.1", token_budget=300, root="fork", engine=RunSettings(2, start_method="fork")
     )
     slow = split(pages(40), valid_fraction="0.1", token_budget=300, root="slow", driver="tiktoken")
 

@@ -10,7 +10,7 @@ from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import write_dataset, write_hub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -37,14 +37,14 @@ def recipe(nemotron_hub: LoopbackHub) -> NemotronRecipe:
 def cache(nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with all that the recipe reads."""
     folder = tmp_path_factory.mktemp("cache")
-    build(recipe, tmp_path_factory.mktemp("first"), HubFiles(folder, nemotron_hub.endpoint), EngineSettings())
+    build(recipe, tmp_path_factory.mktemp("first"), HubFiles(folder, nemotron_hub.endpoint), RunSettings())
     return folder
 
 
 @pytest.fixture(scope="session")
 def undisturbed(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Digests of all artifacts of the recipe, by role."""
-    return build(recipe, tmp_path_factory.mktemp("undisturbed"), offline(cache), EngineSettings())
+    return build(recipe, tmp_path_factory.mktemp("undisturbed"), offline(cache), RunSettings())
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
@@ -46,7 +46,7 @@ def test_the_number_of_workers_and_the_shards_change_no_digest(
 ) -> None:
     monkeypatch.setattr(inventory, "SHARD_BYTES", 30_000)
 
-    assert build(recipe, tmp_path, offline(cache), EngineSettings(workers, "fork")) == undisturbed
+    assert build(recipe, tmp_path, offline(cache), RunSettings(workers, "fork")) == undisturbed
 
 
 def test_the_assets_come_to_the_same_digests_by_partition(
@@ -107,7 +107,7 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
     ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, env=env)
     again = rebuild(
         tmp_path / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1",
-        Run(tmp_path, EngineSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),
+        Run(tmp_path, RunSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),
         with_upstream=True,
     )
 
@@ -121,7 +121,7 @@ def test_a_plan_tells_what_is_to_be_fetched(
     nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path
 ) -> None:
     def to_fetch(hub: HubFiles) -> int:
-        run = Run(tmp_path, EngineSettings(), hub)
+        run = Run(tmp_path, RunSettings(), hub)
         return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), KINDS, run).missing_bytes
 
     sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
@@ -152,7 +152,7 @@ def test_the_subset_of_a_row_is_its_config_unless_the_recipe_says_another(
     rows = yaml.safe_load(SHIPPED.read_text())["rows"]
     content = {"system": "nemotron", "name": "chats", "rows": rows, "datasets": [section | {"domain": "math"}]}
 
-    build(NemotronRecipe.of(content, "the test"), tmp_path / "out", offline(tmp_path / "cache"), EngineSettings())
+    build(NemotronRecipe.of(content, "the test"), tmp_path / "out", offline(tmp_path / "cache"), RunSettings())
 
     folder = tmp_path / "out" / "nemotron" / "chats" / "normalized_shards" / "chats"
     made = [pq.read_table(folder / split / "data")["subset"].to_pylist() for split in ("train", "test")]

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.rows.fates import follow_source
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceRow
 from pipeline_assets.corpus.rows.trace import open_rows, trace_id, trace_row
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.systems.nemotron import NemotronRecipe
@@ -25,7 +25,7 @@ SCIENCE = "nvidia/Nemotron-Science-v1"
 @pytest.fixture(scope="module")
 def root(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("science")
-    build(recipe.model_copy(update={"datasets": recipe.datasets[2:3]}), folder, offline(cache), EngineSettings())
+    build(recipe.model_copy(update={"datasets": recipe.datasets[2:3]}), folder, offline(cache), RunSettings())
     return folder
 
 

@@ -8,13 +8,13 @@ import dagster as dg
 import pydantic
 import pytest
 
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.fork_server import default_start_method
 from resources.hub import Hub
 from resources.store import Store, data_root
 
-ENGINE = EngineSettings(2, default_start_method(), 10, inline_bytes=4 << 20)
+ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=4 << 20)
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
 
 
@@ -24,9 +24,9 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
 
-def use_all(store: Store, hub: Hub) -> tuple[Path, EngineSettings, int, int]:
+def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
     run = store.run(data_root(), hub.files(data_root()))
-    return run.root, run.engine, run.zstd_level, run.hub_for("a test").tries
+    return run.root, run.settings, run.hub_for("a test").tries
 
 
 def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_without_config_and_environment_the_defaults_hold(tmp_path: Path, monkey
 
     used = use_all(Store(), Hub())
 
-    assert used == (tmp_path / "data", ENGINE, 3, 6)
+    assert used == (tmp_path / "data", ENGINE, 6)
 
 
 def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
@@ -48,8 +48,7 @@ def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
 
     assert use_all(store, hub) == (
         tmp_path,
-        replace(ENGINE, workers=0, start_method="forkserver", log_every_s=60),
-        22,
+        replace(ENGINE, workers=0, start_method="forkserver", log_every_s=60, zstd_level=22),
         1,
     )
 
@@ -60,7 +59,7 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
 
     run = Store(workers=0).run(tmp_path, Hub(tries=2).files(tmp_path))
 
-    assert (run.engine.workers, run.hub_for("a test").tries) == (0, 2)
+    assert (run.settings.workers, run.hub_for("a test").tries) == (0, 2)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -68,7 +67,7 @@ def test_a_variable_that_is_empty_counts_as_unset(name: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"CORPUSMILL_{name}", "")
 
-    assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 3, 6)
+    assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 6)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, with_text
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -325,8 +325,7 @@ def decontaminate_corpus(
     sources: Mapping[str, Artifact],
     evaluation: Sequence[EvaluationSet],
     recipe: DecontaminationRecipe,
-    engine: EngineSettings,
-    zstd_level: int,
+    settings: RunSettings,
 ) -> BuildResult:
     """Files: the documents of all sources, a shard of each shard, without those that are contaminated or what they hold
     of items; `contaminated.jsonl.zst`, a line for each of these, in order; rejects.
@@ -342,18 +341,18 @@ def decontaminate_corpus(
     prepared = _prepared(building, evaluation, recipe)
     files = index_files(building, list(prepared.files))
     rules = Decontamination(recipe, tuple(one.name for one in evaluation), files)
-    work = functools.partial(decontaminate_shard, rules=rules, zstd_level=zstd_level)
+    work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
-    engine = settings_for(building, engine, sum(shard.file.stat().st_size for shard in shards))
-    receipts = list(run_stage(_STAGE, work, shards, building, engine, warm_up))
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
+    receipts = list(run_stage(_STAGE, work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     if not counts.get("documents"):
         contaminated = Ledger.of(counts).all_dropped
         what = f"none of its {counts.get('rows', 0):,} documents is kept ({contaminated:,} are contaminated)"
         raise InputError(what, building.target, "leave an evaluation set out, or ask for more overlap")
     gathered = [
-        gather_lines(building, [receipt.files[number] for receipt in receipts], name, zstd_level)
+        gather_lines(building, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
         for number, name in ((1, CONTAMINATED_FILE), (2, REJECTS_FILE))
     ]
     return BuildResult(

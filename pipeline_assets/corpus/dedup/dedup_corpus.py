@@ -34,7 +34,7 @@ from pipeline_assets.corpus.dedup.order import (
     save,
     sorted_pairs,
 )
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.seen import (
     BANDS_FILE,
     BITS_FILE,
@@ -67,6 +67,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.parquet import in_row_groups, read_columns, write_table
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -94,7 +95,7 @@ def dedup_corpus(
     building: StagingDir,
     sources: Mapping[str, Artifact],
     recipe: DedupRecipe,
-    settings: DedupSettings,
+    settings: RunSettings,
     seen: Mapping[str, Artifact] = MappingProxyType({}),
 ) -> BuildResult:
     """Files: the documents that stay, a shard of each shard; `decisions.jsonl.zst`, a line for each document, in order;
@@ -279,7 +280,7 @@ _BANDS = pa.schema([pa.field(name, pa.uint64(), nullable=False) for name in ("ke
 
 
 def sign_corpus(
-    building: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: DedupSettings
+    building: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings
 ) -> BuildResult:
     """Files: `documents.parquet`, id and source of each in order; `hashes.parquet`, by hash. Unless the mode is
     `exact`, `bands.parquet`, by key, or `sketches.parquet`, in order, and below `shingles` the sets of each shard.
@@ -328,7 +329,7 @@ def _write_documents(run: DedupRun, sketches: Sequence[Receipt]) -> OutputFile:
 
 def _ranges(run: DedupRun, runs: Runs) -> Iterator[pa.Table]:
     """All rows of runs, in ranges that fit into memory."""
-    bounds = even_ranges(rows_of(runs), run.settings.share_bytes // _ROW_BYTES)
+    bounds = even_ranges(rows_of(runs), run.share_bytes // _ROW_BYTES)
     return (read_range(runs, low, high) for low, high in bounds)
 
 

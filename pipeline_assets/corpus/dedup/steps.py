@@ -7,7 +7,7 @@ there is; what they add up to doesn't.
 import contextlib
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +43,24 @@ from pipeline_assets.corpus.dedup.order import (
     save,
     write_run,
 )
-from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, DedupSettings, NearRecipe
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.seen import SeenRun, SeenStore
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, FATAL, HASHES, ID_HASHES, IDS, sketch_shard
 from pipeline_assets.corpus.dedup.verify import ComparedShard, PairRange, SetsFile, verify_pairs, write_sets
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.formats.arrow import mask, numbers, truths
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.spine.engine import RunStage, run_stages, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, RunStage, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError, bare
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.worker import Window
 
 AnyShard = CorpusShard | HashRange | BandRange | NeighbourRange | ComparedShard | PairRange | DecidedShard | KeptShard
+
+
+_PROCESS_BYTES = 200 << 20  # libraries, compiled code, tables
+_LEAST_SHARE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,20 @@ class DedupRun:
     building: StagingDir
     shards: Sequence[CorpusShard]
     recipe: DedupRecipe
-    settings: DedupSettings
+    settings: RunSettings
     run: RunStage[Any]
     seen: Sequence[SeenStore] = ()
+
+    @property
+    def share_bytes(self) -> int:
+        """What one worker may hold of the corpus. Where the limit is below what libraries take alone, it is passed."""
+        for_all = self.settings.memory_bytes - _PROCESS_BYTES
+        return max(for_all // max(self.settings.workers, 1) - _PROCESS_BYTES, _LEAST_SHARE_BYTES)
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts work is cut at least, so that all workers have some."""
+        return 4 * self.settings.workers if self.settings.workers > 1 else 1
 
     @property
     def documents(self) -> int:
@@ -86,14 +101,13 @@ def open_run(
     building: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: DedupRecipe,
-    settings: DedupSettings,
+    settings: RunSettings,
     seen: Sequence[SeenStore] = (),
 ) -> Iterator[DedupRun]:
     """A deduplication of these shards; its workers end with the block."""
-    engine = settings_for(building, settings.engine, sum(shard.file.stat().st_size for shard in shards))
-    settings = replace(settings, engine=engine)
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     work = functools.partial(dedup_work, recipe=recipe, zstd_level=settings.zstd_level)
-    with run_stages(work, settings.engine, functools.partial(_load_kernels, recipe)) as run:
+    with run_stages(work, settings, functools.partial(_load_kernels, recipe)) as run:
         yield DedupRun(building, shards, recipe, settings, run, seen)
 
 
@@ -278,7 +292,7 @@ def _neighbours(
         if store.sketches is not None
         for low, high in ranges([store.sketches.path], BLOCK_DOCUMENTS)
     ]
-    block_documents = max(min(BLOCK_DOCUMENTS, rows_of(runs) // dedup.settings.parts), 1)
+    block_documents = max(min(BLOCK_DOCUMENTS, rows_of(runs) // dedup.parts), 1)
     own = [Block(runs, low, high) for low, high in ranges(runs, block_documents)]
     spans = (
         *(span for store in dedup.seen for span in store.sources),
@@ -304,7 +318,7 @@ def _neighbours(
 def _even_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRun], row_bytes: int) -> list[tuple[int, int]]:
     """Ranges that fit into memory. What was seen is read with them, and most of it left out at once."""
     rows = rows_of(runs) + rows_of([run.path for run in seen]) // _SEEN_ROWS
-    return even_ranges(rows, dedup.settings.share_bytes // row_bytes)
+    return even_ranges(rows, dedup.share_bytes // row_bytes)
 
 
 def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: NearRecipe) -> list[Receipt]:
@@ -315,9 +329,9 @@ def _verify(dedup: DedupRun, pairs: Runs, written: Sequence[Receipt], recipe: Ne
         if receipt.files
     )
     sets = (*(file for store in dedup.seen for file in store.sets), *own)
-    for_sets = dedup.settings.share_bytes // _SETS_SHARE
+    for_sets = dedup.share_bytes // _SETS_SHARE
     most = recipe.max_compared if recipe.faiss is not None else None
-    bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.settings.parts)))
+    bounds = ranges(pairs, min(for_sets // _PAIR_BYTES, -(-rows_of(pairs) // dedup.parts)))
     work = [
         PairRange(low, high, pairs, sets, recipe.threshold, for_sets // _SHINGLE_BYTES, most) for low, high in bounds
     ]

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -193,9 +193,7 @@ class CorpusFilter:
     refused_licences: frozenset[str]
 
 
-def filter_corpus(
-    building: StagingDir, corpus: Artifact, rules: CorpusFilter, engine: EngineSettings, zstd_level: int
-) -> BuildResult:
+def filter_corpus(building: StagingDir, corpus: Artifact, rules: CorpusFilter, settings: RunSettings) -> BuildResult:
     """The documents of a corpus that no filter drops, shard by shard under the same names.
 
     Raises:
@@ -210,15 +208,15 @@ def filter_corpus(
         if file.path.startswith(f"{SHARDS}/")
     ]
     work = functools.partial(
-        filter_shard, recipe=rules.filters, zstd_level=zstd_level, refused_licences=rules.refused_licences
+        filter_shard, recipe=rules.filters, zstd_level=settings.zstd_level, refused_licences=rules.refused_licences
     )
     warm_up = functools.partial(load_filters, rules.filters)
-    receipts = list(run_stage("filter", work, shards, building, engine, warm_up))
+    receipts = list(run_stage("filter", work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     if not counts.get("documents"):
         raise InputError(_nothing_left(counts), corpus.manifest.name, "loosen its filters, or leave the source out")
-    dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, zstd_level)
-    rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level)
+    dropped = gather_lines(building, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
+    rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
         counts=_manifest_counts(counts),

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -142,8 +142,7 @@ def take_inventory(
     files: Sequence[SourceFile],
     info: SplitInfo,
     max_rows: int | None,
-    engine: EngineSettings,
-    zstd_level: int,
+    settings: RunSettings,
 ) -> BuildResult:
     """`inventory.json`, `metadata_coverage.md` and the rejects, the same for any number of workers.
 
@@ -155,7 +154,7 @@ def take_inventory(
             empty.
     """
     shards = plan_shards(files, SHARD_BYTES) if max_rows is None else plan_sample(files, max_rows)
-    receipts = list(run_stage(_STAGE, take_census, shards, building, engine))
+    receipts = list(run_stage(_STAGE, take_census, shards, building, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
         raise empty_sample(max_rows, building.target)
@@ -163,7 +162,7 @@ def take_inventory(
     for receipt in receipts:
         add(tally, receipt.notes["tally"])
     inventory = _inventory(files, info, max_rows, counts, tally)
-    rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, zstd_level)
+    rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
         write_text(building, INVENTORY_JSON, json.dumps(inventory, indent=1, ensure_ascii=False) + "\n"),
         write_text(building, COVERAGE_MD, coverage_markdown([inventory])),

@@ -45,7 +45,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -80,8 +80,7 @@ def normalise_split(
     files: Sequence[SourceFile],
     origin: RowOrigin,
     rules: NormaliseRules,
-    engine: EngineSettings,
-    zstd_level: int,
+    settings: RunSettings,
 ) -> BuildResult:
     """The files above. If gigatoken ever disagrees with tiktoken, all is encoded again by that.
 
@@ -91,7 +90,7 @@ def normalise_split(
     Raises:
         InputError: a file can't be read, too many rows are rejects, or none is left.
     """
-    normalise = functools.partial(_normalise, building, files, origin, rules, engine, zstd_level)
+    normalise = functools.partial(_normalise, building, files, origin, rules, settings)
     try:
         return normalise("gigatoken")
     except OracleDisagrees as disagreement:
@@ -104,8 +103,7 @@ def _normalise(
     files: Sequence[SourceFile],
     origin: RowOrigin,
     rules: NormaliseRules,
-    engine: EngineSettings,
-    zstd_level: int,
+    settings: RunSettings,
     driver: Driver,
 ) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
@@ -116,17 +114,17 @@ def _normalise(
         settings=rules.rows,
         tokenizer_sha256=tokenizer_sha256,
         driver=driver,
-        zstd_level=zstd_level,
+        zstd_level=settings.zstd_level,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     warm_up = functools.partial(load_tokenizers, tokenizer_sha256, driver, rows)
-    receipts = list(run_stage(f"normalise-{driver}", work, shards, building, engine, warm_up))
+    receipts = list(run_stage(f"normalise-{driver}", work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     _check(building, receipts, counts, rules, reject_words(files))
     outputs = [
-        *_publish(building, receipts, origin.split, engine),
+        *_publish(building, receipts, origin.split, settings),
         _catalogue(building, receipts, f"{origin.split}__tools_catalog.json"),
-        gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, zstd_level),
+        gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
     ]
     apart = ("rows", "spot_checked")
     told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
@@ -158,7 +156,7 @@ def _check(
         raise InputError(what, building.target, "look at those rows, or leave the split out")
 
 
-def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, engine: EngineSettings) -> list[OutputFile]:
+def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings) -> list[OutputFile]:
     """The rows under their final names. Only shards in which an id is repeated are written again."""
     repeats = doc_ids.write_repeats([building.path(receipt.files[1].path) for receipt in receipts], building)
     finished = [
@@ -172,7 +170,7 @@ def _publish(building: StagingDir, receipts: Sequence[Receipt], split: str, engi
         for number, (receipt, of_shard) in enumerate(zip(receipts, repeats, strict=True))
     ]
     again = [shard for shard in finished if shard.repeats is not None]
-    rewritten = run_stage("number_ids", number_ids, again, building, engine) if again else ()
+    rewritten = run_stage("number_ids", number_ids, again, building, settings) if again else ()
     outputs = {shard.name: receipt.files[0] for shard, receipt in zip(again, rewritten, strict=True)}
     return [outputs.get(shard.name) or _linked(shard, building) for shard in finished]
 

@@ -118,7 +118,7 @@ def pin_split(target: Target, run: Run) -> BuildResult:
     assert isinstance(target.outside, SplitFolder)
     here = target.outside.below(run.root)
     chosen = here.chosen()
-    return raw_pin.pin_of_folder(here.source_folder(), run.root, run.engine, _decisions(chosen))
+    return raw_pin.pin_of_folder(here.source_folder(), run.root, run.settings, _decisions(chosen))
 
 
 def _pin_of_hub(target: Target, run: Run) -> BuildResult:
@@ -168,7 +168,7 @@ def split_files(raw: Target, run: Run, building: StagingDir, max_rows: int | Non
     if raw.outside is None:
         hub = run.hub_for("this dataset")
         if max_rows is None:
-            yield raw_pin.fetch_pinned(hub, pin, run.fetch_threads, run.engine.log_every_s)
+            yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
         else:
             sample = building.path(f"{WORK}/sample/0").parent
             yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)

@@ -34,7 +34,7 @@ from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
@@ -222,15 +222,6 @@ def _has(document: Document, field: str, derive_id: DeriveId) -> bool:
 
 
 @dataclass(frozen=True)
-class NormalizeSettings:
-    """Run settings: they change speed and storage, never content."""
-
-    engine: EngineSettings
-    zstd_level: int
-    fetch_threads: int
-
-
-@dataclass(frozen=True)
 class Converted:
     """A source's shards before ids are compared.
 
@@ -252,10 +243,10 @@ class Converted:
 
 
 def convert_shards(
-    building: StagingDir, work: Work[S], shards: Sequence[S], settings: NormalizeSettings
+    building: StagingDir, work: Work[S], shards: Sequence[S], settings: RunSettings
 ) -> dict[str, Receipt]:
     """Receipts of a source's shards, by name, in their order."""
-    receipts = run_stage(_STAGE, work, shards, building, settings.engine)
+    receipts = run_stage(_STAGE, work, shards, building, settings)
     return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
 
@@ -263,7 +254,7 @@ def finish(
     building: StagingDir,
     converted: Converted,
     max_reject_fraction: str,
-    settings: NormalizeSettings,
+    settings: RunSettings,
     where: object = None,
     fix: str = f"look at the rejects, or correct the source in {THE_RECIPE}",
 ) -> BuildResult:
@@ -280,7 +271,7 @@ def finish(
     rejected = sum(count for reason, count in by_reason.items() if reason not in converted.expected_rejects)
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
     check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, converted.words)
-    published = publish(building, converted.shards, converted.derive_id, settings.engine, settings.zstd_level)
+    published = publish(building, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or building.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}

@@ -12,7 +12,6 @@ from pipeline_assets.corpus.normalize.converted import (
     NO_SUCH_COLUMN,
     WITHOUT_VALUES,
     Converted,
-    NormalizeSettings,
     Row,
     RowMap,
     columns_without_values,
@@ -39,6 +38,7 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikip
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -65,7 +65,7 @@ def convert_files(
     listing: Manifest,
     source: FileSource,
     shard_bytes: int,
-    settings: NormalizeSettings,
+    settings: RunSettings,
 ) -> Converted:
     """The files of a source, by its kind.
 
@@ -101,7 +101,7 @@ def convert_local(
     recipe: LocalRecipe,
     shard_bytes: int,
     licences: LicenceTable,
-    settings: NormalizeSettings,
+    settings: RunSettings,
 ) -> Converted:
     """Files of JSON lines, Parquet or text.
 
@@ -151,7 +151,7 @@ def convert_wikipedia(
     recipe: WikipediaRecipe,
     shard_bytes: int,
     licences: LicenceTable,
-    settings: NormalizeSettings,
+    settings: RunSettings,
 ) -> Converted:
     """Files of an extraction. Pages in, counted apart, are articles and rejects out.
 

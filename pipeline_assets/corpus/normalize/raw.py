@@ -20,12 +20,12 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
         source, shard_text_bytes = source_of(target.recipe)
         assert isinstance(source, HubSource)
         hub = run.hub_for("this source")
-        return raw_of_hub(hub, source.snapshot(shard_text_bytes), run.fetch_threads, run.engine.log_every_s)
+        return raw_of_hub(hub, source.snapshot(shard_text_bytes), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.outside, SourceFolder)
     if target.recipe.get("kind") == "stackexchange":
         for file in target.outside.below(run.root).files():
             check_readable(file.path)  # said before an hour of hashing, not after
-    return pin_of_folder(target.outside, run.root, run.engine)
+    return pin_of_folder(target.outside, run.root, run.settings)
 
 
 def list_inputs(target: Target, run: Run) -> Listing:
@@ -34,7 +34,7 @@ def list_inputs(target: Target, run: Run) -> Listing:
         source, shard_text_bytes = source_of(target.recipe)
         assert isinstance(source, HubSource)
         snapshot = source.snapshot(shard_text_bytes)
-        return list_snapshot(run.hub_for("this source"), snapshot, run.fetch_threads, run.engine.log_every_s)
+        return list_snapshot(run.hub_for("this source"), snapshot, run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.outside, SourceFolder)
     files = target.outside.below(run.root).files()
     return Listing(tuple({"name": file.name, "bytes": file.bytes} for file in files))

@@ -8,7 +8,6 @@ from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import (
     Converted,
-    NormalizeSettings,
     convert_shards,
     no_derived_id,
     write_outcomes,
@@ -16,7 +15,7 @@ from pipeline_assets.corpus.normalize.converted import (
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
-from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
@@ -48,14 +47,14 @@ def convert_site(
     recipe: SiteRecipe,
     bucket_bytes: int,
     licences: LicenceTable,
-    settings: NormalizeSettings,
+    settings: RunSettings,
 ) -> Converted:
     """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time.
 
     Raises:
         InputError: from the passes, or posts are lost on the way.
     """
-    spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings.engine))
+    spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings))
     buckets = plan_buckets(building, spilled, "threads", bucket_bytes)
     work = functools.partial(
         normalize_bucket, file=file.name, recipe=recipe, licences=licences, zstd_level=settings.zstd_level

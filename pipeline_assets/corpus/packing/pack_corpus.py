@@ -11,7 +11,7 @@ import functools
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from pipeline_assets.corpus.packing.rows import (
     write_rows,
 )
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stages
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
@@ -138,43 +138,36 @@ logger = logging.getLogger("corpusmill")
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
 
 
-@dataclass(frozen=True)
-class PackSettings:
-    """Run settings: they change speed and what labels say, never content.
-
-    Attributes:
-        tokenizer_file: None for the one that ships with the program.
-        created_at: what the label says.
-    """
-
-    engine: EngineSettings
-    created_at: datetime.datetime
-    tokenizer_file: Path | None = None
-    zstd_level: int = 3
-    driver: Driver = "gigatoken"
-
-
 AnyShard = EncodeShard | PlannedCorpus | RowRange
 
 
 def pack_corpus(
-    building: StagingDir, shards: Sequence[CorpusShard], recipe: PackRecipe, settings: PackSettings
+    building: StagingDir,
+    shards: Sequence[CorpusShard],
+    recipe: PackRecipe,
+    settings: RunSettings,
+    created_at: datetime.datetime,
+    tokenizer_file: Path | None = None,
+    driver: Driver = "gigatoken",
 ) -> BuildResult:
     """The files that `formats.memmap` describes, and rejects. If the fast tokenizer ever disagrees with its oracle,
     everything is encoded again by the oracle.
 
+    Args:
+        created_at: what the label says.
+        tokenizer_file: None for the one that ships with the program.
     Raises:
         UsageError: weights and sources don't match, there is not enough of a source, or a tokenizer lacks something.
         InputError: a damaged shard, or a tokenizer file that is none.
         RetryableError: the disk has no room for the rows.
     """
     ordered = in_order(shards, recipe)
-    tokenizer = TokenizerFile(recipe.tokenizer, settings.tokenizer_file, settings.driver)
+    tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
     try:
-        return _pack(building, ordered, recipe, settings, tokenizer)
+        return _pack(building, ordered, recipe, settings, created_at, tokenizer)
     except OracleDisagrees as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
-        return _pack(building, ordered, recipe, settings, replace(tokenizer, driver="tiktoken"))
+        return _pack(building, ordered, recipe, settings, created_at, replace(tokenizer, driver="tiktoken"))
 
 
 def pack_work(
@@ -202,11 +195,12 @@ def _pack(
     building: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: PackRecipe,
-    settings: PackSettings,
+    settings: RunSettings,
+    created_at: datetime.datetime,
     tokenizer: TokenizerFile,
 ) -> BuildResult:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
-    engine = replace(settings.engine, growth_bytes=_GROWTH_BYTES)
+    settings = replace(settings, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
     _refuse_beyond_disk(
         building.path(INPUT_IDS),
@@ -215,7 +209,7 @@ def _pack(
         f"{recipe.num_seqs:,} rows of {recipe.seq_len:,}",
         f"ask for fewer rows by {key('pack.num_seqs')}",
     )
-    with run_stages(work, engine, functools.partial(load_tables, tokenizer)) as run:
+    with run_stages(work, settings, functools.partial(load_tables, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
         refuse_unencodable([shard.source for shard in shards], encodings)
         encoded = _encoded(building, shards, encodings)
@@ -236,7 +230,7 @@ def _pack(
         gather_lines(building, [receipt.files[2] for receipt in encodings], REJECTS_FILE, settings.zstd_level),
     ]
     counts = manifest_counts(recipe, total_counts(encodings), documents.counts, plan)
-    meta = describe(recipe, tokenizer, ranges, index, counts, settings.created_at)
+    meta = describe(recipe, tokenizer, ranges, index, counts, created_at)
     return BuildResult(
         files=outputs,
         counts=counts,

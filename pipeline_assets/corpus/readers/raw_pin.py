@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, as_provenance, open_source
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -61,7 +61,7 @@ def pin_of_hub(dataset: str, commit: str, files: Sequence[HubFile], decisions: M
 
 
 def pin_of_folder(
-    source: SourceFolder, root: Path, settings: EngineSettings, decisions: Mapping[str, Any] | None = None
+    source: SourceFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
     """The files of a folder, hashed.
 

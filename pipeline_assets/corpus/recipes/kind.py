@@ -290,7 +290,7 @@ def forecast(target: Target, size: Size, limit: Limit | None, run: Run) -> dict[
     if tokens is not None and (available := record.tokens_within(target.kind, target.partition, size)):
         read, tokens = min(1.0, tokens / available), min(tokens, round(available))
         size = Size(None if size.bytes is None else read * size.bytes, None if size.rows is None else read * size.rows)
-    figures = record.forecast(target.kind, target.partition, run.engine.workers, size, tokens)
+    figures = record.forecast(target.kind, target.partition, run.settings.workers, size, tokens)
     if tokens is not None and limit is not None:
         figures["tokens"] = Planned(tokens, f"`{limit.key}`" if tokens == limit.tokens else "as in earlier builds here")
     listed = {"bytes_read": size.bytes, "rows": size.rows} if not target.upstream else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.fork_server import StartMethod, default_start_method
 from pipeline_assets.corpus.trust.figures import TrackRecord
@@ -93,23 +93,16 @@ class Run:
 
     Attributes:
         root: the data root.
+        settings: how work is done.
         hub: reading access to a hub; None where nothing is read from one.
-        zstd_level: compression of text shards.
-        fetch_threads: downloads at a time.
-        memory_bytes: what deduplication may take, all processes together; it spills what is beyond.
-        faiss_gpu: the GPU that faiss is to search on; None for the CPU.
         replace: whether an artifact of another recipe, or a damaged one, gives way to what is built.
         wait_s: how long to wait while another process builds the same artifact; 0 refuses at once.
         record: what earlier builds below the data root took.
     """
 
     root: Path
-    engine: EngineSettings
+    settings: RunSettings
     hub: HubFiles | None = None
-    zstd_level: int = ZSTD_LEVEL.default
-    fetch_threads: int = 8
-    memory_bytes: int = MEMORY_MIB.default << 20
-    faiss_gpu: int | None = None
     replace: bool = False
     wait_s: float = 0
     record: TrackRecord = field(init=False, repr=False, compare=False)
@@ -144,23 +137,17 @@ class Run:
         def setting(known: NumberSetting, flag: int | None) -> int:
             return known.parse(variables.get(known.variable, "")) if flag is None else flag
 
-        engine = EngineSettings(
+        settings = RunSettings(
             setting(WORKERS, workers),
             parse_start_method(variables.get(START_METHOD, "")),
             setting(LOG_EVERY, log_every_s),
             inline_bytes=_INLINE_BYTES,
-        )
-        return cls(
-            root,
-            engine,
-            hub or hub_of(root, variables),
-            setting(ZSTD_LEVEL, None),
+            zstd_level=setting(ZSTD_LEVEL, None),
+            fetch_threads=fetch_threads,
             memory_bytes=setting(MEMORY_MIB, memory_mib) << 20,
             faiss_gpu=parse_gpu(variables.get(FAISS_GPU.variable, "")) if faiss_gpu is None else faiss_gpu,
-            fetch_threads=fetch_threads,
-            replace=replace,
-            wait_s=wait_s,
         )
+        return cls(root, settings, hub or hub_of(root, variables), replace, wait_s)
 
     def hub_for(self, what: str) -> HubFiles:
         """The hub that something is read from.
@@ -174,15 +161,12 @@ class Run:
 
     def naming(self, partition: str | None) -> Self:
         """The same, with a partition named in progress lines."""
-        return replace(self, engine=replace(self.engine, subject=partition or ""))
+        return replace(self, settings=replace(self.settings, subject=partition or ""))
 
     def provenance(self) -> Mapping[str, Any]:
         """What a manifest records of the settings."""
         return {
-            "workers": self.engine.workers,
-            "start_method": self.engine.start_method,
-            "zstd_level": self.zstd_level,
-            "fetch_threads": self.fetch_threads,
+            name: getattr(self.settings, name) for name in ("workers", "start_method", "zstd_level", "fetch_threads")
         }
 
 

@@ -17,7 +17,6 @@ from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
     Converted,
-    NormalizeSettings,
     Row,
     RowMap,
     columns_without_values,
@@ -49,6 +48,7 @@ from pipeline_assets.corpus.snapshot.plan import (
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject, dropped_key
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
@@ -100,14 +100,14 @@ def convert_hub_rows(
     recipe: SnapshotRecipe,
     columns: LicensedColumns,
     licences: LicenceTable,
-    settings: NormalizeSettings,
+    settings: RunSettings,
 ) -> Converted:
     """The rows that the raw artifact names, from the cache; what is no more there is fetched again.
 
     Raises:
         InputError: from the hub, or the listing isn't that of the raw artifact.
     """
-    log_every_s, pinned = settings.engine.log_every_s, raw.manifest.identity.inputs
+    log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
     if hub_inputs(recipe, plan) != pinned:
         raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")

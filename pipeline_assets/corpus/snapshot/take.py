@@ -8,7 +8,7 @@ from pipeline_assets.corpus.document_shards import (
     NORMALISATION,
     read_rejects,
 )
-from pipeline_assets.corpus.normalize.converted import Converted, NormalizeSettings, finish
+from pipeline_assets.corpus.normalize.converted import Converted, finish
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_shard, derive_from
 from pipeline_assets.corpus.snapshot.plan import (
@@ -18,7 +18,7 @@ from pipeline_assets.corpus.snapshot.plan import (
     shards_of,
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.engine import run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, key
 from pipeline_assets.corpus.spine.ledger import Ledger, check_rejects
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -29,15 +29,13 @@ SNAPSHOT_STAGE = StageVersion("snapshot", 2)
 _CONVERT = "convert"
 
 
-def take_snapshot(
-    building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: NormalizeSettings
-) -> BuildResult:
+def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
     """Document shards and rejects in the building folder, and what the manifest says of them.
 
     Raises:
         InputError: from the hub; too many rejects; NUL characters in more than 1 % of the documents.
     """
-    plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.engine.log_every_s)
+    plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
     shards = shards_of(plan, pieces, recipe.shard_text_bytes)
     decisions = {
         "english_filter_applied": recipe.language is not None and plan.has_language,
@@ -57,14 +55,14 @@ def _convert(
     building: StagingDir,
     shards: Sequence[SnapshotShard],
     recipe: SnapshotRecipe,
-    settings: NormalizeSettings,
+    settings: RunSettings,
     rows: int,
 ) -> dict[str, Receipt]:
     """Receipts of converted shards by name; stops as soon as the rejects are too many, whatever is still to come."""
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
     receipts: list[Receipt] = []
     rejected = 0
-    for receipt in run_stage(_CONVERT, work, shards, building, settings.engine):
+    for receipt in run_stage(_CONVERT, work, shards, building, settings):
         receipts.append(receipt)
         rejected += Ledger.of(receipt.counts).all_rejected
         check_rejects(rejected, rows, recipe.max_reject_fraction, read_rejects(building, receipts), building.target)

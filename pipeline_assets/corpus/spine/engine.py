@@ -43,8 +43,8 @@ _SHOWN = ("documents", "tokens", "bytes")  # the counts of a receipt that progre
 
 
 @dataclass(frozen=True)
-class EngineSettings:
-    """Run settings: they change speed and memory, never a byte.
+class RunSettings:
+    """How work is done: speed, memory and storage, never a byte of content.
 
     Attributes:
         workers: worker processes; 0 runs in this process, where a row that kills its worker kills the build.
@@ -54,6 +54,10 @@ class EngineSettings:
             fork costs milliseconds, and shares what its forerunner had a copy of.
         inline_bytes: an input of fewer bytes may be worked on in this process, see `settings_for`.
         subject: what is built, named in progress lines; empty where there is one thing only.
+        zstd_level: compression of text shards.
+        fetch_threads: downloads at a time.
+        memory_bytes: what deduplication may take, all processes together; it spills what is beyond.
+        faiss_gpu: the GPU that faiss is to search on; None for the CPU.
     """
 
     workers: int = 0
@@ -62,13 +66,17 @@ class EngineSettings:
     growth_bytes: int = 192 << 20
     inline_bytes: int = 0
     subject: str = ""
+    zstd_level: int = 3
+    fetch_threads: int = 8
+    memory_bytes: int = 2 << 30
+    faiss_gpu: int | None = None
 
     def title(self, stage: str) -> str:
         """How progress lines call the work of a stage."""
         return f"{stage} {self.subject}".rstrip()
 
 
-def settings_for(building: StagingDir, settings: EngineSettings, input_bytes: int) -> EngineSettings:
+def settings_for(building: StagingDir, settings: RunSettings, input_bytes: int) -> RunSettings:
     """The settings, without workers where so little is read that to start them takes longer than they save.
 
     A row that kills its worker kills such a build. The next one finds the folder begun, and the row by workers.
@@ -86,7 +94,7 @@ def run_stage(
     work: Work[S],
     shards: Sequence[S],
     folder: BuildFolder,
-    settings: EngineSettings,
+    settings: RunSettings,
     warm_up: WarmUp = no_warm_up,
 ) -> Generator[Receipt]:
     """Receipts in the order of `shards`; finished shards are adopted, the rest are run and committed under `stage`.
@@ -106,7 +114,7 @@ def run_stage(
 
 
 @contextlib.contextmanager
-def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_warm_up) -> Iterator[RunStage[S]]:
+def run_stages(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> Iterator[RunStage[S]]:
     """What runs several stages by one work, which tells them apart by their shards: what workers load is loaded once.
 
     Raises: as `run_stage`.
@@ -124,7 +132,7 @@ def run_stages(work: Work[S], settings: EngineSettings, warm_up: WarmUp = no_war
 
 
 def _run(
-    stage: str, shards: Sequence[S], folder: BuildFolder, settings: EngineSettings, run_missing: RunStage[S]
+    stage: str, shards: Sequence[S], folder: BuildFolder, settings: RunSettings, run_missing: RunStage[S]
 ) -> Generator[Receipt]:
     found = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in found.items() if receipt is not None and _read_right(receipt)}

@@ -153,7 +153,7 @@ def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes:
     """A function that starts a worker of a stage. A fork server that was killed is started again, once.
 
     Args:
-        growth_bytes: see `EngineSettings`.
+        growth_bytes: see `RunSettings`.
     Raises:
         InputError: from the function: as the warm-up raised it, or the fork server was killed twice.
     """

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_b
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 
@@ -56,7 +56,7 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
     source = SourceFolder(folder, own.files)
     place = Path("listed", own.name)
     target = Target("made/listed", own.name, place, EVALUATION_STAGE, {"files": list(own.files)}, outside=source)
-    listing = target.seal_members(folder, pin_of_folder(source, folder, EngineSettings()), {})
+    listing = target.seal_members(folder, pin_of_folder(source, folder, RunSettings()), {})
     return EvaluationSet(own, listing.manifest, source)
 
 
@@ -89,13 +89,13 @@ def decontaminate(
     corpus: Artifact | Mapping[str, Artifact],
     sets: Sequence[EvaluationSet],
     rules: DecontaminationRecipe,
-    engine: EngineSettings | None = None,
+    engine: RunSettings | None = None,
 ) -> Artifact:
     """The sealed result; of one corpus the source is called `notes`."""
     sources = {"notes": corpus} if isinstance(corpus, Artifact) else corpus
     target = Target("made/clean", "notes", Path("clean"), DECONTAMINATION_STAGE, rules.content())
-    settings = engine or EngineSettings()
-    return target.build(folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings, 3), False, {})
+    settings = engine or RunSettings()
+    return target.build(folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings), False, {})
 
 
 def texts_of(corpus: Artifact) -> dict[str, str]:

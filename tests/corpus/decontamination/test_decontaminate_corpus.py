@@ -21,7 +21,7 @@ from pipeline_assets.corpus.decontamination import decontaminate_corpus as corpu
 from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 
 Decontaminated = Callable[..., Artifact]
@@ -229,8 +229,8 @@ def test_workers_and_the_size_of_shards_have_no_part_in_the_result(tmp_path: Pat
     sets = [items_set(tmp_path, "quiz", {"a": QUESTION})]
 
     alone = decontaminate(tmp_path / "a", many(tmp_path, 7), sets, rules)
-    forked = decontaminate(tmp_path / "b", many(tmp_path, 7), sets, rules, EngineSettings(2, start_method="fork"))
-    spawned = decontaminate(tmp_path / "c", many(tmp_path, 7), sets, rules, EngineSettings(2, start_method="spawn"))
+    forked = decontaminate(tmp_path / "b", many(tmp_path, 7), sets, rules, RunSettings(2, start_method="fork"))
+    spawned = decontaminate(tmp_path / "c", many(tmp_path, 7), sets, rules, RunSettings(2, start_method="spawn"))
     in_one = decontaminate(tmp_path / "d", many(tmp_path, 60), sets, rules)
 
     assert alone.manifest.digest == forked.manifest.digest == spawned.manifest.digest

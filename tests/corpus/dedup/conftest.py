@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # of plain_dedup, dedup_build
 from dedup_build import decisions_of, deduplicate, recipe, write_corpus
 from plain_dedup import PlainDocument
 
+from pipeline_assets.corpus.dedup import steps
 from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 
@@ -28,3 +29,9 @@ def decisions(tmp_path: Path) -> Callable[..., list[Decision]]:
         return decisions_of(deduplicate(tmp_path, sources, rules or recipe(**changes)))
 
     return run
+
+
+@pytest.fixture
+def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is short, a worker holds 5,000 bytes of a corpus."""
+    monkeypatch.setattr(steps, "_LEAST_SHARE_BYTES", 5000)

@@ -9,15 +9,16 @@ from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus, sign_corpus
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 
-INLINE = DedupSettings(EngineSettings())
+INLINE = RunSettings()
+SMALL_SHARES = RunSettings(2, "fork", memory_bytes=0)  # see the fixture `small_shares`
 _encoder = msgspec.json.Encoder()
 
 
@@ -82,7 +83,7 @@ def deduplicate(
     folder: Path,
     sources: Mapping[str, Artifact],
     rules: DedupRecipe,
-    settings: DedupSettings = INLINE,
+    settings: RunSettings = INLINE,
     **seen: Artifact,
 ) -> Artifact:
     """The sealed result; `seen` are signature stores."""
@@ -91,7 +92,7 @@ def deduplicate(
     )
 
 
-def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: DedupSettings = INLINE) -> Artifact:
+def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: RunSettings = INLINE) -> Artifact:
     """The sealed signature store of a result."""
     content = {"signatures": rules.signatures()}
     target = Target("made/signatures", "store", Path("store"), SIGNATURES_STAGE, content)

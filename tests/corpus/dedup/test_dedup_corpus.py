@@ -7,16 +7,16 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from dedup_build import decisions_of, deduplicate, recipe, thorough, write_corpus
+from dedup_build import SMALL_SHARES, decisions_of, deduplicate, recipe, thorough, write_corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GROUPS_FILE, RULE, Decision
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 Decisions = Callable[..., list[Decision]]
@@ -100,9 +100,9 @@ def _as_written(one: PlainDecision, found: Decision) -> Decision:
     return Decision(one.doc_id, found.source, one.decision, RULE, found.shard, found.row, *fate)
 
 
-@pytest.mark.parametrize("engine", [EngineSettings(2, "fork"), EngineSettings(1, "forkserver")])
+@pytest.mark.parametrize("settings", [SMALL_SHARES, RunSettings(1, "forkserver", memory_bytes=0)])
 def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_document(
-    tmp_path: Path, engine: EngineSettings
+    tmp_path: Path, settings: RunSettings, small_shares: None
 ) -> None:
     documents = [
         PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2), "ab"[number // 60])
@@ -112,7 +112,7 @@ def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_documen
     many_shards = write_corpus(tmp_path / "many", documents, 7)
 
     plain = deduplicate(tmp_path / "plain", one_shard, recipe())
-    other = deduplicate(tmp_path / "other", many_shards, recipe(), DedupSettings(engine, share_bytes=5000))
+    other = deduplicate(tmp_path / "other", many_shards, recipe(), settings)
 
     assert {one.decision for one in decisions_of(plain)} == {"kept", "near_duplicate", "exact_duplicate"}
     where = [(one.doc_id, one.decision, one.duplicate_of, one.similarity) for one in decisions_of(plain)]

@@ -9,15 +9,14 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from dedup_build import INLINE, by_faiss, decisions_of, deduplicate, recipe, sign, write_corpus
+from dedup_build import INLINE, SMALL_SHARES, by_faiss, decisions_of, deduplicate, recipe, sign, write_corpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.candidates import searching_device
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE
-from pipeline_assets.corpus.dedup.recipe import DedupSettings, Distance, smallest_distance
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.dedup.recipe import Distance, smallest_distance
 from pipeline_assets.corpus.spine.errors import UsageError
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -62,14 +61,13 @@ def test_decisions_are_those_of_the_plain_rule_over_all_pairs_seen_before_or_not
     ]
 
 
-def test_workers_and_the_size_of_shards_change_no_decision_and_no_edge(tmp_path: Path) -> None:
+def test_workers_and_the_size_of_shards_change_no_decision_and_no_edge(tmp_path: Path, small_shares: None) -> None:
     documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
     sketches = {"shingle_words": 5, "bits": 128, "max_distance": 40, "seed": 1}
     rules = recipe(faiss=sketches, max_compared=4)
-    settings = DedupSettings(EngineSettings(2, "fork"), share_bytes=5000)
 
     plain = deduplicate(tmp_path / "plain", write_corpus(tmp_path / "one", documents, 1000), rules)
-    other = deduplicate(tmp_path / "other", write_corpus(tmp_path / "many", documents, 7), rules, settings)
+    other = deduplicate(tmp_path / "other", write_corpus(tmp_path / "many", documents, 7), rules, SMALL_SHARES)
 
     places = [[(one.doc_id, one.decision, one.duplicate_of) for one in decisions_of(made)] for made in (plain, other)]
     assert places[0] == places[1]

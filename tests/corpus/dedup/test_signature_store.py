@@ -9,18 +9,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from dedup_build import INLINE, decisions_of, deduplicate, recipe, sign, thorough, write_corpus
+from dedup_build import INLINE, SMALL_SHARES, decisions_of, deduplicate, recipe, sign, thorough, write_corpus
 from forged import overwrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDocument, decide
 
 from pipeline_assets.corpus.dedup.decision import EDGES_FILE, read_groups
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, DedupSettings
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.seen import open_seen
 from pipeline_assets.corpus.dedup.verify import ShingleSets
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -146,18 +145,17 @@ def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Art
     assert result.manifest.identity.counts["by_source"]["web"]["of_seen"] == 2
 
 
-def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path) -> None:
+def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path, small_shares: None) -> None:
     documents = month("past", [numbered(number * 7 % 90, 30) for number in range(60)], "a", "b")
-    other_way = DedupSettings(EngineSettings(2, "fork"), share_bytes=3000)
     result = deduplicate(tmp_path, write_corpus(tmp_path / "corpus", documents, 7), recipe())
 
-    plain, other = sign(tmp_path / "one", result, recipe()), sign(tmp_path / "two", result, recipe(), other_way)
+    plain, other = sign(tmp_path / "one", result, recipe()), sign(tmp_path / "two", result, recipe(), SMALL_SHARES)
 
     assert other.manifest.digest == plain.manifest.digest
     new = write_corpus(tmp_path / "new", month("new", [numbered(number * 5, 30) for number in range(30)], "a"), 7)
     against = [
         deduplicate(tmp_path / "against_one", new, recipe(), INLINE, past=plain),
-        deduplicate(tmp_path / "against_two", new, recipe(), other_way, past=other),
+        deduplicate(tmp_path / "against_two", new, recipe(), SMALL_SHARES, past=other),
     ]
     assert against[0].manifest.digest == against[1].manifest.digest
     assert {one.seen_in for one in decisions_of(against[0])} == {"past", None}

@@ -10,7 +10,7 @@ from stage_a_build import INLINE, build, local_source, recipe_of
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 Filtered = Callable[..., Artifact]
@@ -24,7 +24,7 @@ def filtered(tmp_path: Path) -> Filtered:
 
     def run(
         *texts: str | Mapping[str, Any],
-        engine: EngineSettings = INLINE,
+        engine: RunSettings = INLINE,
         root: str = "data",
         shard_text_bytes: int = 1 << 30,
         **filters: object,
@@ -152,7 +152,7 @@ def test_workers_have_no_part_in_the_result(filtered: Filtered) -> None:
     alone = filtered(*texts, shard_text_bytes=2000, length={"min_words": 5})
 
     found = filtered(
-        *texts, shard_text_bytes=2000, length={"min_words": 5}, engine=EngineSettings(2, start_method="fork"), root="b"
+        *texts, shard_text_bytes=2000, length={"min_words": 5}, engine=RunSettings(2, start_method="fork"), root="b"
     )
 
     assert len(shard_rows(alone)) > 4

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.filters import filter_corpus as stage
 from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.sealing import RECEIPTS
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -239,6 +239,6 @@ def test_workers_make_the_same_files_as_no_workers(shard: Callable[..., FilterSh
         (folder.folder / RECEIPTS).mkdir(parents=True)
         work = functools.partial(filter_shard, recipe=recipe, zstd_level=3)
         warm_up = functools.partial(load_filters, recipe)
-        return list(run_stage("filter", work, shards, folder, EngineSettings(workers), warm_up))
+        return list(run_stage("filter", work, shards, folder, RunSettings(workers), warm_up))
 
     assert receipts(2) == receipts(0)

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 
@@ -27,7 +27,7 @@ def inventories(tmp_path: Path) -> Inventories:
         dataset = {"dataset": "maker/chats", "path": str(folder), "splits": list(splits), **section}
         content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": max_rows}, "datasets": [dataset]}
         recipe = NemotronRecipe.of(content, "the test")
-        run = Run(tmp_path / "root", EngineSettings(), replace=True)
+        run = Run(tmp_path / "root", RunSettings(), replace=True)
         built = {}
         for target in recipe.targets():
             if target.kind != "nemotron/metadata_coverage":

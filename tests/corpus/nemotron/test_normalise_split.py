@@ -26,14 +26,14 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.rows.changes import document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 encoder = functools.cache(lambda: load_encoder(VOCABULARY_SHA256))
 RULES = NormaliseRules(SETTINGS, None, 400, "0.9", VOCABULARY_SHA256)
-INLINE, FORKED = EngineSettings(), EngineSettings(2, "fork")
+INLINE, FORKED = RunSettings(), RunSettings(2, "fork")
 Row = dict[str, Any]
 
 
@@ -63,11 +63,11 @@ def build(
     root: Path,
     files: Sequence[SourceFile],
     rules: NormaliseRules = RULES,
-    engine: EngineSettings = INLINE,
+    engine: RunSettings = INLINE,
     origin: RowOrigin = ORIGIN,
 ) -> Artifact:
     target = Target("nemotron/normalized_shards", "rows", Path("rows"), NORMALISE_STAGE, {})
-    return target.build(root, lambda building: normalise_split(building, files, origin, rules, engine, 3), False, {})
+    return target.build(root, lambda building: normalise_split(building, files, origin, rules, engine), False, {})
 
 
 def rows_of(built: Artifact) -> list[Row]:
@@ -148,7 +148,7 @@ def test_blocks_and_workers_change_no_row(
     kinds: list[int],
     shard_bytes: int,
     block_rows: int,
-    engine: EngineSettings,
+    engine: RunSettings,
 ) -> None:
     folder = tmp_path_factory.mktemp("split")
     kinds_of_row = [said("a", uuid="a"), said("a"), tool_row(0), tool_row(1), {"messages": []}, b"no json\n"]
@@ -227,7 +227,7 @@ def test_a_sample_passes_over_what_is_empty_and_says_so_where_it_meets_no_row(tm
 
 @pytest.mark.parametrize(("victim", "engine"), [(Victim.ALL, INLINE), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)])
 def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
-    tmp_path: Path, victim: Victim, engine: EngineSettings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, victim: Victim, engine: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")  # builds that don't ask git for the commit
     rows = [said("one", uuid="a"), said("two", uuid="a"), tool_row(0), tool_row(1), {"messages": []}]

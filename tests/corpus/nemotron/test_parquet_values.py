@@ -16,7 +16,7 @@ from rows_made import ANSWER, ORIGIN, QUESTION, SETTINGS, called
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, NormaliseRules
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -37,7 +37,7 @@ def normalised_file(folder: Path, path: Path) -> list[dict[str, Any]]:
     rules = NormaliseRules(SETTINGS, None, 1 << 20, "0", VOCABULARY_SHA256)
     target = Target("made/rows", "rows", Path("rows"), NORMALISE_STAGE, {})
     built = target.build(
-        folder, lambda building: normalise_split(building, files, ORIGIN, rules, EngineSettings(), 3), False, {}
+        folder, lambda building: normalise_split(building, files, ORIGIN, rules, RunSettings()), False, {}
     )
     return pq.read_table(built.folder / "data" / "train-00000-of-00001.parquet").to_pylist()
 

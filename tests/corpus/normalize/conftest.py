@@ -8,7 +8,7 @@ from stage_a_build import INLINE, normalize, only, recipe_with
 
 from pipeline_assets.corpus.licences import Licence, LicenceTable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
 
@@ -19,7 +19,7 @@ def normalized(tmp_path: Path) -> Callable[..., Artifact]:
     def run(
         name: str,
         written: Mapping[str, str | bytes],
-        engine: EngineSettings = INLINE,
+        engine: RunSettings = INLINE,
         root: str = "data",
         **changes: object,
     ) -> Artifact:

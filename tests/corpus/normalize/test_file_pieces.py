@@ -11,7 +11,7 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.files import page_ledger, piece_shards
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 Normalized = Callable[..., Artifact]
@@ -162,7 +162,7 @@ def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized
     files = {"AA/wiki_00": "".join(page(number, f"Text {number}. " * 20) for number in range(60))}
     alone = normalized("wikipedia_en", files)
 
-    found = normalized("wikipedia_en", files, EngineSettings(workers, start_method="fork"), root="workers")
+    found = normalized("wikipedia_en", files, RunSettings(workers, start_method="fork"), root="workers")
 
     assert len(shard_rows(alone)) > 5
     assert found.manifest.digest == alone.manifest.digest

@@ -9,13 +9,12 @@ import pytest
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.normalize.converted import NormalizeSettings
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
 from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
@@ -36,9 +35,9 @@ def pages(rows: int, **columns: object) -> pa.Table:
 def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalized:
     """Publishes tables and normalises them; keyword arguments change keys of the source's section."""
 
-    def run(tables: dict[str, pa.Table], engine: EngineSettings | None = None, root: str = "data", **changes: object):
+    def run(tables: dict[str, pa.Table], engine: RunSettings | None = None, root: str = "data", **changes: object):
         recipe = recipe_with(tmp_path, only("pages", **(ALL | changes)), publish(tables))
-        return normalize(recipe, tmp_path / root, hub_files, engine or EngineSettings(workers=0))
+        return normalize(recipe, tmp_path / root, hub_files, engine or RunSettings(workers=0))
 
     return run
 
@@ -197,10 +196,10 @@ def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
     identity = Identity(StageVersion("raw", 1), {}, [], None, {}, {}, [])
     raw = Artifact(tmp_path / "raw", Manifest("stage_a/raw", "pages", identity, [], {}))
     building = StagingDir(tmp_path, tmp_path / "normalized", lock=None)  # type: ignore[arg-type]
-    settings = NormalizeSettings(EngineSettings(workers=0), zstd_level=3, fetch_threads=1)
+    columns, settings = source.columns, RunSettings()
 
     with pytest.raises(InputError) as error:
-        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), source.columns, licence_table(), settings)
+        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), columns, licence_table(), settings)
 
     assert str(error.value) == (
         f"{tmp_path / 'raw'}: it names other files or row groups than the hub does now; build it again"
@@ -212,7 +211,7 @@ def test_workers_have_no_part_in_the_result(workers: int, hub_source: Normalized
     tables = {f"data/{number}.parquet": pages(200) for number in range(2)}
     alone = hub_source(tables)
 
-    found = hub_source(tables, EngineSettings(workers, start_method="fork"), root="workers")
+    found = hub_source(tables, RunSettings(workers, start_method="fork"), root="workers")
 
     assert found.manifest.digest == alone.manifest.digest
     assert ledger(found)["rejected"] == {"duplicate_doc_id": 200}

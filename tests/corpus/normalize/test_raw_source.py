@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolde
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.snapshot.plan import raw_of_hub
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.systems.registry import KINDS
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> SourceFolder:
 
 
 def raw(source: SourceFolder, threads: int = 0) -> BuildResult:
-    return pin_of_folder(source, Path("/data"), EngineSettings(threads, log_every_s=60))
+    return pin_of_folder(source, Path("/data"), RunSettings(threads, log_every_s=60))
 
 
 def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:

@@ -10,7 +10,7 @@ from stage_a_build import ledger
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import ledger_adds_up
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "readers" / "stackexchange"))  # of made_dump
@@ -97,7 +97,7 @@ def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized
     posts = dump(*(post for number in range(1, 200, 2) for post in (question(number), answer(number + 1, number))))
     alone = normalized(SITE, {"Posts.xml": posts})
 
-    found = normalized(SITE, {"Posts.xml": posts}, EngineSettings(workers, start_method="fork"), root="workers")
+    found = normalized(SITE, {"Posts.xml": posts}, RunSettings(workers, start_method="fork"), root="workers")
 
     assert found.manifest.digest == alone.manifest.digest
     assert sum(shard_rows(found).values()) == 100

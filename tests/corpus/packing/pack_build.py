@@ -12,12 +12,12 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import PackedSet
-from pipeline_assets.corpus.packing.pack_corpus import PackSettings, pack_corpus
+from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _encoder = msgspec.json.Encoder()
@@ -95,13 +95,15 @@ def pack(
     shards: Sequence[CorpusShard],
     rules: PackRecipe,
     tokenizer: Path | None,
-    engine: EngineSettings | None = None,
-    **settings: Any,
+    settings: RunSettings | None = None,
+    driver: Driver = "gigatoken",
 ) -> Artifact:
     """The sealed set."""
     target = Target("made/packed", "packed", Path("packed"), PACK_STAGE, {"pack": rules.content()})
-    own = PackSettings(engine or EngineSettings(), NOON, tokenizer, **settings)
-    return target.build(folder, lambda building: pack_corpus(building, shards, rules, own), False, {})
+    own = settings or RunSettings()
+    return target.build(
+        folder, lambda building: pack_corpus(building, shards, rules, own, NOON, tokenizer, driver), False, {}
+    )
 
 
 def check_tokens(packed: PackedSet, ids: dict[str, list[int]]) -> None:

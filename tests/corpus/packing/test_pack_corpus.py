@@ -31,7 +31,7 @@ from pipeline_assets.corpus.packing.summary import summary_of
 from pipeline_assets.corpus.rows.fates import follow_document
 from pipeline_assets.corpus.rows.trace import open_rows, trace_token
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.families import load_tokenizer
@@ -48,9 +48,9 @@ def test_workers_ranges_and_levels_change_no_byte_that_counts(
     rules = recipe(tokenizer, strategy=strategy, num_seqs=20)
 
     here = pack(folder / "here", shards, rules, tokenizer)
-    one = pack(folder / "one", shards, rules, tokenizer, EngineSettings(1, "fork"), zstd_level=9)
+    one = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, "fork", zstd_level=9))
     monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 50)
-    two = pack(folder / "two", shards, rules, tokenizer, EngineSettings(2, "fork"))
+    two = pack(folder / "two", shards, rules, tokenizer, RunSettings(2, "fork"))
 
     assert one.manifest.digest == two.manifest.digest == here.manifest.digest
     assert len(open_packed(two.folder).meta.index_frames) > 5

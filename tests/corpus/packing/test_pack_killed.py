@@ -13,10 +13,10 @@ from word_tokenizer import write_tokenizer
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.packing import plan_files
 from pipeline_assets.corpus.spine.artifact import Damage, verify
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 
 DOCUMENTS = [*documents_of("a", [3, 5, 20, 4]), *documents_of("b", [4, 4, 7])]
-FORKED = EngineSettings(2, "fork")
+FORKED = RunSettings(2, "fork")
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_files, "_RANGE_TOKENS", 150)
 
 
-def build(root: Path, inputs: Path, engine: EngineSettings | None = None) -> dict[str, bytes]:
+def build(root: Path, inputs: Path, engine: RunSettings | None = None) -> dict[str, bytes]:
     """The set in a folder that holds nothing, or what a killed build left; its files."""
     tokenizer = write_tokenizer(inputs)
     shards = write_shards(inputs / "corpus", DOCUMENTS, 2)
@@ -37,17 +37,17 @@ def build(root: Path, inputs: Path, engine: EngineSettings | None = None) -> dic
     return files | {"digest": result.manifest.digest.encode()}
 
 
-def check_kill(folder: Path, at: int, undisturbed: dict[str, bytes], victim: Victim, engine: EngineSettings) -> None:
+def check_kill(folder: Path, at: int, undisturbed: dict[str, bytes], victim: Victim, engine: RunSettings) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         killed_at(at, functools.partial(build, Path(scratch), folder, engine), victim)
         assert build(Path(scratch), folder) == undisturbed, f"killed before step {at}"
 
 
 @pytest.mark.parametrize(
-    ("victim", "engine"), [(Victim.ALL, EngineSettings()), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)]
+    ("victim", "engine"), [(Victim.ALL, RunSettings()), (Victim.WORKER, FORKED), (Victim.PARENT, FORKED)]
 )
 def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
-    folder: Path, victim: Victim, engine: EngineSettings
+    folder: Path, victim: Victim, engine: RunSettings
 ) -> None:
     undisturbed = build(folder / "undisturbed", folder)
     steps = count_steps(functools.partial(build, folder / "counted", folder, engine), victim)
@@ -58,10 +58,10 @@ def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("victim", "engine", "stride"),
-    [(Victim.ALL, EngineSettings(), 1), (Victim.WORKER, FORKED, 3), (Victim.PARENT, FORKED, 3)],
+    [(Victim.ALL, RunSettings(), 1), (Victim.WORKER, FORKED, 3), (Victim.PARENT, FORKED, 3)],
 )
 def test_killed_at_any_point_it_goes_on_to_the_same_files(
-    folder: Path, victim: Victim, engine: EngineSettings, stride: int
+    folder: Path, victim: Victim, engine: RunSettings, stride: int
 ) -> None:
     undisturbed = build(folder / "undisturbed", folder)
     steps = count_steps(functools.partial(build, folder / "counted", folder, engine), victim)

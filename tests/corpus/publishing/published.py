@@ -15,7 +15,7 @@ from pipeline_assets.corpus.publishing.card_split import CardSplit
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, dataset_card
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
@@ -63,7 +63,7 @@ def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) 
     rules = NormaliseRules(SETTINGS, None, shard_bytes, "0.9", VOCABULARY_SHA256)
     origin = replace(ORIGIN, split=split)
     target = Target("made/rows", "rows", Path("rows", split), NORMALISE_STAGE, {})
-    make = lambda building: normalise_split(building, files, origin, rules, EngineSettings(), 3)  # noqa: E731
+    make = lambda building: normalise_split(building, files, origin, rules, RunSettings())  # noqa: E731
     return target.build(root, make, False, {})
 
 

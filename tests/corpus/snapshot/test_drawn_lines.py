@@ -22,7 +22,7 @@ from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
 from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.staging import BuildFolder
@@ -56,11 +56,11 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
     """Publishes files and normalises them; keyword arguments change keys of the source's section."""
 
     def run(
-        published: Mapping[str, bytes], engine: EngineSettings | None = None, root: str = "data", **changes: object
+        published: Mapping[str, bytes], engine: RunSettings | None = None, root: str = "data", **changes: object
     ) -> Artifact:
         section = SECTION | {"files": ["data/*"]} | changes
         recipe = recipe_with(tmp_path, only("pages", **section), publish(published))
-        return normalize(recipe, tmp_path / root, hub_files, engine or EngineSettings(workers=0))
+        return normalize(recipe, tmp_path / root, hub_files, engine or RunSettings(workers=0))
 
     return run
 
@@ -185,7 +185,7 @@ def test_workers_and_threads_have_no_part_in_the_result(workers: int, hub_source
     }
     alone = hub_source(files, amount={"documents": 250})
 
-    found = hub_source(files, EngineSettings(workers, start_method="fork"), root="workers", amount={"documents": 250})
+    found = hub_source(files, RunSettings(workers, start_method="fork"), root="workers", amount={"documents": 250})
 
     assert found.manifest.digest == alone.manifest.digest
     assert ledger(found)["in"] == 250

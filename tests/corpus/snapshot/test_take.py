@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
@@ -133,10 +133,10 @@ def test_one_shard_or_many_hold_the_same_documents_in_the_same_order(take: Take,
 
 @pytest.mark.parametrize(
     "engine",
-    [EngineSettings(1, "fork"), EngineSettings(2, "fork"), EngineSettings(2, "spawn")],
+    [RunSettings(1, "fork"), RunSettings(2, "fork"), RunSettings(2, "spawn")],
     ids=["1 forked", "2 forked", "2 spawned"],
 )
-def test_workers_have_no_part_in_the_digest(take: Take, engine: EngineSettings) -> None:
+def test_workers_have_no_part_in_the_digest(take: Take, engine: RunSettings) -> None:
     settings = {"max_reject_fraction": "0.02", "rows_per_group": 50, "shard_text_bytes": 1}
 
     here = take({"a.parquet": pages(200)}, **settings)

@@ -33,7 +33,7 @@ from word_artifact import (
 )
 from word_stage import INLINE, MANY, ONE, SERVED, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, open_building
 from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, serve
@@ -43,7 +43,7 @@ from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, serve
 
 @every_way
 def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
-    building: StagingDir, settings: EngineSettings
+    building: StagingDir, settings: RunSettings
 ) -> None:
     receipts = run(write_words, building, settings)
 
@@ -56,7 +56,7 @@ def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
 
 @in_workers
 def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
-    building: StagingDir, settings: EngineSettings
+    building: StagingDir, settings: RunSettings
 ) -> None:
     receipts = run(write_words, building, settings, MANY)
 
@@ -64,14 +64,14 @@ def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
 
 
 @pytest.mark.parametrize("settings", [INLINE, TWO], ids=["here", "two workers"])
-def test_no_shards_give_no_receipts(building: StagingDir, settings: EngineSettings) -> None:
+def test_no_shards_give_no_receipts(building: StagingDir, settings: RunSettings) -> None:
     assert run(write_words, building, settings, []) == []
 
 
 def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:
     shards = ENGLISH[:1]
 
-    run_of = run_stage("write", write_words, shards, building, EngineSettings(8, "fork"))
+    run_of = run_stage("write", write_words, shards, building, RunSettings(8, "fork"))
     next(run_of)
 
     assert len(children()) == 1
@@ -80,7 +80,7 @@ def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(INLINE, TWO), (TWO, ONE), (ONE, INLINE)])
 def test_finished_shards_are_adopted_whatever_the_workers_and_nothing_is_rewritten(
-    building: StagingDir, first: EngineSettings, second: EngineSettings
+    building: StagingDir, first: RunSettings, second: RunSettings
 ) -> None:
     receipts = run(write_words, building, first)
     before = {path: path.stat() for path in building.folder.rglob("*")}
@@ -119,7 +119,7 @@ def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) ->
 
 
 @every_way
-def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir, settings: EngineSettings) -> None:
+def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir, settings: RunSettings) -> None:
     with pytest.raises(InputError) as refused:
         run(refuse_five, building, settings)
 
@@ -134,7 +134,7 @@ def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir,
 
 @pytest.mark.parametrize("settings", [ONE, SPAWNED, SERVED], ids=["fork", "spawn", "forkserver"])
 def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
-    building: StagingDir, settings: EngineSettings
+    building: StagingDir, settings: RunSettings
 ) -> None:
     with pytest.raises(KeyError, match="five") as failed:
         run(stumble_over_five, building, settings)
@@ -148,7 +148,7 @@ def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
 
 @pytest.mark.parametrize("settings", [ONE, SERVED], ids=["fork", "forkserver"])
 def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(
-    building: StagingDir, settings: EngineSettings
+    building: StagingDir, settings: RunSettings
 ) -> None:
     with pytest.raises(RetryableError, match="no space is left on the disk") as failed:
         run(fill_the_disk, building, settings)
@@ -177,14 +177,14 @@ def test_a_small_input_has_workers_only_where_a_build_has_died_or_failed(
     found = []
     for _ in workers:
         with open_building(tmp_path / "words", {}) as building:
-            found.append(settings_for(building, EngineSettings(2, inline_bytes=100), input_bytes).workers)
+            found.append(settings_for(building, RunSettings(2, inline_bytes=100), input_bytes).workers)
 
     assert found == workers
 
 
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED, SERVED], ids=["one", "two", "spawn", "forkserver"])
 def test_a_shard_whose_worker_was_killed_once_is_run_again(
-    building: StagingDir, settings: EngineSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    building: StagingDir, settings: RunSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     marker = tmp_path / "killed once"
 
@@ -199,7 +199,7 @@ def test_a_shard_whose_worker_was_killed_once_is_run_again(
 @pytest.mark.parametrize("settings", [ONE, TWO], ids=["one", "two"])
 @pytest.mark.parametrize(("deadly", "shard", "row"), [("three", 1, 0), ("four", 1, 1), ("five", 1, 2), ("six", 2, 0)])
 def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
-    building: StagingDir, deadly: str, shard: int, row: int, settings: EngineSettings, caplog: pytest.LogCaptureFixture
+    building: StagingDir, deadly: str, shard: int, row: int, settings: RunSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipts = run(partial(die_of_words, deadly=(deadly,)), building, settings)
 
@@ -274,7 +274,7 @@ def test_one_more_row_that_kills_than_the_sixteen_of_bad_luck_stops_the_build(bu
 
 @in_workers
 def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
-    building: StagingDir, settings: EngineSettings
+    building: StagingDir, settings: RunSettings
 ) -> None:
     with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
         next(receipts)
@@ -343,12 +343,12 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
         "from functools import partial; from pathlib import Path; import signal, sys\n"
         "from word_artifact import ENGLISH, open_and_wait\n"
         "from pipeline_assets.corpus.spine.staging import open_building\n"
-        "from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage\n"
+        "from pipeline_assets.corpus.spine.engine import RunSettings, run_stage\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has ignored\n"
         "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
         "with open_building(fifo.with_name('words'), {}) as building:\n"
         "    work = partial(open_and_wait, fifo=fifo)\n"
-        "    list(run_stage('write', work, ENGLISH, building, EngineSettings(2, start_method)))\n"
+        "    list(run_stage('write', work, ENGLISH, building, RunSettings(2, start_method)))\n"
     )
     path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
 

@@ -20,7 +20,7 @@ from word_artifact import (
 )
 from word_stage import MANY, children
 
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
@@ -32,7 +32,7 @@ FEW = MANY[:12]
 def run(
     work: Work[Words], building: StagingDir, warm_up: WarmUp, shards: list[Words] = FEW, workers: int = 2
 ) -> list[Receipt]:
-    return list(run_stage("write", work, shards, building, EngineSettings(workers, "forkserver"), warm_up))
+    return list(run_stage("write", work, shards, building, RunSettings(workers, "forkserver"), warm_up))
 
 
 def noted(receipts: list[Receipt], name: str) -> list[object]:
@@ -51,7 +51,7 @@ def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(bu
 
 def test_one_process_serves_all_stages(building: StagingDir) -> None:
     first, second = (
-        list(run_stage(stage, write_where, ENGLISH, building, EngineSettings(2, "forkserver"), load))
+        list(run_stage(stage, write_where, ENGLISH, building, RunSettings(2, "forkserver"), load))
         for stage in ("write", "write again")
     )
 
@@ -60,7 +60,7 @@ def test_one_process_serves_all_stages(building: StagingDir) -> None:
 
 
 def test_a_stage_keeps_to_its_own_work_while_another_runs(building: StagingDir) -> None:
-    settings = EngineSettings(1, "forkserver")
+    settings = RunSettings(1, "forkserver")
     where = run_stage("write", write_where, FEW[:3], building, settings, load)
     plain = run_stage("write again", write_words, FEW[3:6], building, settings)
 
@@ -78,7 +78,7 @@ def test_workers_start_no_threads_but_those_that_the_user_asks_for(
     if asked is not None:
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
 
-    receipts = list(run_stage("write", write_where, ENGLISH, building, EngineSettings(2, method)))
+    receipts = list(run_stage("write", write_where, ENGLISH, building, RunSettings(2, method)))
 
     assert set(noted(receipts, "threads")) == {threads}
     assert os.environ.get("OPENBLAS_NUM_THREADS") == asked
@@ -89,8 +89,8 @@ def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_d
 ) -> None:
     monkeypatch.setattr(word_artifact, "LOADED", [])
 
-    list(run_stage("write", write_words, ENGLISH, building, EngineSettings(), load))
-    list(run_stage("write", write_words, ENGLISH, building, EngineSettings(), load))
+    list(run_stage("write", write_words, ENGLISH, building, RunSettings(), load))
+    list(run_stage("write", write_words, ENGLISH, building, RunSettings(), load))
 
     assert [os.getpid()] == word_artifact.LOADED
 

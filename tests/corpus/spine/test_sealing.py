@@ -11,7 +11,7 @@ from word_building import PLAN, build, files_in, is_whole, names_beside, seal, w
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.sealing import recover
@@ -135,7 +135,7 @@ def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
         with open_building(target, plan_of_the_second) as second:
             with pytest.raises(InputError) as refused:
                 seal(first, files)
-            receipts = list(run_stage("write", write_words, ENGLISH, second, EngineSettings()))
+            receipts = list(run_stage("write", write_words, ENGLISH, second, RunSettings()))
             seal(second, [receipt.files[0] for receipt in receipts])
 
     assert refused.value.what == "this builder lost its lock"

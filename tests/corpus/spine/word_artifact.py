@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -70,7 +70,7 @@ def build_words(
     """The artifact `words` below a root, in one language, in the place of one in another language."""
 
     def make(building: StagingDir) -> BuildResult:
-        settings = EngineSettings(workers, start_method)
+        settings = RunSettings(workers, start_method)
         receipts = list(run_stage("write", work, SHARDS[language], building, settings))
         return BuildResult([receipt.files[0] for receipt in receipts], total_counts(receipts), {})
 

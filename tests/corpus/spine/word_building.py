@@ -7,7 +7,7 @@ from typing import Any
 from word_artifact import ENGLISH, write_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.manifest import Identity, StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, open_building
 from pipeline_assets.corpus.spine.worker import WHOLE
@@ -31,7 +31,7 @@ def seal(building: StagingDir, files: list[OutputFile], recipe: Mapping[str, Any
 def build(target: Path, plan: Mapping[str, Any] = PLAN) -> Artifact:
     """The English words, whatever the plan says."""
     with open_building(target, plan) as building:
-        receipts = list(run_stage("write", write_words, ENGLISH, building, EngineSettings()))
+        receipts = list(run_stage("write", write_words, ENGLISH, building, RunSettings()))
         return seal(building, [receipt.files[0] for receipt in receipts], plan)
 
 

@@ -6,27 +6,25 @@ from pathlib import Path
 import pytest
 from word_artifact import ENGLISH, Words
 
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.fork_server import NAME
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.worker import Work
 
-INLINE = EngineSettings()
-ONE, TWO = EngineSettings(1, "fork"), EngineSettings(2, "fork")
-SPAWNED, SERVED = EngineSettings(2, "spawn"), EngineSettings(2, "forkserver")
+INLINE = RunSettings()
+ONE, TWO = RunSettings(1, "fork"), RunSettings(2, "fork")
+SPAWNED, SERVED = RunSettings(2, "spawn"), RunSettings(2, "forkserver")
 MANY = [Words(f"{number:03}", (f"word{number}",)) for number in range(100)]
 
 every_way = pytest.mark.parametrize(
     "settings",
-    [INLINE, ONE, TWO, SPAWNED, EngineSettings(1, "forkserver"), SERVED],
+    [INLINE, ONE, TWO, SPAWNED, RunSettings(1, "forkserver"), SERVED],
     ids=["here", "one forked", "two forked", "two spawned", "one from the fork server", "two from the fork server"],
 )
 in_workers = pytest.mark.parametrize("settings", [ONE, TWO, SERVED], ids=["one worker", "two workers", "forkserver"])
 
 
-def run(
-    work: Work[Words], building: StagingDir, settings: EngineSettings, shards: list[Words] = ENGLISH
-) -> list[Receipt]:
+def run(work: Work[Words], building: StagingDir, settings: RunSettings, shards: list[Words] = ENGLISH) -> list[Receipt]:
     return list(run_stage("write", work, shards, building, settings))
 
 

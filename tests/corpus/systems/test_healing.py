@@ -18,7 +18,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling.split import SPLITS, describe_split
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.text_selection import TextRecipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
@@ -30,7 +30,7 @@ RecipeOf = Callable[..., HealingRecipe]
 Build = Callable[..., Artifact]
 PAGES = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
 REVISION = "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
-INLINE = EngineSettings(workers=0)
+INLINE = RunSettings(workers=0)
 AMOUNTS = st.one_of(
     st.builds(lambda count: {"documents": count}, st.integers(1, 10**9)),
     st.builds(lambda count: {"text_bytes": count}, st.integers(1, 10**13)),

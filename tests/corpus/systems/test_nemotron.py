@@ -11,7 +11,7 @@ from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS, read_recipe
@@ -129,7 +129,7 @@ def test_where_a_folder_lies_changes_no_artifact() -> None:
 
 def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(tmp_path: Path) -> None:
     recipe = recipe_of(dataset(revision=UNPINNED))
-    run = Run(tmp_path, EngineSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
+    run = Run(tmp_path, RunSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
 
     with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
         KINDS["nemotron/raw"].build(recipe.targets()[0], run)

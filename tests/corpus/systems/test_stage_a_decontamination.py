@@ -14,12 +14,12 @@ from pipeline_assets.corpus.decontamination.evidence import read_contaminated
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
 
-INLINE = EngineSettings(workers=0)
+INLINE = RunSettings(workers=0)
 Built = dict[str, Artifact]
 RecipeOf = Callable[..., StageARecipe]
 

@@ -17,7 +17,7 @@ from healing_build import DATASET, build_all, recipe_of
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of healing_set
@@ -78,7 +78,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> HealingSet:
         recipe = recipe_of(hub.commits()[DATASET], snapshot, {"valid_fraction": "0.3", "token_budget": 900})
         hub_files = HubFiles(place / "cache", hub.endpoint, tries=1)
         build_all(recipe, place / "data", hub_files)
-        run = Run(place / "data", EngineSettings(workers=0), hub_files, replace=True)
+        run = Run(place / "data", RunSettings(workers=0), hub_files, replace=True)
     return HealingSet(recipe, run)
 
 

@@ -10,7 +10,7 @@ from healing_set import contents_of
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.rebuild import rebuild
@@ -25,7 +25,7 @@ Targets = dict[str, list[Target]]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
     with open_sources() as sources:
-        run = Run(tmp_path_factory.mktemp("kinds"), EngineSettings(workers=0), sources.offline)
+        run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(workers=0), sources.offline)
         targets: Targets = {}
         for recipe in (sources.recipe, sources.stage_a, sources.nemotron):
             for target in recipe.targets():
@@ -66,7 +66,7 @@ def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
     built: tuple[Run, Targets], kind: str
 ) -> None:
     run, targets = built
-    other = replace(run, engine=EngineSettings(workers=2, start_method="fork"), zstd_level=19, fetch_threads=1)
+    other = replace(run, settings=RunSettings(2, "fork", zstd_level=19, fetch_threads=1))
     before = contents_of(run.root)
 
     for target in targets[kind]:
@@ -82,7 +82,7 @@ def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(bu
     run, targets = built
     [snapshot] = targets["healing/fineweb_edu_snapshot"]
 
-    done = rebuild(run.root / snapshot.folder, replace(run, zstd_level=19))
+    done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)))
 
     assert done.is_identical
     assert len(done.outcomes[-1].stored_otherwise) >= 3

@@ -14,7 +14,7 @@ from pipeline_assets import demo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.recipe import Recipe
@@ -46,7 +46,7 @@ def plan(demo_hub: LoopbackHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
     """The plan of the demo's recipe, below a data root, with a cache of the test's own."""
 
     def made(root: Path, wanted: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
-        run = Run(root, EngineSettings(workers=2), HubFiles(tmp_path / "cache", endpoint, tries=1))
+        run = Run(root, RunSettings(workers=2), HubFiles(tmp_path / "cache", endpoint, tries=1))
         return plan_recipe(artifact_statuses(root, wanted.targets()), KINDS, run)
 
     return made

@@ -11,7 +11,7 @@ from healing_set import HealingSet
 from pipeline_assets.corpus.recipes.kind import Job, Kind, seals_files
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.durable import write_durably
-from pipeline_assets.corpus.spine.engine import EngineSettings
+from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile
@@ -158,18 +158,18 @@ class TestOtherSystems:
         for word in ("one", "two", "three"):
             upstream = tuple(targets[-1:])
             targets.append(Target("words/said", word, Path("corpora", word), stage, {"word": word}, upstream))
-            KINDS["words/said"].build(targets[-1], Run(tmp_path, EngineSettings()))
+            KINDS["words/said"].build(targets[-1], Run(tmp_path, RunSettings()))
         return targets
 
     def test_it_is_rebuilt_though_what_lies_further_up_is_gone(self, words: list[Target], tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / words[0].folder)
 
-        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, EngineSettings()))
+        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, RunSettings()))
 
         assert done.is_identical
 
     def test_with_upstream_two_of_one_role_have_folders_of_their_own(self, words: list[Target], tmp_path: Path) -> None:
-        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, EngineSettings()), with_upstream=True)
+        done = rebuild(tmp_path / words[2].folder, Run(tmp_path, RunSettings()), with_upstream=True)
 
         assert [(outcome.step.manifest.name, outcome.verdict) for outcome in done.outcomes] == [
             ("one", "identical"),

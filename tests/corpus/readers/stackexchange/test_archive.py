@@ -15,7 +15,7 @@ from made_dump import END, answer, dump, question
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.archive import site_of
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_spill, spill_rows
-from pipeline_assets.corpus.spine.engine import EngineSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import open_building
 
@@ -29,7 +29,7 @@ def spilled(file: Path, target: Path) -> int:
     """Runs pass 1 as a build does, in small runs; how many rows there were."""
     work = partial(spill_rows, run_bytes=5000)
     with open_building(target, {"site": "garden"}) as building:
-        [receipt] = run_stage("spill", work, plan_spill(file, "garden"), building, EngineSettings())
+        [receipt] = run_stage("spill", work, plan_spill(file, "garden"), building, RunSettings())
     return receipt.counts["rows"]
 
 
