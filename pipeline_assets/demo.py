@@ -45,6 +45,7 @@ def demo(
     """Example: corpusmill demo --data data/demo"""
     check_settings(os.environ)
     log_to_stderr()
+    durable.make_folder(data)  # a place where nothing can be written is told at once
     if only != "stage_a":
         write_hub(data)
     if only != "healing":

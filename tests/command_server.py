@@ -6,6 +6,7 @@ take a second to import what the one before it imported.
 """
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -60,6 +61,8 @@ def _serve() -> None:
     _import_all()
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     assert threads <= {"python", "jemalloc_bg_thd"}, f"a process with threads can't be forked safely: {threads}"
+    gc.collect()
+    gc.freeze()  # the collector would touch, and so copy, what commands share
     for line in sys.stdin:
         asked = json.loads(line)
         pid = os.fork()
@@ -76,6 +79,7 @@ def _import_all() -> None:
 
     for name in (
         *(f"pipeline_assets.{module}" for module in pipeline_assets.cli.COMMANDS),
+        "pyarrow.compute",
         "pyarrow.parquet",
         "pipeline_assets.corpus.dedup.dedup_corpus",
         "pipeline_assets.corpus.filters.filter_corpus",

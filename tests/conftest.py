@@ -1,5 +1,6 @@
 """A demo data root, built once by the command that users type, and a way to type commands."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -33,6 +34,12 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled"
 TIMEOUT_S = 240
 Typed = subprocess.CompletedProcess[str]
 Corpusmill = Callable[..., Typed]
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the collector needn't look at it again, nor copy it in a fork."""
+    gc.collect()
+    gc.freeze()
 
 
 def command(*arguments: object) -> list[str]:
