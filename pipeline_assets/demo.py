@@ -31,7 +31,7 @@ DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
 _STAGE_A = Path(__file__).with_name("demo_stage_a.yaml")
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
-_REBUILT = ".rebuilt"  # digests of what was shown to rebuild
+REBUILT = ".rebuilt"  # digests of what was shown to rebuild
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
 _SHARD_TEXT_BYTES = 262_144
@@ -136,7 +136,7 @@ def _build(recipe: Recipe, root: Path, workers: int) -> None:
 
 def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = True) -> None:
     """The promise, kept: everything again from manifests, pinned hub files and the sources here; once for a digest."""
-    digest, shown = open_artifact(folder).manifest.digest, root / _REBUILT
+    digest, shown = open_artifact(folder).manifest.digest, root / REBUILT
     before = shown.read_text().splitlines() if shown.exists() else []
     if digest in before:
         return

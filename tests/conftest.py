@@ -1,5 +1,6 @@
 """A demo data root, built once by the command that users type, and a way to type commands."""
 
+import fcntl
 import gc
 import os
 import shutil
@@ -87,10 +88,15 @@ def started() -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture(scope="session")
 def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
-    """A data root as `corpusmill demo --only healing` leaves it. Tests only read it."""
-    root = tmp_path_factory.mktemp("demo")
-    result = corpusmill("demo", "--data", root, "--only", "healing")
-    assert result.returncode == 0, result.stderr
+    """A data root as `corpusmill demo --only healing` leaves it, one for all processes of tests, who only read it."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    root = shared / "demo"
+    with open(shared / "demo.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / demo.REBUILT).exists():  # it is written last
+            result = corpusmill("demo", "--data", root, "--only", "healing")
+            assert result.returncode == 0, result.stderr
     return root
 
 

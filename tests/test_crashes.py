@@ -79,9 +79,13 @@ def leftovers(root: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("engine", "seed"),
     [
-        *((INLINE, seed) for seed in range(8)),
-        *((FORK, seed) for seed in range(8, 17)),
-        *((SPAWN, seed) for seed in range(17, 20)),
+        pytest.param(engine, seed, marks=[] if seed in some else pytest.mark.slow)
+        for engine, seeds, some in (
+            (INLINE, range(8), range(4)),
+            (FORK, range(8, 17), range(8, 12)),
+            (SPAWN, range(17, 20), (18,)),
+        )
+        for seed in seeds
     ],
     ids=lambda value: f"{value.start_method}-{value.workers}" if isinstance(value, RunSettings) else str(value),
 )
@@ -106,7 +110,9 @@ def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("engine", [ONE_SPAWNED, FORK], ids=["one-spawned", "two-forked"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param(ONE_SPAWNED, marks=pytest.mark.slow), FORK], ids=["one-spawned", "two-forked"]
+)
 def test_other_workers_come_to_the_same_digests(
     engine: RunSettings, build: Build, undisturbed: list[str], tmp_path: Path
 ) -> None:

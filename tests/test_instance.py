@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy
 from mounts import mounted
 
+from pipeline_assets import instance
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.drive import Built
 from pipeline_assets.corpus.recipes.run import Run
@@ -236,7 +237,8 @@ def locked_by_another(home: Path) -> Iterator[None]:
         yield
 
 
-def test_a_locked_instance_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instance, "_LOCKED_S", 0.1)
     home = instance_home(tmp_path)
 
     with locked_by_another(home), pytest.raises(RetryableError) as refused:

@@ -130,7 +130,8 @@ def test_the_report_counts_what_the_filters_kept(built: dict[str, Artifact]) -> 
     assert len(numbers["ledgers"]) == 10
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
     found = build(recipe_in(root), root, offline(root), RunSettings(workers, start_method="fork"))
 

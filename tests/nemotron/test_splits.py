@@ -35,7 +35,8 @@ def test_every_partition_of_the_five_datasets_is_built(undisturbed: dict[str, st
     assert len(set(undisturbed.values())) == len(undisturbed) == 3 * 12 + 1 + 5
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_the_number_of_workers_and_the_shards_change_no_digest(
     workers: int,
     recipe: NemotronRecipe,

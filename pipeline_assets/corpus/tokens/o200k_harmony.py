@@ -8,12 +8,12 @@ and encodes the few texts on which the two are known to differ.
 
 import binascii
 import contextlib
+import functools
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -156,23 +156,16 @@ class Encoder:
     vocabulary_size = VOCABULARY_SIZE
     end_of_document = padding = END_OF_TEXT
 
-    def __init__(self, vocabulary: Path, driver: Driver) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
+        self._vocabulary, self._sha256 = vocabulary, sha256
         self.driver: Driver = driver
         self._fast: gigatoken.Tokenizer | None = None
         self._grown_bytes = 0
 
-    @cached_property
+    @property
     def oracle(self) -> "tiktoken.Encoding":
         """tiktoken's encoding of the same vocabulary."""
-        import tiktoken
-
-        return tiktoken.Encoding(
-            name=FAMILY,
-            pat_str=SPLIT_PATTERN,
-            mergeable_ranks=read_ranks(self._vocabulary),
-            special_tokens=SPECIAL_TOKENS,
-        )
+        return _oracle(self._vocabulary, self._sha256)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text as ordinary text; each must be encodable (`can_encode`)."""
@@ -234,6 +227,15 @@ class Encoder:
             self._grown_bytes += max(after - before - made, 0)
 
 
+@functools.lru_cache(maxsize=1)
+def _oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
+    """Of a file with this hash; all encoders of a process share it."""
+    import tiktoken
+
+    ranks = read_ranks(vocabulary)
+    return tiktoken.Encoding(name=FAMILY, pat_str=SPLIT_PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL_TOKENS)
+
+
 def load_encoder(sha256: str, vocabulary: Path = VOCABULARY, driver: Driver = "gigatoken") -> Encoder:
     """An encoder whose vocabulary file has the pinned hash.
 
@@ -249,7 +251,7 @@ def load_encoder(sha256: str, vocabulary: Path = VOCABULARY, driver: Driver = "g
         except ImportError as error:
             logger.warning("gigatoken can't be loaded (%s); tiktoken encodes, to the same ids, more slowly", error)
             driver = "tiktoken"
-    return Encoder(vocabulary, driver)
+    return Encoder(vocabulary, sha256, driver)
 
 
 def check_vocabulary(vocabulary: Path, sha256: str) -> None:

@@ -100,7 +100,9 @@ def _as_written(one: PlainDecision, found: Decision) -> Decision:
     return Decision(one.doc_id, found.source, one.decision, RULE, found.shard, found.row, *fate)
 
 
-@pytest.mark.parametrize("settings", [SMALL_SHARES, RunSettings(1, "forkserver", memory_bytes=0)])
+@pytest.mark.parametrize(
+    "settings", [SMALL_SHARES, pytest.param(RunSettings(1, "forkserver", memory_bytes=0), marks=pytest.mark.slow)]
+)
 def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_document(
     tmp_path: Path, settings: RunSettings, small_shares: None
 ) -> None:

@@ -133,6 +133,7 @@ def test_texts_of_one_character_of_emoji_or_of_space_are_measured_like_any_other
     assert [(line.doc_id, line.reason) for line in read_dropped(found)] == [("note-0", reason)]
 
 
+@pytest.mark.slow
 def test_a_text_of_50_MB_is_filtered_like_any_other(filtered: Filtered) -> None:  # noqa: N802
     found = filtered("word " * 10_000_000, "short", length={"min_words": 2})
 

@@ -53,7 +53,9 @@ except InputError as error:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "zstd" else pytest.mark.slow) for name in BOMBS]
+)
 def test_what_unpacks_to_much_takes_the_memory_of_a_block_and_a_long_line_that_of_the_longest_allowed(
     name: str, tmp_path: Path
 ) -> None:
