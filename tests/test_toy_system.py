@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import toy_system
 import yaml
 from crash_points import count_steps, killed_at
 from fuzz_cases import Told, typed
@@ -17,7 +16,7 @@ from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.systems.registry import KINDS, RECIPES, add_system, read_recipe
+from pipeline_assets.systems.registry import SYSTEMS, add_system, read_recipe
 
 LOUD = Path("toy", "words", "loud")
 
@@ -25,10 +24,10 @@ LOUD = Path("toy", "words", "loud")
 @pytest.fixture(scope="module", autouse=True)
 def toy() -> Iterator[None]:
     """The system is known while these tests run."""
-    add_system("toy", toy_system)
+    add_system("toy", "toy_system")
     yield
     AREAS.remove("toy")
-    del RECIPES["toy"], KINDS["toy/raw"], KINDS["toy/loud"]
+    del SYSTEMS["toy"]
 
 
 @pytest.fixture

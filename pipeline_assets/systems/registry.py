@@ -1,8 +1,9 @@
 """The systems that there are: a page each; their recipes, and their kinds of artifacts."""
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import checks
@@ -11,11 +12,9 @@ from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
-from pipeline_assets.systems import healing, nemotron, stage_a
 
 PROJECT_RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
-RECIPES: dict[str, type[Recipe]] = {}
-KINDS: dict[str, Kind] = {}
+SYSTEMS: dict[str, str] = {}  # modules of their pages, by name
 
 
 class System(Protocol):
@@ -28,20 +27,45 @@ class System(Protocol):
     def KINDS(self) -> Sequence[Kind]: ...  # noqa: N802
 
 
-def add_system(name: str, page: System) -> None:
+def add_system(name: str, page: str) -> None:
     """Makes a system known, before any of its recipes is read: to commands, to Dagster, and to what looks at artifacts.
 
     Args:
         name: `system` of its recipes, and the folder of its artifacts.
+        page: a module; it is loaded when something of the system is asked for.
     """
-    RECIPES[name] = page.RECIPE
-    KINDS.update({kind.name: kind for kind in page.KINDS})
+    SYSTEMS[name] = page
     AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders
 
 
-add_system("healing", healing)
-add_system("stage_a", stage_a)
-add_system("nemotron", nemotron)
+add_system("healing", "pipeline_assets.systems.healing")
+add_system("stage_a", "pipeline_assets.systems.stage_a")
+add_system("nemotron", "pipeline_assets.systems.nemotron")
+
+
+def _page(system: str) -> System:
+    return cast(System, importlib.import_module(SYSTEMS[system]))
+
+
+class _Kinds(Mapping[str, Kind]):
+    """Kinds of all systems by name, which begins with that of their system: no other page is loaded for one of them."""
+
+    def __getitem__(self, name: str) -> Kind:
+        system = name.partition("/")[0]
+        kinds = _page(system).KINDS if system in SYSTEMS else ()
+        found = next((kind for kind in kinds if kind.name == name), None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (kind.name for system in SYSTEMS for kind in _page(system).KINDS)
+
+    def __len__(self) -> int:
+        return len([*self])
+
+
+KINDS: Mapping[str, Kind] = _Kinds()
 
 
 def labels_of(kind: str) -> tuple[str, ...]:
@@ -70,9 +94,9 @@ def recipe_of(values: Mapping[str, object], path: Path) -> Recipe:
         UsageError: no such system, or a recipe that its class refuses.
     """
     system = values.get("system")
-    if not isinstance(system, str) or system not in RECIPES:
-        raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(RECIPES)}")
-    return RECIPES[system].in_file(values, path)
+    if not isinstance(system, str) or system not in SYSTEMS:
+        raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(SYSTEMS)}")
+    return _page(system).RECIPE.in_file(values, path)
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
