@@ -53,7 +53,7 @@ def load(folder: Path) -> list[_Row]:
 
 
 def shingles(text: str) -> set[str]:
-    words = _word.findall(text.lower())
+    words = _word.findall(text.replace("İ", "i").replace("Σ", "σ").lower())  # each letter lowered by itself
     return {" ".join(words[start : start + SHINGLE_WORDS]) for start in range(len(words) - SHINGLE_WORDS + 1)}
 
 
