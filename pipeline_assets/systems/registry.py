@@ -62,7 +62,7 @@ class _Kinds(Mapping[str, Kind]):
         return (kind.name for system in SYSTEMS for kind in _page(system).KINDS)
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
 
 KINDS: Mapping[str, Kind] = _Kinds()

@@ -2,7 +2,9 @@
 
 import dataclasses
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from forged import reseal
@@ -18,7 +20,7 @@ from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.read_back import read_chain
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import KINDS, SYSTEMS
 
 MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"]
 
@@ -153,7 +155,9 @@ class TestOtherSystems:
             return BuildResult([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
         stage = StageVersion("words", 1)
-        monkeypatch.setitem(KINDS, "words/said", Kind("words/said", stage, seals_files(make), "Words."))
+        page = SimpleNamespace(KINDS=(Kind("words/said", stage, seals_files(make), "Words."),))
+        monkeypatch.setitem(sys.modules, "words_page", page)
+        monkeypatch.setitem(SYSTEMS, "words", "words_page")
         targets: list[Target] = []
         for word in ("one", "two", "three"):
             upstream = tuple(targets[-1:])
