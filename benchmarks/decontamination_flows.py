@@ -61,6 +61,7 @@ def corpusmill(folder: Path, workers: int) -> Found:
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.manifest import StageVersion
     from pipeline_assets.corpus.spine.target import Target
+    from pipeline_assets.systems.stage_a import DECONTAMINATED, NORMALIZED, evaluation_targets
 
     columns = {"text": ["text"], "item": "row", "id": "id"}
     quiz = {"name": "quiz", "path": "items", "files": ["*.jsonl"], "columns": columns, "text_unit": None}
@@ -68,9 +69,10 @@ def corpusmill(folder: Path, workers: int) -> Found:
     section = DecontaminationSection.model_validate(rules | {"action": "drop", "evaluation": [quiz]})
     place, built, stage = Path("corpora/documents"), Path("built", f"by-{workers}"), StageVersion("made", 1)
     shutil.rmtree(folder / built, ignore_errors=True)
-    documents = Target("made/documents", "documents", place, stage, {}, partition="documents", is_given=True)
-    [listed] = section.evaluation_targets("benchmark", built / "evaluation")
-    target = section.decontaminated_target("clean", built / "clean", ["documents"], [documents], [listed])
+    documents = Target(NORMALIZED.name, "documents", place, stage, {}, partition="documents", is_given=True)
+    [listed] = evaluation_targets(section, "benchmark", built / "evaluation")
+    content = section.rows_content() | {"sources": ["documents"]}
+    target = DECONTAMINATED.target("clean", content, [documents, listed], folder=built / "clean")
     run = Run(folder, RunSettings(workers))
     build(listed, run)
     clean = build(target, run).artifact

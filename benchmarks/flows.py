@@ -86,14 +86,13 @@ def snapshot(folder: Path, workers: int) -> None:
     from pipeline_assets.corpus.snapshot.take import take_snapshot
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
-    from pipeline_assets.corpus.trust.figures import TrackRecord
 
     recipe = SnapshotRecipe.model_validate_json((folder / "recipe.json").read_bytes(), strict=False)
     target = folder / "taken" / "snapshot"
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_building(target, {}) as building:
         hub = HubFiles(folder / "cache", endpoint="http://127.0.0.1:9")
-        content = take_snapshot(building, hub, recipe, RunSettings(workers), TrackRecord())
+        content = take_snapshot(building, hub, recipe, RunSettings(workers))
     print(content.counts["documents"])
 
 

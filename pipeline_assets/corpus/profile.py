@@ -4,7 +4,6 @@ The stage `profile` counts one Document shard; counts of shards add up, in any o
 the documents' ids too, so that those of several sources can be compared.
 """
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,8 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
-from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
+from pipeline_assets.corpus.tokens.encode import cached_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import Encoder
 
 LENGTH_BINS = 32
 IDS = f"{WORK}/ids"
@@ -100,7 +100,7 @@ def profile_shard(shard: ProfileShard, window: Window, folder: BuildFolder, toke
             documents = _rows(block, rows, shard.file, window)
             ids.add(document.doc_id for document in documents)
             for group, texts in _by_group(documents).items():
-                groups[group] = groups.get(group, EMPTY) + _count(texts, _encoder(tokenizer_sha256))
+                groups[group] = groups.get(group, EMPTY) + _count(texts, cached_encoder(tokenizer_sha256, "gigatoken"))
             rows += count_lines(block)
     file = ids.output(name)
     return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(groups)})
@@ -142,12 +142,7 @@ def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
 
 def load_tokenizer(tokenizer_sha256: str) -> None:
     """Loads what `profile_shard` keeps for the life of its process."""
-    _encoder(tokenizer_sha256).encode(["the first text builds the tables"])
-
-
-@functools.lru_cache(maxsize=1)
-def _encoder(tokenizer_sha256: str) -> Encoder:
-    return load_encoder(tokenizer_sha256)
+    cached_encoder(tokenizer_sha256, "gigatoken").encode(["the first text builds the tables"])
 
 
 def _rows(block: bytes, first: int, file: Path, window: Window) -> list[_Row]:

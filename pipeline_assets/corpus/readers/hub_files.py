@@ -167,7 +167,7 @@ class HubFiles:
                 raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
         return sorted(files, key=lambda file: file.path)
 
-    def _checkkept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
+    def _check_kept_listing(self, dataset: str, commit: str, file: HubFile) -> None:
         """Nothing, if the hub still lists the file as the cache does.
 
         Raises:
@@ -192,7 +192,7 @@ class HubFiles:
         where = f"{dataset}@{commit}:{file.path}"
         found = client.locate(f"{client.address}/datasets/{dataset}/resolve/{commit}/{quote(file.path)}")
         if found.etag != file.digest.partition(":")[2] or found.size != file.size:
-            self._checkkept_listing(dataset, commit, file)
+            self._check_kept_listing(dataset, commit, file)
             what = (
                 f"the hub has {found.etag} of {found.size} bytes, the listing says {file.digest} of {file.size} bytes"
             )

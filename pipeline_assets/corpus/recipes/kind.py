@@ -263,7 +263,7 @@ def seals_manifest_only(describe: Describe) -> Build:
 
 def with_plan(content: BuildResult, target: Target, run: Run) -> BuildResult:
     """Content with what went into it, and what a plan would have said of it, for its provenance."""
-    from pipeline_assets.systems.registry import KINDS  # which imports every kind
+    from pipeline_assets.systems.registry import KINDS  # which imports this module
 
     kind, outside = KINDS[target.kind], size_of_inputs(content.outside)
     upstream = total_size(size_of(sealed_manifest(run.root / one.folder)) for one in target.upstream)

@@ -41,8 +41,8 @@ class NumberSetting:
 
 WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, at_least=0)
 LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, at_least=1)
-ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", 3, at_least=1, at_most=22)
-MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", 2048, at_least=1)
+ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, at_least=1, at_most=22)
+MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", RunSettings.memory_bytes >> 20, at_least=1)
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, at_least=1)
 FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, at_least=0)
 START_METHOD = "CORPUSMILL_START_METHOD"
@@ -121,7 +121,7 @@ class Run:
         memory_mib: int | None = None,
         faiss_gpu: int | None = None,
         hub: HubFiles | None = None,
-        fetch_threads: int = 8,
+        fetch_threads: int = RunSettings.fetch_threads,
         replace: bool = False,
         wait_s: float = 0,
     ) -> Self:
@@ -165,8 +165,12 @@ class Run:
 
     def provenance(self) -> Mapping[str, Any]:
         """What a manifest records of the settings."""
+        settings = self.settings
         return {
-            name: getattr(self.settings, name) for name in ("workers", "start_method", "zstd_level", "fetch_threads")
+            "workers": settings.workers,
+            "start_method": settings.start_method,
+            "zstd_level": settings.zstd_level,
+            "fetch_threads": settings.fetch_threads,
         }
 
 

@@ -16,6 +16,9 @@ from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Labe
 _SEALED_WITH = "sealed with"
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
 _STREAMED = ".zst"  # can be read from its beginning only, and what reads it hashes it
+# A run asks for the manifests of its few artifacts ten times each: what they say depends on their bytes alone.
+_REMEMBERED_BYTES = 1 << 16
+_parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,6 @@ def read_manifest(folder: Path) -> Manifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return (_parsed if len(data) <= _REMEMBERED_BYTES else Manifest.from_bytes)(data, path)
-
-
-# A run asks for the manifests of its few artifacts ten times each: what they say depends on their bytes alone.
-_REMEMBERED_BYTES = 1 << 16
-_parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
