@@ -32,7 +32,8 @@ def added(number: int) -> int:
 def stepped(folder: Path, argument: str = "1", **environment: str) -> str:
     """Of a process of its own: 1 with a step added, and how often the code was found on disk."""
     code = f"from kernels import *; print(stepped({argument}), sum(stepped.stats.cache_hits.values()))"
-    paths = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(folder)])}
+    # Bytecode on disk is told from another by the second and the size: a source rewritten at once would not be seen.
+    paths = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(folder)]), "PYTHONDONTWRITEBYTECODE": "1"}
     everything = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), **paths, **environment}
     return subprocess.run(
         [sys.executable, "-c", code], env=everything, capture_output=True, text=True, check=True
