@@ -36,7 +36,7 @@ from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -88,6 +88,7 @@ def report_on(
     shards = [ProfileShard(f"{number:05d}", file, rows) for number, (file, rows) in enumerate(files)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
     warm_up = functools.partial(load_tokenizer, tokenizer_sha256)
+    settings = settings_for(building, settings, sum(file.stat().st_size for file, _ in files))
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
     _refuse_shared_ids(building, of_sources, places)

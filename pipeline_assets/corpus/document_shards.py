@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, rea
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -159,6 +159,7 @@ def publish(
     ]
     rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in rewritten))
     again = run_stage("publish", work, rewritten, building, settings) if rewritten else ()
     receipts_again = {shard.name: receipt for shard, receipt in zip(rewritten, again, strict=True)}
     return [receipts_again.get(shard.name) or _linked(shard, building) for shard in shards]

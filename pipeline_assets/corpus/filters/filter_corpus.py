@@ -18,7 +18,7 @@ from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -211,6 +211,7 @@ def filter_corpus(building: StagingDir, corpus: Artifact, rules: CorpusFilter, s
         filter_shard, recipe=rules.filters, zstd_level=settings.zstd_level, refused_licences=rules.refused_licences
     )
     warm_up = functools.partial(load_filters, rules.filters)
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     receipts = list(run_stage("filter", work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
     if not counts.get("documents"):

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 from pipeline_assets.corpus.document import DeriveId
 from pipeline_assets.corpus.document_shards import ShardWriter, read_rejects
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.normalize.converted import (
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.normalize.threads import convert_site
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns
+from pipeline_assets.corpus.readers.columns import ColumnMap, Fault, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
 from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
 from pipeline_assets.corpus.readers.source_folder import (
@@ -38,7 +38,7 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikip
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.engine import RunSettings, settings_for
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject
 from pipeline_assets.corpus.spine.manifest import Manifest
@@ -78,6 +78,7 @@ def convert_files(
         InputError: files are not as they are listed, before or after; others from the readers.
     """
     files, licences = files_of(folder, listing), licence_table()
+    settings = settings_for(building, settings, _TIMES_PACKED * sum(file.bytes for file in files))
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(building, files, source, shard_bytes, licences, settings)
@@ -110,21 +111,43 @@ def convert_local(
         UsageError, InputError: from `plan_local` and `read_piece`.
     """
     shards = piece_shards(plan_local(files, recipe, shard_bytes), shard_bytes)
-    derive_id = functools.partial(local_doc_id, recipe.source)
     read = functools.partial(read_piece, recipe=recipe)
+    return convert_rows(building, files, shards, read, recipe.source, recipe.columns, licences, settings)
+
+
+def convert_rows(
+    building: StagingDir,
+    files: Sequence[SourceFile],
+    shards: Sequence[PieceShard],
+    read: Read,
+    source: str,
+    columns: LicensedColumns | None,
+    licences: LicenceTable,
+    settings: RunSettings,
+) -> Converted:
+    """Files of rows whose columns a recipe names.
+
+    Args:
+        read: Documents and Rejects of a piece, such as `mapped_rows` makes of its rows.
+        columns: None where rows have none, but are texts.
+    Raises:
+        UsageError: no row has a column of text by the recipe's name.
+        InputError: from `read`.
+    """
+    derive_id = functools.partial(local_doc_id, source)
     work = functools.partial(
         normalize_pieces,
         read=read,
         derive_id=derive_id,
         licences=licences,
         zstd_level=settings.zstd_level,
-        columns=recipe.columns,
+        columns=columns,
     )
     named = convert_shards(building, work, shards, settings)
     counts = total_counts(named.values())
-    if recipe.columns is not None and not counts.get("documents"):
-        _refuse_missing_text(building, list(named.values()), recipe.columns.text, files)
-    missing = columns_without_values(recipe.columns, counts) if recipe.columns else []
+    if columns is not None and not counts.get("documents"):
+        _refuse_missing_text(building, list(named.values()), columns.text, files)
+    missing = columns_without_values(columns, counts) if columns else []
     return Converted(named, derive_id, {WITHOUT_VALUES: missing} if missing else {}, words=reject_words(files))
 
 
@@ -186,11 +209,18 @@ def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Row]:
     Raises:
         InputError: the file can't be trusted: cut off, damaged, changed since it was planned.
     """
-    name = piece.file.name
-    columns = TEXT_COLUMNS if format_of(name) == "text" else recipe.columns
+    columns = TEXT_COLUMNS if format_of(piece.file.name) == "text" else recipe.columns
     assert columns is not None, "plan_local checks it"
-    document = RowMap(columns, recipe, name, functools.partial(local_doc_id, recipe.source)).document
-    for place, row in piece_rows(piece, recipe):
+    return mapped_rows(piece, piece_rows(piece, recipe), columns, recipe)
+
+
+def mapped_rows(
+    piece: Piece, rows: Iterable[tuple[int, dict[str, Any] | Fault]], columns: ColumnMap, labels: SourceLabels
+) -> Iterator[Row]:
+    """(place, row or fault) of a piece as Documents and Rejects."""
+    name = piece.file.name
+    document = RowMap(columns, labels, name, functools.partial(local_doc_id, labels.source)).document
+    for place, row in rows:
         yield Reject(name, place, row.reason, row.detail) if isinstance(row, Fault) else document(row, place)
 
 

@@ -34,7 +34,7 @@ from pipeline_assets.corpus.packing.rows import (
     write_rows,
 )
 from pipeline_assets.corpus.spine.durable import DurableFile, reserve
-from pipeline_assets.corpus.spine.engine import RunSettings, run_stages
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stages, settings_for
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError, bare, key
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
@@ -200,6 +200,7 @@ def _pack(
     tokenizer: TokenizerFile,
 ) -> BuildResult:
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     settings = replace(settings, growth_bytes=_GROWTH_BYTES)
     row_bytes = recipe.seq_len * DTYPE.itemsize
     _refuse_beyond_disk(

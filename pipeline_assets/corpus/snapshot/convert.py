@@ -48,7 +48,7 @@ from pipeline_assets.corpus.snapshot.plan import (
 )
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.engine import RunSettings, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject, dropped_key
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
@@ -116,7 +116,7 @@ def convert_hub_rows(
     work = functools.partial(
         convert_shard, recipe=recipe, columns=columns, licences=licences, zstd_level=settings.zstd_level
     )
-    named = convert_shards(building, work, shards, settings)
+    named = convert_shards(building, work, shards, settings_for(building, settings, plan.text_bytes))
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
     missing = columns_without_values(columns, total_counts(named.values())) if has_lines(plan.listing) else []
