@@ -1,6 +1,7 @@
 """Assets made from kinds: one for each step that a recipe asks for, with its partitions, edges and checks."""
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import os
@@ -10,15 +11,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.kind import Check, Kind
+from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import RecipeOf, asset_key, check_evaluations, materialization, upstream_keys
+from pipeline_assets.events import RecipeOf, asset_key, evaluations, materialization, said, upstream_keys
 from pipeline_assets.systems.registry import KINDS
 from resources.hub import Hub
 from resources.materialization import metadata_of
@@ -53,9 +53,12 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         run = store.run(root, hub.files(root))
         with _as_failure(root):
             for target in recipe.targets():
-                built = drive.build(target, run)
-                yield materialization(built, recipe.name, recipe_of, context.instance)
-                yield from check_evaluations(built, recipe.name)
+                built, key = drive.build(target, run), asset_key(target.kind, recipe.name)
+                upstream = upstream_keys(target, recipe.name, recipe_of)
+                yield materialization(
+                    built.artifact, key, target.partition, upstream, context.instance, built.was_there
+                )
+                yield from evaluations(key, KINDS[target.kind], {target.partition: built.said})
                 target.refuse_failed(root)
 
     @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})
@@ -111,7 +114,7 @@ def _asset(
             if key not in context.selected_asset_keys:
                 asked = [target for target in targets if partition in (None, target.partition)]
                 there = [target for target in asked if target.state(root)[0] != "missing"]
-                yield from _check_results(kind, key, [(target.partition, kind.ask(target, root)) for target in there])
+                yield from _check_results(kind, key, {target.partition: kind.ask(target, root) for target in there})
                 return
             target = by_partition.get(partition)
             if target is None:
@@ -126,7 +129,7 @@ def _asset(
                 metadata=metadata_of(built.artifact, built.was_there),
                 data_version=dg.DataVersion(built.artifact.manifest.digest),
             )
-            yield from _check_results(kind, key, [(target.partition, built.said)])
+            yield from _check_results(kind, key, {target.partition: built.said})
 
     return asset
 
@@ -174,30 +177,16 @@ def _partitions_beside(partition: str | None, target: Target) -> bool:
 
 
 def _check_results(
-    kind: Kind, key: dg.AssetKey, said: Sequence[tuple[str | None, Sequence[tuple[Check, Verdict]]]]
+    kind: Kind, key: dg.AssetKey, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckResult]:
     """What each check said of the artifacts of an asset, by their partitions."""
-    by_partition: list[tuple[str | None, Mapping[str, Verdict]]] = [
-        (partition, {check.name: verdict for check, verdict in verdicts}) for partition, verdicts in said
-    ]
-    for one in kind.checks:
-        verdicts = [(partition, known[one.name]) for partition, known in by_partition if one.name in known]
-        failed = [verdict for _, verdict in verdicts if not verdict.holds]
-        is_error = one.is_blocking and not all(verdict.is_slight for verdict in failed)
-        words = [f"{partition}: {verdict.because}" if partition else verdict.because for partition, verdict in verdicts]
-        yield dg.AssetCheckResult(
-            check_name=one.name,
-            asset_key=key,
-            passed=not failed and len(verdicts) == len(said),
-            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-            description=plain("; ".join(words))
-            or ("not asked: its files aren't as sealed" if said else "nothing is built"),
-            metadata={
-                name if partition is None else f"{partition}_{name}": value
-                for partition, verdict in verdicts
-                for name, value in verdict.numbers.items()
-            },
-        )
+    for check in kind.checks:
+        failed = functools.partial(CheckResult, check.name, False, check.is_blocking)
+        asked: dict[str | None, CheckResult] = {None: failed("nothing is built")} if not results else {}
+        for partition, found in results.items():
+            not_asked = failed("not asked: its files aren't as sealed")
+            asked[partition] = next((one for one in found if one.name == check.name), not_asked)
+        yield dg.AssetCheckResult(check_name=check.name, asset_key=key, **said(asked))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""The Dagster code location: the assets, checks and jobs of every recipe that is there, made anew when it is loaded."""
+"""The Dagster code location: assets, checks and jobs of every recipe that is there, made anew when it is loaded, and
+the sensor that shows what commands built.
+"""
 
 import logging
 from pathlib import Path
@@ -6,6 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipeline_assets.assets import assets_of, job_of
+from pipeline_assets.sensors import sensor_of
 from pipeline_assets.systems.registry import recipe_of_folders, recipes_of
 from resources.hub import Hub
 from resources.store import Store, data_root
@@ -20,6 +23,7 @@ def definitions_of(root: Path) -> dg.Definitions:
     return dg.Definitions(
         assets=[asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)],
         jobs=[job_of(recipe, root, recipe_of) for recipe in recipes],
+        sensors=[sensor_of(recipes, root)],
         resources={"store": Store(), "hub": Hub()},
         executor=dg.in_process_executor,
     )

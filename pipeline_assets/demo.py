@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from pipeline_assets.commands.terminal import Root, Workers, log_to_stderr, tell
+from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run, check_settings
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine import durable
@@ -20,7 +21,6 @@ from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo_library import HELP_DATASET, write_fineweb_edu, write_help_dataset
 from pipeline_assets.demo_sources import SOURCES_FOLDER, write_sources
-from pipeline_assets.launch import run_targets
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import PROJECT_RECIPES, files_match_manifest
 from pipeline_assets.systems.stage_a import StageARecipe

@@ -1,15 +1,19 @@
-"""What was built, as the events of Dagster: the asset's key, a materialisation, what the checks said."""
+"""What is built, as the events of Dagster: the asset's key, a materialisation, what the checks said."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain
-from pipeline_assets.corpus.recipes.drive import Built
+from pipeline_assets.corpus.recipes.kind import Kind
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.target import Target
 from resources.materialization import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
+_MOST_TOLD = 50  # partitions of an asset, in what a check says of them
 
 
 def asset_key(kind: str, recipe: str) -> dg.AssetKey:
@@ -29,42 +33,63 @@ def upstream_keys(target: Target, recipe: str, recipe_of: RecipeOf) -> dict[dg.A
 
 
 def materialization(
-    built: Built, recipe: str, recipe_of: RecipeOf, instance: dg.DagsterInstance
+    artifact: Artifact,
+    key: dg.AssetKey,
+    partition: str | None,
+    upstream: Mapping[dg.AssetKey, Sequence[Target]],
+    instance: dg.DagsterInstance,
+    was_there: bool = False,
 ) -> dg.AssetMaterialization:
     """The event of an artifact that no Dagster run of its asset built. Its tags keep staleness true: they say, as a run
     would, which content came out, by which code, of which inputs.
+
+    Args:
+        upstream: what it is made from, by asset.
+        was_there: nothing was built.
     """
-    target, manifest = built.target, built.artifact.manifest
+    manifest = artifact.manifest
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
     tags = {
         "dagster/data_version": manifest.digest,
         "dagster/data_version_is_user_provided": "true",
-        "dagster/code_version": str(target.stage.version),
+        "dagster/code_version": str(manifest.identity.stage.version),
     }
-    for key, targets in upstream_keys(target, recipe, recipe_of).items():
-        newest = instance.fetch_materializations(key, limit=1).records
-        if newest:
-            tags[f"dagster/input_data_version/{key.to_user_string()}"] = digests[targets[-1].role]
-            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(newest[0].storage_id)
-    return dg.AssetMaterialization(
-        asset_key=asset_key(target.kind, recipe),
-        partition=target.partition,
-        metadata=metadata_of(built.artifact, built.was_there),
-        tags=tags,
-    )
+    for above, targets in upstream.items():
+        newest, digest = instance.fetch_materializations(above, limit=1).records, digests.get(targets[-1].role)
+        if newest and digest is not None:
+            tags[f"dagster/input_data_version/{above.to_user_string()}"] = digest
+            tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(newest[0].storage_id)
+    return dg.AssetMaterialization(key, partition=partition, metadata=metadata_of(artifact, was_there), tags=tags)
 
 
-def check_evaluations(built: Built, recipe: str) -> Iterator[dg.AssetCheckEvaluation]:
-    """What checks said of one artifact."""
-    for check, verdict in built.said:
-        is_error = check.is_blocking and not verdict.is_slight
-        because = plain(verdict.because)
-        yield dg.AssetCheckEvaluation(
-            asset_key=asset_key(built.target.kind, recipe),
-            check_name=check.name,
-            passed=verdict.holds,
-            metadata=dict(verdict.numbers),
-            severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
-            description=f"{built.target.partition}: {because}" if built.target.partition else because,
-            blocking=check.is_blocking,
-        )
+def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
+    """What one check said of the artifacts of an asset, by their partitions, in the words that Dagster's events have.
+    All must pass; those that failed come first.
+    """
+    told = sorted(results, key=lambda partition: results[partition].passed)
+    failed = [results[partition] for partition in told if not results[partition].passed]
+    is_error = any(result.blocking for result in failed or results.values())
+    words = [f"{name}: {results[name].because}" if name else results[name].because for name in told[:_MOST_TOLD]]
+    more = [f"{len(told) - _MOST_TOLD:,} more"] if len(told) > _MOST_TOLD else []
+    return {
+        "passed": not failed,
+        "severity": dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+        "description": plain("; ".join([*words, *more])),
+        "metadata": {
+            number if len(told) == 1 else f"{name}_{number}": value
+            for name in told[:_MOST_TOLD]
+            for number, value in results[name].numbers.items()
+        },
+    }
+
+
+def evaluations(
+    key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What the checks of a kind said of the artifacts of an asset, by their partitions; nothing of one not asked."""
+    for check in kind.checks:
+        asked = {name: one for name, of_all in results.items() for one in of_all if one.name == check.name}
+        if asked:
+            yield dg.AssetCheckEvaluation(
+                asset_key=key, check_name=check.name, blocking=check.is_blocking, **said(asked)
+            )

@@ -1,10 +1,10 @@
-"""The Dagster instance of a data root: a view of what is built, made whole or not at all, that never stops a build.
+"""The Dagster instance of a data root: a view of what is built, made whole or not at all. Only the UI opens it.
 
 It is three SQLite databases and a configuration, in `<data root>/dagster`. They are made beside it, under a lock, and
 the folder takes its name when all is there. One that a kill left half-made, of `dagster dev` for instance, has a
 database without a revision and no run: its databases are made anew, within it, since it may be a link to another disk.
 Everything else that is wrong with it (a disk that is full or may not be written to, a damaged or locked database) is
-left as it is: builds go on, and say that the UI won't show them.
+left as it is, and said.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import sqlalchemy.exc
 from dagster._core.instance.ref import InstanceRef
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.lock import BuilderBusy, locked
 from pipeline_assets.corpus.spine.sealing import building_folders, leftover
 
@@ -29,6 +29,7 @@ _DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
 _MAKING_S = 120.0
 _LOCKED_S = 10.0
 _POLL_S = 0.05
+_FIX = "mend that, or move the folder away: another is made"
 # What a run prints stays on its terminal instead of going to the UI's log files.
 _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
 
@@ -49,29 +50,32 @@ def instance_home(root: Path) -> Path:
             with _connected(home / name, "rw") as database:
                 database.execute("BEGIN IMMEDIATE")
     except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-        raise RetryableError(_reason(error), home, "mend that, or move the folder away: another is made") from None
+        raise RetryableError(_reason(error), home, _FIX) from None
     return home
 
 
-def open_instance(root: Path) -> dg.DagsterInstance:
-    """The data root's instance, made where there is none. Errors as `instance_home`, and any of Dagster's."""
-    return _instance(instance_home(root))
+@contextlib.contextmanager
+def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
+    """The data root's instance, made where there is none.
 
-
-def reason_of(error: BaseException) -> str:
-    """What is wrong with an instance, in a line."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(
-        cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError | RetryableError
-    ):
-        cause = cause.__cause__ or cause.__context__
-    return _reason(cause or error)
+    Raises:
+        RetryableError: as `instance_home`, or the block met a damaged database, or one that can't be written.
+    """
+    home = instance_home(root)
+    try:
+        with _instance(home) as instance:
+            yield instance
+    except Exception as error:  # Dagster wraps some of what its storage raises
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        raise RetryableError(_reason(cause), home, _FIX) from error
 
 
 def _reason(error: BaseException) -> str:
-    """One line: of SQLAlchemy's without the statement, of ours without where and fix."""
-    if isinstance(error, InputError):
-        return error.what
+    """One line: of SQLAlchemy's without the statement."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.orig or error
     return " ".join(str(error).split()) or type(error).__name__

@@ -11,6 +11,7 @@ from pipeline_assets.commands.terminal import Workers, aligned, as_bytes, as_com
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
+from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run, check_settings
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
@@ -18,7 +19,6 @@ from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.demo import HUB_FOLDER, step_lines, write_stage_a_inputs, write_stage_a_recipe
 from pipeline_assets.demo_library import HELP_DATASET
-from pipeline_assets.launch import run_targets
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -34,7 +34,6 @@ says in the running Python stands for a hub dataset (PSF-2.0), all other text is
 | `hub`, `sources` | the five sources, and an evaluation set |
 | `recipes` | what was asked for |
 | `stage_a` | the artifacts, sealed; the files in `normalized`, `dedup`, `packed` and `report.json` are theirs |
-| `dagster` | what `corpusmill ui --data` shows |
 """
 _ZSTD_LEVEL = 3
 

@@ -14,6 +14,7 @@ import typer
 
 from pipeline_assets.commands.terminal import Root
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.systems.registry import recipes_of
 
 _POLL_S = 0.2
 
@@ -35,8 +36,12 @@ def ui(
         except OSError:
             # `dagster dev` would start all the same and fight over it.
             raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
-    from pipeline_assets.instance import instance_home  # Dagster loads for seconds: a taken port is told before
+    # Dagster loads for seconds: a taken port is told before.
+    from pipeline_assets.instance import instance_home, open_instance
+    from pipeline_assets.sensors import report_sealed
 
+    with open_instance(data) as instance:
+        report_sealed(recipes_of(data.absolute())[0], data.absolute(), instance)
     environment = {
         **os.environ,
         "CORPUSMILL_DATA": str(data.absolute()),
@@ -47,6 +52,7 @@ def ui(
         environment |= variables
         workspace = str(Path(__file__).parents[1] / "workspace.yaml")
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
+        command += ["--log-level", "warning"]  # each look of its sensor would be told
         process = subprocess.Popen(
             command, cwd=environment["DAGSTER_HOME"], env=environment, preexec_fn=_default_signals
         )

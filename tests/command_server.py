@@ -56,7 +56,6 @@ class CommandServer:
 
 def _serve() -> None:
     import pipeline_assets.cli
-    import pipeline_assets.launch
 
     _import_all()
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
@@ -85,8 +84,6 @@ def _import_all() -> None:
         "pipeline_assets.corpus.filters.filter_corpus",
         "pipeline_assets.corpus.packing.pack_corpus",
         "pipeline_assets.corpus.nemotron.normalise_split",
-        "pipeline_assets.events",
-        "pipeline_assets.instance",
     ):
         importlib.import_module(name)
     assert "huggingface_hub" not in sys.modules

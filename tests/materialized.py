@@ -8,6 +8,8 @@ from pipeline_assets.definitions import definitions_of
 from resources.hub import Hub
 from resources.store import Store
 
+NOWHERE = "http://127.0.0.1:9"  # where no hub answers
+
 
 class Materialized:
     """The definitions of a data root, as its code location has them.

@@ -6,7 +6,9 @@ import dagster as dg
 import pytest
 from answers import Corpusmill, Typed
 
-from pipeline_assets.instance import instance_home
+from pipeline_assets.instance import open_instance
+from pipeline_assets.sensors import report_sealed
+from pipeline_assets.systems.registry import recipes_of
 
 pytestmark = pytest.mark.slow
 SOURCES = {"python_help", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
@@ -46,7 +48,8 @@ def test_all_of_it_comes_out_the_same_again(demo: tuple[Path, Typed]) -> None:
 
 
 def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
-    with dg.DagsterInstance.from_config(str(instance_home(demo[0]))) as instance:
+    with open_instance(demo[0]) as instance:
+        report_sealed(recipes_of(demo[0])[0], demo[0], instance)
         for kind in KINDS[:3]:
             assert instance.get_materialized_partitions(dg.AssetKey(["stage_a", "stage_a_v1", kind])) == SOURCES
         for kind in KINDS[3:]:

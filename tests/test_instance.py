@@ -17,14 +17,8 @@ import sqlalchemy
 from mounts import mounted
 
 from pipeline_assets import instance
-from pipeline_assets.corpus.recipes import drive
-from pipeline_assets.corpus.recipes.drive import Built
-from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
-from pipeline_assets.launch import View
-from pipeline_assets.systems.registry import read_recipe
 
 Corpusmill = Callable[..., subprocess.CompletedProcess[str]]
 DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
@@ -152,14 +146,6 @@ def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
 
 
-@pytest.fixture
-def built(notes_root: Path) -> Built:
-    """An artifact that is there, its checks asked again."""
-    recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
-    target = next(target for target in recipe.targets() if target.kind == "stage_a/filtered")
-    return drive.build(target, Run(notes_root, RunSettings()), asks_again=True)
-
-
 def fill_with_noise(home: Path) -> None:
     for name in DATABASES:
         (home / name).write_bytes(random.Random(name).randbytes(40_000))
@@ -186,48 +172,15 @@ def put_a_file_there(home: Path) -> None:
         (put_a_file_there, "a file lies where a folder belongs"),
     ],
 )
-def test_without_its_instance_a_command_goes_on_and_says_so_once(
-    damage: Callable[[Path], None], reason: str, built: Built, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_an_instance_that_cannot_be_read_is_told_in_one_line(
+    damage: Callable[[Path], None], reason: str, tmp_path: Path
 ) -> None:
     damage(instance_home(tmp_path))
 
-    view = View(tmp_path)
-    for _ in range(2):
-        view.show(built, "mixed")
+    with pytest.raises(RetryableError) as refused, open_instance(tmp_path) as instance:
+        instance.get_latest_materialization_event(dg.AssetKey("notes"))
 
-    assert caplog.messages == [
-        f"WARNING the UI won't show what is built: {tmp_path / 'dagster'}: {reason}; "
-        "mend that, or move the folder away: another is made"
-    ]
-
-
-def test_an_instance_that_fails_in_the_middle_is_told_once(
-    built: Built, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    view = View(tmp_path)
-    view.show(built, "mixed")
-    assert caplog.messages == []
-    fill_with_noise(tmp_path / "dagster")
-
-    for _ in range(2):
-        view.show(built, "mixed")
-
-    assert len(caplog.messages) == 1
-
-
-def test_what_is_built_is_shown_with_what_its_checks_said(built: Built, tmp_path: Path) -> None:
-    View(tmp_path).show(built, "mixed")
-
-    key = dg.AssetKey(["stage_a", "mixed", "filtered"])
-    with open_instance(tmp_path) as instance:
-        event = instance.get_latest_materialization_event(key)
-        assert event is not None and event.asset_materialization is not None
-        assert event.asset_materialization.partition == "notes"
-        assert event.asset_materialization.tags["dagster/data_version"] == built.artifact.manifest.digest
-        check = dg.AssetCheckKey(key, "ledger_adds_up")
-        [record] = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
-        assert record.evaluation.passed
-        assert record.evaluation.description.startswith("notes: 40 in = ")
+    assert (refused.value.what, refused.value.where) == (reason, str(tmp_path / "dagster"))
 
 
 @contextlib.contextmanager
@@ -249,19 +202,19 @@ def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("options", ["ro", "size=64k"])
-def test_a_build_whose_instance_cannot_be_written_is_sealed_and_checked(
-    options: str, corpusmill: Corpusmill, notes_root: Path
-) -> None:
-    filtered = notes_root / "stage_a" / "mixed" / "filtered" / "notes"
-    filtered.rename(notes_root / "before")
+def test_one_that_cannot_be_written_is_told_in_one_line(options: str, tmp_path: Path) -> None:
+    with mounted(tmp_path / "dagster", options), pytest.raises((RetryableError, OSError)) as refused:
+        instance_home(tmp_path)
 
-    with mounted(notes_root / "dagster", options):
-        result = corpusmill("run", "mixed", "--data", notes_root, "--workers", 0, "--json")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_build_needs_no_instance(corpusmill: Corpusmill, notes_root: Path) -> None:
+    (notes_root / "stage_a" / "mixed" / "filtered" / "notes").rename(notes_root / "before")
+    (notes_root / "dagster").write_text("a file lies where it would be")
+
+    result = corpusmill("run", "mixed", "--data", notes_root, "--workers", 0, "--json")
 
     assert result.returncode == 0, result.stderr
-    built = [row["artifact"] for row in json.loads(result.stdout) if row["was_built"]]
-    assert built == ["stage_a/filtered"]
-    assert "check mixed/notes: ledger_adds_up: passed: 40 in = 39 out + 1 dropped" in result.stderr
-    [warning] = [line for line in result.stderr.splitlines() if "WARNING" in line]
-    assert f"WARNING the UI won't show what is built: {notes_root / 'dagster'}: " in warning
-    assert "Traceback" not in result.stderr
+    assert "WARNING" not in result.stderr
+    assert [row["artifact"] for row in json.loads(result.stdout) if row["was_built"]] == ["stage_a/filtered"]

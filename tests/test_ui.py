@@ -42,7 +42,7 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
 
 
 def test_a_ui_that_ends_before_it_answers_says_so_and_no_address(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    told_wrong = {"DAGSTER_CLI_DEV_LOG_LEVEL": "loud"}
+    told_wrong = {"DAGSTER_CLI_DEV_LOG_FORMAT": "loud"}
 
     result = corpusmill("ui", "--data", tmp_path, "--port", free_port(), env=told_wrong)
 

@@ -23,7 +23,6 @@ from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.launch import View, run_targets
 from pipeline_assets.systems.registry import read_recipe, recipe_path
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
@@ -110,14 +109,14 @@ def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, se
 
     Raises:
         InputError: which of several artifacts failed, after all that isn't made from them was built; else as
-            `run_targets`.
+            `drive.run_targets`.
     """
     log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     with naming(path):
         recipe.check_local_files(settings.root)
-        for outcome in run_targets(recipe, settings, partition, goes_on=True):
+        for outcome in drive.run_targets(recipe, settings, partition, goes_on=True):
             if outcome.failure is not None:
                 outcome.failure.name_keys(path)
                 failures[outcome.target.role] = outcome.failure
@@ -190,11 +189,11 @@ class Place:
 
     Attributes:
         folder: absolute.
-        data_root: whose UI shows it; None where it lies in none.
+        root: the data root that it is built below; the folder around it where it lies in none.
     """
 
     folder: Path
-    data_root: Path | None
+    root: Path
 
     @classmethod
     def at(cls, out_dir: Path) -> Self:
@@ -209,12 +208,7 @@ class Place:
         if around is not None:
             fix = f"give {key('name', 'it')} another folder"
             raise UsageError(f"it lies within {around}, which is sealed", out_dir, fix)
-        return cls(folder, root_of(folder))
-
-    @property
-    def root(self) -> Path:
-        """What it is built below."""
-        return self.data_root or self.folder.parent
+        return cls(folder, root_of(folder) or folder.parent)
 
     @property
     def below(self) -> Path:
@@ -222,7 +216,7 @@ class Place:
         return self.folder.relative_to(self.root)
 
     def build(self, target: Target, run: Run, lines: Lines = lambda _: (), refuses: bool = True) -> Artifact:
-        """What is made, or is there as asked, named in the UI as its folder is.
+        """What is made, or is there as asked.
 
         Args:
             lines: what is said of it.
@@ -230,7 +224,6 @@ class Place:
             InputError: as `drive.build`; or, where it `refuses` that, a check holds it back, which is said last.
         """
         built = drive.build(target, run)
-        View(self.data_root).show(built, target.name)
         tell(lines(built.artifact))
         if refuses:
             target.refuse_failed(self.root)
@@ -269,7 +262,7 @@ def build_parts(
     """
 
     def build(partition: str | None, asked: Collection[str]) -> None:
-        for outcome in run_targets(recipe, run, partition, asked):
+        for outcome in drive.run_targets(recipe, run, partition, asked):
             tell(lines(open_artifact(run.root / outcome.target.folder)))
 
     failures: dict[str, InputError] = {}

@@ -4,15 +4,18 @@ checks are asked. Assets, commands and rebuilds take it; they differ only in who
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pipeline_assets.corpus.recipes.kind import Check
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.checks import Verdict
+from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.lineage import keep_copy
 from pipeline_assets.corpus.spine.lock import BuilderBusy
+from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import KINDS
 
@@ -32,7 +35,7 @@ class Built:
     target: Target
     artifact: Artifact
     was_there: bool
-    said: Sequence[tuple[Check, Verdict]]
+    said: Sequence[CheckResult]
 
 
 def build(target: Target, run: Run, asks_again: bool = False) -> Built:
@@ -76,3 +79,86 @@ def _built_in_turn(target: Target, run: Run) -> Artifact:
                 logger.info("waiting: %s: %s", busy.where, busy.what)
                 has_spoken = True
             time.sleep(_POLL_S)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one target.
+
+    Attributes:
+        manifest: None where it waits for others, or failed.
+        was_current: it was there as asked, nothing was built.
+        checks: what they said, if they were asked.
+        failure: why it failed, or a check that holds it back.
+    """
+
+    target: Target
+    manifest: Manifest | None
+    was_current: bool
+    checks: tuple[CheckResult, ...] = ()
+    failure: InputError | None = None
+
+
+def run_targets(
+    recipe: Recipe,
+    run: Run,
+    partition: str | None = None,
+    kinds: Collection[str] | None = None,
+    *,
+    goes_on: bool = False,
+) -> Iterator[Outcome]:
+    """Each target of the recipe, upstream first; those that are current are not built, unless a crash came before their
+    checks. One that a check holds back is not built again: it is asked again.
+
+    Args:
+        partition: only this partition of partitioned artifacts, and what it is made from.
+        kinds: only artifacts of these; None for all.
+        goes_on: after a failure with what isn't made from what failed.
+    Raises:
+        InputError: as a build raised it, or a check holds back what it made. Where it `goes_on`: a RetryableError,
+            which every target would meet, a UsageError, which is to be corrected first, or the only failure if no
+            target is left after it.
+    """
+    root = run.root.absolute()  # so that what is said of a file holds in any folder
+    run = replace(run, root=root)
+    asked = [
+        target
+        for target in recipe.targets()
+        if (target.partition is None or partition is None or target.partition == partition)
+        and (kinds is None or target.kind in kinds)
+    ]
+    failed: set[str] = set()  # roles
+    for number, target in enumerate(asked):
+        if _is_made_from(failed, target):
+            continue
+        if _waits(target, asked, root):
+            yield Outcome(target, None, False)
+            continue
+        was_current, is_settled = target.is_sealed(root), target.is_settled(root)
+        try:
+            if not is_settled:
+                build(target, run)
+            target.refuse_failed(root)
+        except InputError as failure:
+            failed.add(target.role)
+            left = [one for one in asked[number + 1 :] if not _is_made_from(failed, one)]
+            is_last = all(one.is_settled(root) for one in left)
+            if not goes_on or isinstance(failure, RetryableError | UsageError) or (is_last and len(failed) == 1):
+                raise
+            yield Outcome(target, None, was_current, failure=failure)
+        else:
+            manifest = read_manifest(root / target.folder)
+            checks = () if is_settled or manifest is None else target.results(root, manifest)
+            yield Outcome(target, manifest, was_current, checks)
+
+
+def _is_made_from(roles: Collection[str], target: Target) -> bool:
+    return any(upstream.role in roles or _is_made_from(roles, upstream) for upstream in target.upstream)
+
+
+def _waits(target: Target, asked: Collection[Target], root: Path) -> bool:
+    """Whether an artifact of all partitions is made from one that is neither asked for now nor there."""
+    roles = {one.role for one in asked}
+    return target.partition is None and any(
+        one.role not in roles and not one.is_given and not one.is_sealed(root) for one in target.upstream
+    )

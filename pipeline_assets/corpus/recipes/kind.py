@@ -178,9 +178,9 @@ class Kind:
             **asked | more,
         )
 
-    def ask(self, target: Target, root: Path) -> list[tuple[Check, Verdict]]:
-        """What the checks say of a sealed artifact. All of it that applies is kept beside the artifact at once: what a
-        crash comes before is asked again.
+    def ask(self, target: Target, root: Path) -> list[CheckResult]:
+        """What the checks say of a sealed artifact. All of it is kept beside the artifact at once: what a crash comes
+        before is asked again.
 
         Raises:
             OSError: it can't be kept.
@@ -188,17 +188,17 @@ class Kind:
         try:
             artifact = open_artifact(root / target.folder)
         except InputError as damaged:
-            return [(FILES, Verdict(False, str(damaged)))]
-        said: list[tuple[Check, Verdict]] = []
+            return [CheckResult(FILES.name, False, FILES.is_blocking, str(damaged))]
+        said: list[CheckResult] = []
         for one in self.checks:
-            if not said or said[0][1].holds:
-                said.append((one, _judged(one, artifact, target, root)))
-        results = [
-            CheckResult(one.name, verdict.holds, one.is_blocking and not verdict.is_slight, verdict.because)
-            for one, verdict in said
-            if verdict.applies
-        ]
-        keep_results(artifact.folder, artifact.manifest.digest, results)
+            if not said or said[0].passed:
+                verdict = _judged(one, artifact, target, root)
+                is_blocking = one.is_blocking and not verdict.is_slight
+                numbers = dict(verdict.numbers)
+                said.append(
+                    CheckResult(one.name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies)
+                )
+        keep_results(artifact.folder, artifact.manifest.digest, said)
         return said
 
 

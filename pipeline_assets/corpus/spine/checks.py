@@ -66,13 +66,20 @@ def _and_more(count: int) -> str:
 SCHEMA = "corpusmill/checks/1"
 
 
-class CheckResult(msgspec.Struct, frozen=True):
-    """What one check said. One that is `blocking` holds back an artifact that fails it; else a failure is a warning."""
+class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one check said. One that is `blocking` holds back an artifact that fails it; else a failure is a warning.
+
+    Attributes:
+        numbers: behind it.
+        applies: False where the question is none.
+    """
 
     name: str
     passed: bool
     blocking: bool
     because: str
+    numbers: dict[str, int | float | str] = {}
+    applies: bool = True
 
     @property
     def holds_back(self) -> bool:
@@ -96,17 +103,18 @@ _FILE = OwnFile("record of checks", 1 << 20, "delete it: the checks are asked ag
 def keep_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
     """Writes what all checks said of the artifact that is sealed in a folder, in place of what they said before."""
     record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
-    durable.write_durably(_path(folder), msgspec.json.format(record, indent=1) + b"\n")
+    durable.write_durably(record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
 
 
 def kept_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
     """What checks said of the artifact with this digest; None where they were not asked."""
     try:
-        record = _FILE.read(_path(folder))
+        record = _FILE.read(record_path(folder))
     except (FileNotFoundError, InputError):
         return None
     return record.results if (record.schema, record.digest) == (SCHEMA, digest) else None
 
 
-def _path(folder: Path) -> Path:
+def record_path(folder: Path) -> Path:
+    """Where what checks said of the artifact in a folder is kept."""
     return folder.with_name(f".{folder.name}.checks.json")

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -95,7 +96,7 @@ class OwnFile(Generic[T]):
         """What the file holds. Raises as `read` does."""
         flags = _WITHOUT_WAITING | (0 if self.may_be_link else os.O_NOFOLLOW)
         try:
-            with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, flags)) as file:
+            with io.FileIO(os.open(path, flags)) as file:
                 found = os.fstat(file.fileno())
                 if not stat.S_ISREG(found.st_mode):
                     raise self._refused("it is a pipe or a device", path)

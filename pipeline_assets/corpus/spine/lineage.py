@@ -116,11 +116,12 @@ class _Listing:
     unreadable: dict[Path, InputError] = field(default_factory=dict)
     leftovers: list[Path] = field(default_factory=list)
 
-    def look_into(self, folder: Path) -> None:
+    def look_into(self, place: str) -> None:
         """A folder, and those below it. What a sealed one holds besides its members is not looked at."""
+        folder = Path(place)
         members: Collection[str] | None = None
         try:
-            found = self.sealed[folder] = listed(folder / FILE_NAME)
+            found = self.sealed[folder] = listed(Path(f"{place}/{FILE_NAME}"))
             members = found.members
             if not members:
                 return
@@ -128,12 +129,12 @@ class _Listing:
             self.unreadable[folder] = error
         except (FileNotFoundError, NotADirectoryError):
             pass
-        for name in _folders_in(folder):
-            below = folder / name
-            if target_of(below) is not None:
-                self.leftovers.append(below)
-            elif not name.startswith(".") and (members is None or name in members):
-                self.look_into(below)
+        for name in _folders_in(place):
+            if not name.startswith("."):
+                if members is None or name in members:
+                    self.look_into(f"{place}/{name}")
+            elif target_of(folder / name) is not None:
+                self.leftovers.append(folder / name)
 
 
 class Lineage:
@@ -146,7 +147,7 @@ class Lineage:
     def _listing(self) -> _Listing:
         listing = _Listing()
         for area in sorted(AREAS):
-            listing.look_into(self.root / area)
+            listing.look_into(str(self.root / area))
         return listing
 
     @property
@@ -233,7 +234,7 @@ class Lineage:
         return copies
 
 
-def _folders_in(folder: Path) -> list[str]:
+def _folders_in(folder: str) -> list[str]:
     """Names of folders, sorted; none of one that is gone."""
     try:
         with os.scandir(folder) as entries:

@@ -151,8 +151,8 @@ class Target:
         return ("failed", "; ".join(failed)) if failed else ("current", manifest.digest)
 
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """What checks said of what is sealed, as far as they were asked."""
-        kept = kept_results(root / self.folder, manifest.digest) or ()
+        """What checks said of what is sealed, as far as they were asked and apply."""
+        kept = tuple(one for one in kept_results(root / self.folder, manifest.digest) or () if one.applies)
         if self.demand is None:
             return kept
         verdict = self.demand.judge(manifest)

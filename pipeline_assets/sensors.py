@@ -1,0 +1,152 @@
+"""The sensor that shows what is built: it holds a data root against the instance, and reports what is new.
+
+So what builds, a command or another machine, needs no Dagster for it, and an instance that was lost is filled again:
+with the newest content of each artifact, and what its checks said of it.
+"""
+
+import contextlib
+import graphlib
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.corpus.spine.checks import CheckResult, kept_results, record_path
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.lineage import Lineage
+from pipeline_assets.corpus.spine.recipe import Recipe
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.events import asset_key, evaluations, materialization, upstream_keys
+from pipeline_assets.systems.registry import KINDS, recipe_of_folders
+
+_DATA_VERSION = "dagster/data_version"
+_EVERY_S = 15
+_AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
+
+
+def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
+    """The sensor of a data root. It runs unless it is switched off; where nothing changed, it reads manifests alone."""
+
+    @dg.sensor(
+        name="sealed_artifacts",
+        description=f"Shows what was built in {root} outside of Dagster, and what its checks said",
+        minimum_interval_seconds=_EVERY_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def sealed_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        there = _sealed(recipes, root)
+        seen = _fingerprint(there)
+        if seen == context.cursor:
+            return dg.SkipReason("nothing was built since the last look")
+        reported = _report(there, context.instance)
+        if reported is None:
+            return dg.SkipReason("there is more to report than fits into a look: the next one goes on")
+        context.update_cursor(seen)
+        return dg.SkipReason(f"events reported: {reported}")
+
+    return sealed_artifacts
+
+
+def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
+    """Reports what the instance doesn't know yet; of a lot, what can be told in half a minute."""
+    _report(_sealed(recipes, root), instance)
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    """What lies in a folder, as an asset.
+
+    Attributes:
+        upstream: what it is made from, by asset; nothing of what a command made that had no recipe.
+    """
+
+    folder: Path
+    kind: str
+    digest: str
+    key: dg.AssetKey
+    partition: str | None
+    upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
+
+
+def _sealed(recipes: Sequence[Recipe], root: Path) -> list[_Sealed]:
+    """All that is sealed below a data root, upstream first: of each recipe that asks for it; else by its own name."""
+    lineage, recipe_of = Lineage(root), recipe_of_folders(recipes, root)
+    asked: dict[tuple[Path, str], list[tuple[str, Target]]] = {}
+    for recipe in recipes:
+        for target in recipe.targets():
+            asked.setdefault((root / target.folder, target.kind), []).append((recipe.name, target))
+
+    made_from = {one.digest: [entry.digest for entry in one.upstream] for one in lineage.sealed.values()}
+    ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(made_from).static_order())}
+    found = []
+    for folder, one in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
+        for name, target in asked.get((folder, one.kind), ()):
+            key, upstream = asset_key(one.kind, name), upstream_keys(target, name, recipe_of)
+            found.append(_Sealed(folder, one.kind, one.digest, key, target.partition, upstream))
+        if (folder, one.kind) not in asked and one.kind in KINDS:
+            name, _, partition = one.name.partition("/")
+            found.append(_Sealed(folder, one.kind, one.digest, asset_key(one.kind, name), partition or None))
+    return found
+
+
+def _fingerprint(sealed: Sequence[_Sealed]) -> str:
+    """Changes with what is sealed, with who asks for it, and when checks are asked again."""
+    lines = []
+    for one in sealed:
+        asked_at = 0
+        with contextlib.suppress(FileNotFoundError):
+            asked_at = record_path(one.folder).stat().st_mtime_ns
+        lines.append(f"{one.key.to_user_string()} {one.partition} {one.digest} {asked_at}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _report(sealed: Sequence[_Sealed], instance: dg.DagsterInstance) -> int | None:
+    """How many events were news; None where time ran out before the last. A damaged artifact is passed over."""
+    deadline, count, log = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage
+    kinds = {one.key: one.kind for one in sealed}
+    digests = {key: _digests(instance, key) for key in kinds}
+    results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
+    for one in sealed:
+        results[one.key][one.partition] = kept_results(one.folder, one.digest) or ()
+        if digests[one.key].get(one.partition) == one.digest:
+            continue
+        if time.monotonic() > deadline:
+            return None
+        with contextlib.suppress(InputError):
+            artifact = open_artifact(one.folder)
+            instance.report_runless_asset_event(
+                materialization(artifact, one.key, one.partition, one.upstream, instance)
+            )
+            count += 1
+    for key, kind in kinds.items():
+        checks = [dg.AssetCheckKey(key, check.name) for check in KINDS[kind].checks]
+        known = log.get_latest_asset_check_execution_by_key(checks)
+        for event in evaluations(key, KINDS[kind], results[key]):
+            record = known.get(event.asset_check_key)
+            if record is None or _words(record.evaluation) != _words(event):
+                if time.monotonic() > deadline:
+                    return None
+                instance.report_runless_asset_event(event)
+                count += 1
+    return count
+
+
+def _digests(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
+    """The newest content of an asset that the instance knows of, by partition."""
+    newest: dict[str | None, str] = {}
+    event = instance.get_latest_materialization_event(key)
+    if event is not None and event.asset_materialization is not None and event.asset_materialization.partition is None:
+        newest[None] = (event.asset_materialization.tags or {}).get(_DATA_VERSION, "")
+    of_partitions = instance.event_log_storage.get_latest_tags_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, [_DATA_VERSION]
+    )
+    return newest | {partition: tags[_DATA_VERSION] for partition, tags in of_partitions.items()}
+
+
+def _words(event: dg.AssetCheckEvaluation | None) -> tuple[object, ...]:
+    """What makes an evaluation news."""
+    return () if event is None else (event.passed, event.severity, event.description)

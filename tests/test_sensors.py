@@ -1,0 +1,240 @@
+"""What is built, the UI shows: as its checks said, and fresh where `status` says current."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from answers import Corpusmill
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
+from materialized import NOWHERE, Materialized
+
+from pipeline_assets import sensors
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import sealed_manifest
+from pipeline_assets.corpus.spine.checks import keep_results, kept_results
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.definitions import definitions_of
+from pipeline_assets.sensors import report_sealed
+from pipeline_assets.systems.registry import read_recipe
+
+RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def root(notes_root: Path) -> Path:
+    """The data root with the notes, their checks asked."""
+    run_kinds(notes_root)
+    return notes_root
+
+
+@pytest.fixture
+def look(root: Path, instance: dg.DagsterInstance) -> Callable[[], str]:
+    """A tick of the data root's sensor, as its daemon has it; what it says."""
+    cursor: list[str | None] = [None]
+
+    def tick() -> str:
+        [sensor] = definitions_of(root).sensors or []
+        with dg.build_sensor_context(instance=instance, cursor=cursor[0]) as context:
+            data = sensor.evaluate_tick(context)
+        cursor[0] = data.cursor
+        return str(data.skip_message)
+
+    return tick
+
+
+def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -> dict[str, str]:
+    """What the UI says of each artifact of a recipe: FRESH, STALE or MISSING."""
+    graph = definitions_of(root).resolve_asset_graph()
+    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+    said = {}
+    for key in graph.get_all_asset_keys():
+        partitions = graph.get(key).partitions_def
+        for partition in partitions.get_partition_keys() if partitions else [None]:
+            if key.path[1] == recipe:
+                role = "/".join([key.path[0], key.path[2], *([partition] if partition else [])])
+                said[role] = resolver.get_status(key, partition).value
+    return said
+
+
+def states(root: Path, recipe: str = "mixed") -> dict[str, str]:
+    """What `status` says of them."""
+    return {target.role: target.state(root)[0] for target in targets(root, recipe)}
+
+
+def targets(root: Path, recipe: str = "mixed") -> Sequence[Target]:
+    return read_recipe(root / "recipes" / f"{recipe}.yaml").targets()
+
+
+def run_kinds(root: Path, kinds: set[str] | None = None) -> None:
+    recipe, run = read_recipe(root / "recipes" / "mixed.yaml"), Run(root, RunSettings(), replace=True)
+    assert all(outcome.failure is None for outcome in run_targets(recipe, run, kinds=kinds))
+
+
+def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
+    return len(instance.fetch_materializations(key, limit=9).records)
+
+
+def passed(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> list[bool]:
+    """Whether a check passed, newest first."""
+    records = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key, check), limit=9)
+    return [record.evaluation.passed for record in records]
+
+
+def test_what_a_command_built_is_fresh(look: Callable[[], str], instance: dg.DagsterInstance, root: Path) -> None:
+    shutil.rmtree(root / "stage_a")
+    before = look(), staleness(root, instance)
+    run_kinds(root)
+
+    said = look()
+
+    assert before == ("events reported: 0", dict.fromkeys(states(root), "MISSING"))
+    assert said != before[0]
+    assert set(states(root).values()) == {"current"}
+    assert staleness(root, instance) == dict.fromkeys(states(root), "FRESH")
+
+
+def test_it_is_shown_with_its_figures_and_what_its_checks_said(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+
+    manifest = sealed_manifest(root / "stage_a/mixed/filtered/notes")
+    event = instance.get_latest_materialization_event(FILTERED)
+    assert event is not None and event.asset_materialization is not None
+    assert event.asset_materialization.partition == "notes"
+    assert event.asset_materialization.tags["dagster/data_version"] == manifest.digest
+    assert event.asset_materialization.metadata["documents"].value == manifest.identity.counts["documents"]
+    [record] = instance.event_log_storage.get_asset_check_execution_history(
+        dg.AssetCheckKey(FILTERED, "ledger_adds_up"), limit=2
+    )
+    evaluation = record.evaluation
+    assert (evaluation.passed, evaluation.blocking) == (True, True)
+    assert evaluation.description.startswith("notes: 40 in = ")
+    assert evaluation.metadata["in"].value == 40
+
+
+def test_a_look_at_what_is_known_reports_nothing(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    report_sealed([read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
+
+    assert [look(), look()] == ["events reported: 0", "nothing was built since the last look"]
+    assert materializations(instance, RAW) == materializations(instance, REPORT) == 1
+
+
+def test_after_an_upstream_is_another_both_say_what_is_to_be_built_again(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    path = root / "recipes" / "mixed.yaml"
+    path.write_text(path.read_text().replace("- proprietary\n", "- proprietary\n- mit\n"))
+    run_kinds(root, {"stage_a/filtered"})  # the report is left as it was
+
+    look()
+
+    assert states(root)["stage_a/report"] == "stale"
+    assert {role for role, state in states(root).items() if state != "current"} == {
+        role for role, state in staleness(root, instance).items() if state != "FRESH"
+    }
+
+
+def test_a_command_without_a_recipe_is_shown_under_the_name_of_its_folder(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
+) -> None:
+    folder = root / "stage_a" / "mixed" / "deduplicated" / "apart"
+    variables = {"CORPUSMILL_ZSTD_LEVEL": "19", "CORPUSMILL_START_METHOD": "spawn"}
+
+    result = corpusmill(
+        "stage-a", "dedup", "--input", root / "stage_a/mixed/filtered/notes", "--out-dir", folder,
+        "--cpu-threads", 0, env=variables,
+    )  # fmt: skip
+    look()
+
+    assert result.returncode == 0, result.stderr
+    manifest = sealed_manifest(folder)
+    settings = manifest.provenance["run_settings"]
+    assert (settings["zstd_level"], settings["start_method"]) == (19, "spawn")
+    key = dg.AssetKey(["stage_a", "apart", "deduplicated"])
+    event = instance.get_latest_materialization_event(key)
+    assert event is not None and event.asset_materialization is not None
+    assert event.asset_materialization.tags["dagster/data_version"] == manifest.digest
+    assert passed(instance, key, "ledger_adds_up") == [True]
+
+
+def test_what_two_recipes_ask_for_is_shown_for_both(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    content = (root / "recipes" / "mixed.yaml").read_text()
+    outputs = "outputs: {normalized_dir: stage_a/mixed/normalized}"
+    (root / "recipes" / "again.yaml").write_text(content.replace("name: mixed", f"name: again\n{outputs}", 1))
+
+    look()
+
+    current = {role for role, state in states(root, "again").items() if state == "current"}
+    fresh = {role for role, state in staleness(root, instance, "again").items() if state == "FRESH"}
+    assert current and fresh == current
+
+
+def test_checks_that_are_asked_again_are_shown_without_another_materialization(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    folder = root / "stage_a/mixed/filtered/notes"
+    digest = sealed_manifest(folder).digest
+    results = [type(one)(one.name, False, one.blocking, "it is not") for one in kept_results(folder, digest) or ()]
+    keep_results(folder, digest, results)
+
+    look()
+
+    assert passed(instance, FILTERED, "ledger_adds_up") == [False, True]
+    assert materializations(instance, FILTERED) == 1
+
+
+def test_a_damaged_one_is_passed_over(look: Callable[[], str], instance: dg.DagsterInstance, root: Path) -> None:
+    next((root / "stage_a/mixed/filtered/notes").glob("shards/*")).unlink()
+
+    look()
+
+    assert materializations(instance, FILTERED) == 0
+    assert materializations(instance, RAW) == 1
+
+
+def test_what_does_not_fit_into_a_look_comes_with_the_next(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(10**6))
+    monkeypatch.setattr(sensors.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(sensors, "_AT_MOST_S", 2)
+
+    said = [look()]
+    while "more to report" in said[-1]:
+        said.append(look())
+
+    assert len(said) > 1
+    assert set(staleness(root, instance).values()) == {"FRESH"}
+    assert materializations(instance, RAW) == 1
+
+
+def test_what_a_dagster_run_built_is_not_reported_once_more(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    run = Materialized(root, NOWHERE)
+    run.instance = instance
+    run("mixed", "raw", partition="notes")
+    before = materializations(instance, RAW), passed(instance, RAW, "files_match_manifest")
+
+    look()
+
+    assert (materializations(instance, RAW), passed(instance, RAW, "files_match_manifest")) == before
+    assert before == (1, [True])
