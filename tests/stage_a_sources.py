@@ -177,6 +177,9 @@ def recipe_content(commit: str) -> dict[str, Any]:
     }
 
 
+SOURCES = tuple(str(one["source"]) for one in recipe_content("0" * 40)["sources"])
+
+
 def with_dedup(content: dict[str, Any]) -> None:
     """Has the recipe deduplicate its sources, together."""
     minhash = {"shingle_words": 3, "permutations": 16, "bands": 8, "rows": 2, "seed": 1}

@@ -40,20 +40,20 @@ MAY_IMPORT = {
     "modal_jobs": {"spine", "corpus"},
     "events": {"resources", "systems", "corpus", "spine"},
     "assets": {"events", "systems", "resources", "corpus", "spine"},
-    "definitions": {"assets", "systems", "resources", "corpus", "spine"},
+    "sensors": {"events", "systems", "corpus", "spine"},
+    "definitions": {"assets", "sensors", "systems", "resources", "corpus", "spine"},
     "instance": {"spine"},
-    "launch": {"systems", "corpus", "spine"},
     "demo_library": {"spine"},
     "demo_sources": {"demo_library"},
-    "demo": {"commands", "demo_library", "demo_sources", "launch", "resources", "systems", "corpus", "spine"},
-    "smoke": {"commands", "demo", "demo_library", "launch", "resources", "systems", "corpus", "spine"},
-    "ui": {"commands", "demo", "instance", "resources", "spine"},
-    "commands": {"commands", "launch", "resources", "systems", "corpus", "spine"},
+    "demo": {"commands", "demo_library", "demo_sources", "resources", "systems", "corpus", "spine"},
+    "smoke": {"commands", "demo", "demo_library", "resources", "systems", "corpus", "spine"},
+    "ui": {"commands", "demo", "instance", "sensors", "systems", "resources", "spine"},
+    "commands": {"commands", "resources", "systems", "corpus", "spine"},
     "cli": {"spine"},
     "__main__": {"cli"},
 }
-# Inside a function, what is needed only where there is something to show, or to do.
-MAY_IMPORT_INSIDE = {"launch": {"events", "instance"}, "cli": {"commands"}}
+# Inside a function, what is needed only where there is something to do.
+MAY_IMPORT_INSIDE = {"cli": {"commands"}}
 
 
 @functools.cache
@@ -101,7 +101,7 @@ def test_imports_point_one_way() -> None:
 
 
 HOMES = {
-    "dagster": lambda module: layer(module) in ("events", "assets", "definitions", "instance", "resources"),
+    "dagster": lambda module: layer(module) in ("events", "assets", "sensors", "definitions", "instance", "resources"),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
     "torch": lambda module: module.startswith(
         ("pipeline_assets.corpus.batching", "pipeline_assets.corpus.scoring.nll", "modal_jobs")

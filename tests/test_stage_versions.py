@@ -11,7 +11,7 @@ import pytest
 import yaml
 from nemotron_hub import write_dataset
 from stage_a_build import build, only, recipe_with
-from stage_a_sources import SITES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
+from stage_a_sources import SOURCES, with_decontamination, with_dedup, with_pack, write_hub, write_sources
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
@@ -117,8 +117,7 @@ def golden_of(manifest: Manifest) -> str:
     return sha256_of([identity.decisions, identity.counts, files])
 
 
-STEPS = [f"stage_a/{step}/{source}" for source in ("pages", "wikipedia_en", *SITES, "notes")
-         for step in ("raw", "normalized", "filtered")]  # fmt: skip
+STEPS = [f"stage_a/{step}/{source}" for source in SOURCES for step in ("raw", "normalized", "filtered")]
 SPLITS = ("agentic/interactive_agent", "agentic/tool_calling")
 ROLES = {
     "healing": ["snapshot", "text_selection", "train", "valid", "megatron_dataset"],
@@ -129,6 +128,12 @@ ROLES = {
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
     ],
 }
+
+
+def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
+    held = {request.getfixturevalue(recipe)[role].kind for recipe, roles in ROLES.items() for role in roles}
+
+    assert held == KINDS.keys()
 
 
 @pytest.mark.parametrize(("recipe", "role"), [(recipe, role) for recipe, roles in ROLES.items() for role in roles])

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from answers import Corpusmill, refused
 from stage_a_build import step
+from stage_a_sources import SOURCES
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import open_artifact
-
-SOURCES = ("pages", "wikipedia_en", "beer.stackexchange.com", "coffee.stackexchange.com", "notes")
 
 
 def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:

@@ -160,7 +160,7 @@ def test_it_tells_the_mixture_that_was_asked_for_and_the_one_that_was_packed(tmp
     sources = [local_source(tmp_path, "letters", letters), local_source(tmp_path, "pages", pages)]
     content = recipe_content(NO_COMMIT) | {"sources": sources}
     with_pack(content)
-    content["pack"] |= {"weights": {"letters": "0.75", "pages": "0.25"}, "num_seqs": 5}
+    content["pack"] |= {"weights": {"letters": "0.25", "pages": "0.75"}, "num_seqs": 5}
 
     artifacts = build(StageARecipe.model_validate(content), tmp_path)
 
@@ -172,15 +172,16 @@ def test_it_tells_the_mixture_that_was_asked_for_and_the_one_that_was_packed(tmp
     assert (found["rows"], found["seq_len"], found["tokens"] + found["padding_tokens"]) == (5, 64, 5 * 64)
     assert found["packing_efficiency"] == f"{found['tokens'] / (5 * 64):.6f}"
     assert {name: one["asked_share"] for name, one in found["by_source"].items()} == {
-        "letters": "0.75",
-        "pages": "0.25",
+        "letters": "0.25",
+        "pages": "0.75",
     }
     for name, one in found["by_source"].items():
         assert one["share"] == f"{packed[name] / found['tokens']:.6f}"
         assert one["epochs"] == f"{packed[name] / one['text_tokens']:.6f}"
-    assert found["license_tokens"] == {"cc-by-4.0": packed["letters"], "cc0-1.0": packed["pages"]}
+    assert packed["pages"] > packed["letters"]
+    assert [*found["license_tokens"].items()] == [("cc0-1.0", packed["pages"]), ("cc-by-4.0", packed["letters"])]
     reached = f"{100 * packed['letters'] / found['tokens']:.2f} %"
-    shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("75.00 %", reached))]
+    shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("25.00 %", reached))]
     assert "".join(shown) in page.read_text(encoding="utf-8")
 
 

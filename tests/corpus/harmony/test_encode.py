@@ -26,6 +26,8 @@ def test_texts_are_encoded_together_as_one_by_one(conversations: list[list[Messa
 
     assert [one.ids.tolist() for one in tokens] == [library_tokens(one) for one in conversations]
     assert all(one.ids.dtype == np.int32 for one in tokens)
+    alone = [encode_harmony([parse_harmony(text)], encoder())[0] for text in texts]
+    assert [one.bodies.tolist() for one in tokens] == [one.bodies.tolist() for one in alone]
 
 
 def test_a_body_ends_before_its_terminator() -> None:

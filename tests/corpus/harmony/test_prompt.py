@@ -16,6 +16,7 @@ from pipeline_assets.corpus.harmony.prompt import (
     ToolNamespace,
     function_namespace,
     prompt_messages,
+    tool_section,
 )
 from pipeline_assets.corpus.harmony.render import render_harmony
 from pipeline_assets.corpus.harmony.tool_types import with_object_types
@@ -82,6 +83,13 @@ def test_with_functions_the_system_message_names_the_channel_of_calls() -> None:
         "<|start|>developer<|message|># Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\n"
         "namespace functions {\n\n// The time.\ntype now = () => any;\n\n} // namespace functions<|end|>"
     )
+
+
+def test_of_several_namespaces_that_are_there_twice_the_first_by_name_is_told() -> None:
+    twice = tuple(ToolNamespace(name, None, ()) for name in "zyxwvutsrqponmlkjihgfedcb") * 2
+
+    with pytest.raises(Refusal, match="namespace_twice: the namespace 'b' is there 2 times"):
+        tool_section(twice)
 
 
 def test_a_namespace_is_there_once() -> None:

@@ -2,8 +2,13 @@
 
 import pytest
 
-from pipeline_assets.corpus.harmony.message import Reason
-from pipeline_assets.corpus.harmony.parse import QualityFlags, basic_quality_flags_from_text, sha1_text_id
+from pipeline_assets.corpus.harmony.message import Reason, Refusal
+from pipeline_assets.corpus.harmony.parse import (
+    QualityFlags,
+    basic_quality_flags_from_text,
+    parse_harmony,
+    sha1_text_id,
+)
 
 USER = "<|start|>user<|message|>Q<|end|>"
 CALL = "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}<|call|>"
@@ -22,6 +27,13 @@ def test_flags_of_a_conversation_with_all() -> None:
         has_calls=True,
         calls_answered=True,
     )
+
+
+def test_of_a_text_that_is_no_harmony_forty_characters_are_told() -> None:
+    with pytest.raises(Refusal) as refused:
+        parse_harmony("Hello " * 20)
+
+    assert refused.value.detail == repr(("Hello " * 20)[:40])
 
 
 def test_a_text_that_is_no_harmony_says_why() -> None:

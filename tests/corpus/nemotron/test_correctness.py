@@ -41,6 +41,12 @@ def test_numbers_may_be_text() -> None:
     assert correctness_of({"reason_low_no_tool": {"count": "8", "pass": "7", "accuracy": "0.875"}}).correctness == 0.875
 
 
+def test_a_count_is_as_large_as_a_column_of_int32_holds() -> None:
+    most = 2**31 - 1
+
+    assert correctness_of({"reason_low_no_tool": {"count": most, "pass": most}}).pass_k == most
+
+
 def test_an_accuracy_alone_counts() -> None:
     found = correctness_of({"reason_high_no_tool": {"accuracy": "0.71428"}})
 
@@ -51,6 +57,7 @@ def test_an_accuracy_alone_counts() -> None:
     "condition",
     [
         {"count": 8, "pass": 9},
+        {"count": 2**31, "pass": 2**31},
         {"count": 8, "pass": -1},
         {"count": 8, "pass": None},
         {"count": 8, "pass": True},

@@ -126,6 +126,14 @@ def test_a_file_that_the_manifest_does_not_name_is_found(folder: Path, name: str
     assert damages(folder) == [Damage(name, "the manifest doesn't name this file")]
 
 
+def test_files_that_it_does_not_name_are_told_in_the_order_of_their_names(folder: Path) -> None:
+    names = [f"{letter}.txt" for letter in "qjzbtkmxw"]
+    for name in names:
+        (folder / name).write_text("")
+
+    assert [damage.path for damage in damages(folder)] == sorted(names)
+
+
 def test_one_damage_does_not_hide_another(folder: Path) -> None:
     (folder / "parts/a.txt").unlink()
     rewrite(folder / "parts/c.txt", b"SEX\n")

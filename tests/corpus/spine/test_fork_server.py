@@ -20,6 +20,7 @@ from word_artifact import (
 )
 from word_stage import MANY, children
 
+from pipeline_assets.corpus.spine import fork_server
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.fork_server import StartMethod
@@ -47,6 +48,24 @@ def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(bu
     assert loaders[0] not in {os.getpid(), *noted(receipts, "process")}
     assert len(set(noted(receipts, "process"))) == 3
     assert word_artifact.LOADED == []
+
+
+def test_it_ends_with_its_parent_though_a_fork_of_that_lives_on(building: StagingDir) -> None:
+    run(write_where, building, load)
+    assert fork_server._server is not None
+    server = fork_server._server._started.process
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until its parent is through
+        os._exit(0)
+
+    fork_server._stop()
+
+    os.close(writer)
+    os.waitpid(child, 0)
+    os.close(reader)
+    assert server.exitcode == 0
 
 
 def test_one_process_serves_all_stages(building: StagingDir) -> None:

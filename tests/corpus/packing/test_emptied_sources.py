@@ -1,0 +1,46 @@
+"""A source that is asked for and has no document left is refused before anything is encoded."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline_assets.corpus.packing.recipe import refuse_emptied
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import UsageError
+
+
+def corpus(**counts: Any) -> Artifact:
+    """One that is sealed with these counts."""
+    return Artifact(Path("corpus"), SimpleNamespace(identity=SimpleNamespace(counts=counts)))  # type: ignore[arg-type]
+
+
+DEDUPLICATED = corpus(by_source={"a": {"in": 10, "exact_duplicate": 4, "near_duplicate": 3}})
+CLEAN = corpus(by_source={"a": {"in": 3, "out": 0, "dropped": 3}, "b": {"in": 9, "out": 9, "dropped": 0}})
+
+
+def test_it_is_said_where_its_documents_went() -> None:
+    with pytest.raises(UsageError) as refused:
+        refuse_emptied({"all": CLEAN}, DEDUPLICATED, ["a", "b"])
+
+    assert refused.value.what == (
+        "nothing is left of a: of 10 documents 7 went as duplicates, of 3 documents 3 were contaminated"
+    )
+    assert "or let it keep its texts" in refused.value.fix
+
+
+def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
+    with pytest.raises(UsageError, match="nothing is left of a: of 3 documents 3 were contaminated") as refused:
+        refuse_emptied({"all": CLEAN}, None, ["a"])
+
+    assert "let it keep its texts" not in refused.value.fix
+
+
+def test_one_that_is_not_asked_for_may_be_empty() -> None:
+    refuse_emptied({"all": CLEAN, "c": corpus(documents=1)}, DEDUPLICATED, ["b", "c"])
+
+
+def test_a_corpus_of_one_source_has_its_name() -> None:
+    with pytest.raises(UsageError, match="nothing is left of c"):
+        refuse_emptied({"c": corpus(documents=0)}, None, ["c"])
