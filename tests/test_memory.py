@@ -22,6 +22,8 @@ from measure import measure
 
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
+# However little there is: else the smaller build would be worked on in one process, the larger one in three.
+BY_WORKERS = "from pipeline_assets.corpus.recipes import run; run._INLINE_BYTES = 0; "
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def _peak_of_normalising(source: Path, documents: int, data: Path) -> int:
     typed = ["stage-a", "normalize", "--input", source, "--out-dir", data, "--domain", "numbers"]
     typed += ["--source", "numbers", "--license", "cc0-1.0"]
     subprocess.run(
-        [sys.executable, "-c", "from pipeline_assets.cli import main; main()", *typed],
+        [sys.executable, "-c", f"{BY_WORKERS}from pipeline_assets.cli import main; main()", *typed],
         cwd=PROJECT,
         env={**os.environ, "CORPUSMILL_WORKERS": "1"},
         capture_output=True,

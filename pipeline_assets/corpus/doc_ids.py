@@ -28,6 +28,7 @@ _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
 _REPEATS = f"{WORK}/repeats"
 _HASH_BYTES = 16
 _BLOCK_IDS = 1 << 15  # merged at once: about 5 MB with the sort's copies
+_WINDOW_ROWS = 1 << 16  # of a shard, for which repeats are looked up at once
 _LEAST_IDS = 1 << 8  # read at once of a run, 6 kB: with fewer, opening files takes longer than merging
 
 
@@ -144,20 +145,28 @@ def write_repeats(paths: Sequence[Path], folder: BuildFolder) -> list[Path | Non
     return written
 
 
-def read_repeats(path: Path | None, rows: int) -> NDArray[np.uint32]:
-    """Which document of its id each row of a shard is, 2 for the second; 0 where the id did not come before.
+def read_repeats(path: Path | None, rows: int) -> Iterator[int]:
+    """Which document of its id each row of a shard is, row after row: 2 for the second; 0 where the id did not come
+    before. Repeats lie in the order of their hashes: so the file is read once for every so many rows.
 
     Args:
         path: what `write_repeats` says of the shard.
         rows: of the shard.
     """
-    times = np.zeros(rows, np.uint32)
+    for first in range(0, rows, _WINDOW_ROWS):
+        times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
+        for block in _blocks_of(path):
+            inside = block[(block["row"] >= first) & (block["row"] < first + len(times))]
+            times[inside["row"] - first] = inside["times"]
+        yield from times.tolist()
+
+
+def _blocks_of(path: Path | None) -> Iterator[NDArray[np.void]]:
     if path is None:
-        return times
+        return
     with open(path, "rb", buffering=0) as file:
         while len(block := np.fromfile(file, _REPEAT_DTYPE, _BLOCK_IDS)):
-            times[block["row"]] = block["times"]
-    return times
+            yield block
 
 
 _Place = tuple[int, int, int, int]  # of an id in the merge: both halves of its hash, its run, its row

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -222,9 +223,9 @@ def publish_shard(
     ):
         for block in read_line_blocks(shard.file):
             lines = block.splitlines(keepends=True)
-            kept = []
+            of_block, kept = list(itertools.islice(times, len(lines))), []
             for row, line in window.of(lines, first_row):
-                verdict = _publish_line(line, row, int(times[row]), shard, window, derive_id)
+                verdict = _publish_line(line, row, of_block[row - first_row], shard, window, derive_id)
                 if isinstance(verdict, Reject):
                     rejects.write_lines(msgspec.json.encode(verdict.to_json()) + b"\n", 1)
                     rejected[verdict.reason] += 1

@@ -28,7 +28,7 @@ def written(folder: Path, shards: list[list[str]]) -> list[Path]:
 def repeats_of(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
     """Shard → row → which document of its id it is, of those whose id came before."""
     files = doc_ids.write_repeats(written(folder, shards), BuildFolder(folder))
-    times = [doc_ids.read_repeats(path, len(ids)).tolist() for path, ids in zip(files, shards, strict=True)]
+    times = [list(doc_ids.read_repeats(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
     assert [path is not None for path in files] == [any(of_shard) for of_shard in times]
     return {
         shard: {row: nth for row, nth in enumerate(of_shard) if nth}
@@ -53,6 +53,15 @@ def test_the_first_of_an_id_in_shard_and_row_order_is_no_repeat(tmp_path: Path) 
     repeats = repeats_of(tmp_path, [["a", "b", "a"], ["c"], ["b", "a", "d"]])
 
     assert repeats == {0: {2: 2}, 2: {0: 2, 1: 3}}
+
+
+def test_rows_that_are_looked_up_one_after_the_other_find_what_all_at_once_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doc_ids, "_WINDOW_ROWS", 3)
+    shards = [list("abacbada"), list("aaaaaaa"), list("xyz"), list("xaz")]
+
+    assert repeats_of(tmp_path, shards) == slow_repeats(shards)
 
 
 def test_the_first_repeat_is_that_of_the_first_shard_and_row(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus import doc_ids
@@ -182,7 +181,6 @@ def _linked(shard: _Finished, folder: BuildFolder) -> OutputFile:
 
 def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt:
     """The shard's rows under their final name, ids that were there before numbered, in row groups as they were."""
-    first = 0
     times = doc_ids.read_repeats(shard.repeats, shard.rows)
     with (
         open_parquet(shard.file) as file,
@@ -190,11 +188,9 @@ def number_ids(shard: _Finished, window: Window, folder: BuildFolder) -> Receipt
     ):
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
-            of_group = times[first : first + table.num_rows]
-            own = {int(row): int(of_group[row]) for row in np.flatnonzero(of_group)}
+            own = {row: nth for row, nth in enumerate(itertools.islice(times, table.num_rows)) if nth}
             ids = strings(numbered(table["id"].to_pylist(), own))
             output.write(table.set_column(0, SCHEMA.field("id"), ids))
-            first += table.num_rows
     return Receipt([output.output(shard.final)], {})
 
 

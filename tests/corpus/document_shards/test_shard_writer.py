@@ -71,7 +71,7 @@ def test_ids_are_compared_over_shards(folder: BuildFolder) -> None:
 
     files = doc_ids.write_repeats([folder.path(receipt.files[1].path) for receipt in receipts], folder)
 
-    assert [doc_ids.read_repeats(file, 3).tolist() for file in files] == [[0, 0, 0], [2, 0, 2], [0, 0, 0]]
+    assert [list(doc_ids.read_repeats(file, 3)) for file in files] == [[0, 0, 0], [2, 0, 2], [0, 0, 0]]
 
 
 @pytest.mark.parametrize(
