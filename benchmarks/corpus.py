@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.demo_library import write_fineweb_edu
 
@@ -50,6 +50,6 @@ def link_shards(source: Path, folder: Path) -> tuple[list[Path], int, str]:
 
 
 def _edition(row: dict[str, object], copy: int) -> Document:
-    meta = {name: value for name, value in row.items() if name not in ("text", "id")}
+    meta = Meta.of("demo.parquet", 0, {name: value for name, value in row.items() if name not in ("text", "id")})
     text = f"Edition {copy}, number {copy * 7919}.\n{row['text']}"
-    return Document(text, "demo", "web", f"{row['id']}-{copy}", "psf-2.0", None, meta)
+    return Document(text, "demo", "web", f"{row['id']}-{copy}", "psf-2.0", "", meta)

@@ -83,6 +83,7 @@ def wikipedia(path: Path) -> Iterator[str]:
         language=None,
         dump_date="2024-03-01",
         license_tag=None,
+        title="none",
     )
     for file in list_files(path.parent, recipe.files):
         for piece in byte_ranges(file, SHARD_BYTES):
@@ -111,7 +112,8 @@ def write_inputs(folder: Path, text_mb: int) -> int:
     documents = [row for path in paths for block in read_line_blocks(path) for row in decoder.decode_lines(block)]
     texts = [document.text.strip("\n") for document in documents]
     rows = [
-        {"id": document.doc_id, "text": text} | document.meta for document, text in zip(documents, texts, strict=True)
+        {"id": document.doc_id, "text": text} | document.meta.columns()
+        for document, text in zip(documents, texts, strict=True)
     ]
     (folder / "rows.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet", compression="zstd", row_group_size=1000)

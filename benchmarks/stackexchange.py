@@ -90,7 +90,7 @@ def prove_equal(posts: Path) -> tuple[int, int]:
     threads = read_site(posts).threads
     with tempfile.TemporaryDirectory() as folder:
         for document, thread in zip(documents(posts, Path(folder)), threads, strict=True):
-            if document.text != thread.text or document.meta["source_row"] != int(thread.question["row"]):
+            if document.text != thread.text or document.meta.source_row != int(thread.question["row"]):
                 sys.exit(f"{document.doc_id}: another document than the reference's")
     return len(threads), sum(zlib.crc32(thread.text.encode()) for thread in threads)
 

@@ -30,8 +30,9 @@ def refused(result: Typed, status: int = 2) -> str:
 
 
 def blocks_of(page: Path, language: str = "") -> list[str]:
-    """The code blocks of a page."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    """The code blocks of a page that say this language; those that say none."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [block for said, block in blocks if said == language]
 
 
 def commands_of(page: Path) -> list[list[str]]:

@@ -239,7 +239,7 @@ def test_each_document_names_the_row_of_the_hub_file_it_came_from(
 
     for row, _ in documents(split):
         document = texts[str(row["source_shard"]), int(str(row["row"]))]
-        source = files[document.meta["source_file"]][document.meta["source_row"]]
+        source = files[document.meta.source_file][document.meta.source_row]
         assert source["id"] == document.doc_id
         assert source["text"].replace("\0", "") == document.text
 

@@ -115,7 +115,7 @@ def test_each_document_has_a_licence_of_the_table_and_what_that_rests_on(
 ) -> None:
     found = next(one for one in documents(built[f"stage_a/filtered/{source}"]) if one.doc_id == doc_id)
 
-    assert (found.source, found.license_tag, found.meta["license_evidence"]) == (source, license_tag, evidence)
+    assert (found.source, found.license_tag, found.meta.license_evidence) == (source, license_tag, evidence)
 
 
 def test_the_report_counts_what_the_filters_kept(built: dict[str, Artifact]) -> None:

@@ -1,17 +1,84 @@
 """Document: the row that every text reader yields and every text stage reads."""
 
+import datetime
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from pipeline_assets.corpus.spine.errors import InputError
+
 DeriveId = Callable[[str], str]
 """The id of a text whose source has none; picklable."""
+_NAMED = ("title", "url", "language")
+_PLACE = ("source_file", "source_row", "license_evidence")
+# Less than Python's parser takes: that reads milliseconds, `1512041251000`, as a day of the year 1512, and takes 24 for
+# an hour in some versions alone.
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ](?!24).*)?")
+_extra_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """Which row a document was, and what else its source says of it.
+
+    Attributes:
+        source_file: of a source folder or a hub dataset.
+        source_row: number of the row in it, or the byte at which it begins: see `readers/lines.py`.
+        license_evidence: what `license_tag` rests on.
+        title, url, language: columns of these names that are text, and no dates; "" where there is none.
+        extra: a JSON object of all other columns, as they came: of these names, what is null, "", a date, or no text.
+    """
+
+    source_file: str
+    source_row: int
+    license_evidence: str = "recipe"
+    title: str = ""
+    url: str = ""
+    language: str = ""
+    extra: str = "{}"
+
+    @classmethod
+    def of(cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe") -> "Meta":
+        """What a row's columns say; those that have fields of their own leave `columns`."""
+        named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
+        extra = msgspec.json.encode(columns).decode() if columns else "{}"
+        return cls(source_file, source_row, license_evidence, **named, extra=extra)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns that its source has, by name, and the place and `license_evidence`, as rules ask for them. A
+        source's own column of such a name is in `extra` alone.
+        """
+        named = {name: value for name in _NAMED if (value := getattr(self, name))}
+        return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _PLACE}
+
+
+def _is_plain_text(value: object) -> bool:
+    """Titles such as `2013-05-18` would be times for readers that take a column's type from its first rows."""
+    return isinstance(value, str) and bool(value) and not _MOMENT.fullmatch(value)
+
+
+_meta_decoder = msgspec.json.Decoder(Meta)
+
+
+def columns_of(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
+    """As `Meta.columns`, of a `meta` as it is written.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return _meta_decoder.decode(meta).columns()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"a document's `meta` can't be read ({error})", where, "build the corpus again") from None
 
 
 class Document(msgspec.Struct, frozen=True):
     """One text and where it came from. Fields are written in this order, so equal documents are equal bytes.
+
+    Every document has every field, "" where its source says nothing: readers of JSON lines take a column's type from
+    the first rows that they see, and a column of nulls there refuses the texts of another source.
 
     Attributes:
         text: as it came; only NUL characters are removed.
@@ -19,8 +86,8 @@ class Document(msgspec.Struct, frozen=True):
         domain: what kind of text.
         doc_id: the source's stable id, else `derived_doc_id`; unique in a corpus.
         license_tag: of the source.
-        created_at: as the source says it, None where it says nothing.
-        meta: the kept source columns, and `source_file`, `source_row`: which row of which hub file this was.
+        created_at: as `moment_of` writes it.
+        meta: which row this was, and its other columns.
     """
 
     text: str
@@ -28,8 +95,8 @@ class Document(msgspec.Struct, frozen=True):
     domain: str
     doc_id: str
     license_tag: str
-    created_at: str | None
-    meta: dict[str, Any]
+    created_at: str
+    meta: Meta
 
 
 class DocumentText(msgspec.Struct, frozen=True):
@@ -38,6 +105,38 @@ class DocumentText(msgspec.Struct, frozen=True):
     doc_id: str
     text: str
     license_tag: str
+
+
+def moment_of(value: str | float | datetime.date | None) -> str:
+    """A date as ISO 8601 in UTC, to the millisecond: `2013-05-18T05:48:54.000`. A time without a zone is taken for UTC,
+    a day for its beginning; what isn't written as `2013-05-18`, with or without a time, is kept as text; "" where there
+    is none.
+
+    One form for all sources: readers of JSON lines take other forms for times in one file, and for text in the next.
+    """
+    moment: datetime.datetime
+    match value:
+        case None:
+            return ""
+        case str() if not _MOMENT.fullmatch(value):
+            return value
+        case str():
+            try:
+                moment = datetime.datetime.fromisoformat(value)
+            except ValueError:
+                return value
+        case datetime.datetime():
+            moment = value
+        case datetime.date():
+            moment = datetime.datetime.combine(value, datetime.time())
+        case _:
+            return str(value)
+    try:
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+    except OverflowError:  # in UTC it is before the first day that there is, or after the last: it keeps its zone
+        pass
+    return moment.isoformat(timespec="milliseconds")
 
 
 def derived_doc_id(dataset: str, config: str, split: str, text: str) -> str:

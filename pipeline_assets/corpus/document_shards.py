@@ -252,7 +252,7 @@ def _publish_line(
     if document.doc_id == derive_id(document.text):
         numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{nth}")
         return _encoder.encode(numbered) + b"\n"
-    return Reject(document.meta["source_file"], document.meta["source_row"], DUPLICATE_ID, document.doc_id)
+    return Reject(document.meta.source_file, document.meta.source_row, DUPLICATE_ID, document.doc_id)
 
 
 def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
@@ -291,7 +291,7 @@ class _Whole(msgspec.Struct, frozen=True):
     domain: str
     doc_id: str
     license_tag: str
-    created_at: str | None
+    created_at: str
     meta: msgspec.Raw
 
 

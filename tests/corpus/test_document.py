@@ -1,12 +1,23 @@
-"""A Document's bytes and the id of a text whose source has none."""
+"""A Document's bytes, what is kept of a row's columns and of its date, and the id of a text whose source has none."""
+
+import datetime
+import io
+import json
 
 import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import json as arrow_json
 
-from pipeline_assets.corpus.document import Document, DocumentText, derived_doc_id
+from pipeline_assets.corpus.document import Document, DocumentText, Meta, columns_of, derived_doc_id, moment_of
+from pipeline_assets.corpus.spine.errors import InputError
 
 
 def document() -> Document:
-    return Document("Ärger\n", "fineweb_edu", "web", "<urn:1>", "odc-by", None, {"score": 3.5, "source_row": 7})
+    meta = Meta.of("a.jsonl", 7, {"score": 3.5, "title": "Ä"}, "row: license")
+    return Document("Ärger\n", "fineweb_edu", "web", "<urn:1>", "odc-by", "2019-04-21T18:54:04.000", meta)
 
 
 def test_a_document_is_written_in_the_order_of_its_fields() -> None:
@@ -14,7 +25,18 @@ def test_a_document_is_written_in_the_order_of_its_fields() -> None:
 
     assert line.decode() == (
         '{"text":"Ärger\\n","source":"fineweb_edu","domain":"web","doc_id":"<urn:1>","license_tag":"odc-by",'
-        '"created_at":null,"meta":{"score":3.5,"source_row":7}}'
+        '"created_at":"2019-04-21T18:54:04.000","meta":{"source_file":"a.jsonl","source_row":7,'
+        '"license_evidence":"row: license","title":"Ä","url":"","language":"","extra":"{\\"score\\":3.5}"}}'
+    )
+
+
+def test_a_document_of_a_source_that_says_nothing_has_every_field() -> None:
+    line = msgspec.json.encode(Document("Text.", "notes", "books", "1", "unknown", "", Meta("a.txt", 0)))
+
+    assert line.decode() == (
+        '{"text":"Text.","source":"notes","domain":"books","doc_id":"1","license_tag":"unknown","created_at":"",'
+        '"meta":{"source_file":"a.txt","source_row":0,"license_evidence":"recipe","title":"","url":"","language":"",'
+        '"extra":"{}"}}'
     )
 
 
@@ -23,6 +45,92 @@ def test_a_line_reads_back_as_the_document_that_it_was() -> None:
 
     assert msgspec.json.decode(line, type=Document) == document()
     assert msgspec.json.decode(line, type=DocumentText) == DocumentText("<urn:1>", "Ärger\n", "odc-by")
+
+
+values = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
+names = st.sampled_from(["title", "url", "language", "extra", "text"]) | st.text(max_size=5)
+
+
+@given(st.dictionaries(names, values | st.text() | st.lists(st.text(), max_size=2), max_size=6))
+def test_columns_come_back_by_name_as_they_came(columns: dict[str, object]) -> None:
+    place = {"source_file": "a.jsonl", "source_row": 7, "license_evidence": "row: license"}
+
+    meta = Meta.of("a.jsonl", 7, dict(columns), "row: license")
+
+    assert meta.columns() == columns | place
+    assert columns_of(msgspec.json.encode(meta), "a") == columns | place
+
+
+@pytest.mark.parametrize(
+    ("meta", "complaint"),
+    [
+        (b'{"source_row":7}', "Object missing required field `source_file`"),
+        (b'{"source_file":"a","source_row":7,"extra":"[1]"}', "Expected `object`, got `array`"),
+        (b'{"source_file":"a","source_row":7,"extra":"{"}', "Input data was truncated"),
+        (b'{"source_file":"a","source_row":7,"title":null}', "Expected `str`, got `null` - at `$.title`"),
+        (b'{"source_file":"\xff","source_row":7}', "'utf-8' codec can't decode byte 0xff in position 0"),
+    ],
+)
+def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes, complaint: str) -> None:
+    with pytest.raises(InputError) as error:
+        columns_of(meta, "00000.jsonl.zst")
+
+    assert str(error.value).startswith(f"00000.jsonl.zst: a document's `meta` can't be read ({complaint}")
+
+
+@pytest.mark.parametrize(
+    ("value", "moment"),
+    [
+        ("2013-05-18", "2013-05-18T00:00:00.000"),
+        ("2013-05-18T05", "2013-05-18T05:00:00.000"),
+        ("2013-05-18 05:48", "2013-05-18T05:48:00.000"),
+        ("2013-05-18t05:48:54", "2013-05-18T05:48:54.000"),
+        ("2013-05-18T05:48:54Z", "2013-05-18T05:48:54.000"),
+        ("2013-05-18T05:48:54.5Z", "2013-05-18T05:48:54.500"),
+        ("2013-05-18T05:48:54.1239", "2013-05-18T05:48:54.123"),
+        ("2013-05-18 05:48:54+00:00", "2013-05-18T05:48:54.000"),
+        ("2013-05-18T01:00:00+02:30", "2013-05-17T22:30:00.000"),
+        ("2013-12-31T23:00:00-0200", "2014-01-01T01:00:00.000"),
+        (datetime.date(2013, 5, 18), "2013-05-18T00:00:00.000"),
+        (datetime.datetime(2013, 5, 18, 5, 48, 54, 999_999), "2013-05-18T05:48:54.999"),
+        (
+            datetime.datetime(2013, 5, 18, 5, tzinfo=datetime.timezone(datetime.timedelta(hours=9))),
+            "2013-05-17T20:00:00.000",
+        ),
+        ("0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00.000+01:00"),  # in UTC there is no such day
+        ("9999-12-31T23:00:00-01:00", "9999-12-31T23:00:00.000-01:00"),
+    ],
+)
+def test_a_date_is_written_in_utc_to_the_millisecond(value: str | datetime.date, moment: str) -> None:
+    assert moment_of(value) == moment
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "2013", "2013-05", "20130518", "1512041251000", "2013-W20-6", "2013-02-30", "2013-05-18T24:00",
+     "2013-05-18x05", "18 May 2013", " 2013-05-18", "٢٠١٣-٠٥-١٨"],
+)  # fmt: skip
+def test_what_is_written_otherwise_is_kept_as_text(value: str) -> None:
+    assert moment_of(value) == value
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, ""), (1512041251000, "1512041251000"), (1.5e9, "1500000000.0")])
+def test_numbers_are_kept_as_text_and_nothing_is_no_text(value: float | None, text: str) -> None:
+    assert moment_of(value) == text
+
+
+dates = st.datetimes(timezones=st.none() | st.timezones()).map(str) | st.dates().map(str)
+# Without the year 0, which Arrow has, and Python hasn't.
+near_dates = st.from_regex(r"\A[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9:.+Z-]{0,14}\Z")
+
+
+@given(dates | near_dates)
+def test_no_reader_that_tells_types_by_arrow_takes_a_date_or_a_title_for_a_time(value: str) -> None:
+    meta = Meta.of("a.jsonl", 0, {"title": value})
+    line = json.dumps({"created_at": moment_of(value), "title": meta.title}).encode()
+
+    assert set(arrow_json.read_json(io.BytesIO(line)).schema.types) == {pa.string()}
+    assert meta.columns()["title"] == value
 
 
 def test_a_derived_id_is_the_sha256_of_dataset_config_split_and_text_joined_by_nul() -> None:

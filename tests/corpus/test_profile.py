@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.profile import (
     LENGTH_BINS,
@@ -33,7 +33,7 @@ def shard_of(folder: Path, documents: list[tuple[Group, str]]) -> ProfileShard:
     path = folder / "00000.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         for number, (group, text) in enumerate(documents):
-            document = Document(text, group.source, group.domain, f"id{number}", group.license_tag, None, {})
+            document = Document(text, group.source, group.domain, f"id{number}", group.license_tag, "", Meta("a", 0))
             writer.write_lines(msgspec.json.encode(document) + b"\n", 1)
     return ProfileShard("00000", path, len(documents))
 

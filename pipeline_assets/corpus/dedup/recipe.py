@@ -125,7 +125,8 @@ class DedupRecipe(RecipePart):
         scope: whether a document may be the duplicate of one in another source.
         selection: which of several stays: the first one in the order of sources and rows, the longest (in UTF-8 bytes),
             or the one with the highest `quality_column`; of several of those the first.
-        quality_column: a number in the documents' meta, compared as float32; documents without it come last.
+        quality_column: a number among the columns in a document's meta, compared as float32; documents without it
+            come last.
     """
 
     mode: Annotated[Mode, Option("exact, near or both.", default="both")]

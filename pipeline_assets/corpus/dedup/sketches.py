@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from pipeline_assets.corpus.dedup.order import Selected, orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
+from pipeline_assets.corpus.document import columns_of
 from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
@@ -275,7 +275,7 @@ class _Sketch:
         column = self._recipe.quality_column
         if column is None:
             return np.full(len(documents), np.nan, np.float32)
-        values = [msgspec.json.decode(document.meta).get(column) for document in documents]
+        values = [columns_of(document.meta, self._shard.file).get(column) for document in documents]
         for row, value in zip(rows, values, strict=True):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 what = f"`{column}` of row {row} is {type(value).__name__}, not a number"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pipeline_assets.corpus.document import columns_of
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, with_text
 from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement
 from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
@@ -150,7 +151,7 @@ def _filter_rows(
     documents = [row.document for row in rows if row.document is not None]
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        Candidate(document.text.encode(), msgspec.json.decode(document.meta) if reads_meta else {})
+        Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]

@@ -179,7 +179,7 @@ class FilterRecipe(RecipePart):
     what it leaves itself.
 
     Attributes:
-        rules: comparisons that the columns in a document's meta must pass, `score >= 3`.
+        rules: comparisons that the columns in a document's meta must pass, `score >= 3`; see `Meta.columns`.
     """
 
     rules: Rules = ()

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus.document import DeriveId, Document, derived_doc_id
+from pipeline_assets.corpus.document import DeriveId, Document, Meta, derived_doc_id, moment_of
 from pipeline_assets.corpus.document_shards import (
     ShardWriter,
     check_documents,
@@ -44,18 +44,17 @@ from pipeline_assets.corpus.spine.worker import Shard, Work
 
 NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
-NORMALIZE_STAGE = StageVersion("normalize", 2)
+NORMALIZE_STAGE = StageVersion("normalize", 3)
 WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
 _FOUND = "found/"
-_EVIDENCE = "license_evidence"
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 Row = Document | Reject
 S = TypeVar("S", bound=Shard)
 
 
 class RowMap:
-    """Makes Documents of the rows of a file; those of `LicensedColumns` say in `meta` what their licence rests on."""
+    """Makes Documents of the rows of a file."""
 
     def __init__(self, columns: ColumnMap, labels: SourceLabels, file_name: str, derive_id: DeriveId) -> None:
         self._columns = [(field, name) for field, name in columns if name is not None]
@@ -64,7 +63,7 @@ class RowMap:
         self._file_name, self._derive_id = file_name, derive_id
 
     def document(self, row: dict[str, Any], place: int) -> Document | Reject:
-        """The row as a Document, which takes it over as its `meta`.
+        """The row as a Document, which takes its columns over.
 
         Args:
             place: of the row in its file.
@@ -83,20 +82,17 @@ class RowMap:
         if fault is not None:
             return Reject(self._file_name, place, fault.reason, fault.detail)
         for field, at in found.items():
-            if at is not None and field != "license":
+            if at is not None and field in ("text", "id"):
                 at[0].pop(at[1], None)
-        license_tag = self._license_tag
-        if self._is_licensed:
-            license_tag, row[_EVIDENCE] = self._licence(values.get("license"))
-        row["source_file"], row["source_row"] = self._file_name, place
+        license_tag, evidence = self._licence(values.get("license"))
         return Document(
             text=text,
             source=self._source,
             domain=self._domain,
             doc_id=doc_id or self._derive_id(text),
             license_tag=license_tag,
-            created_at=None if created_at is None else str(created_at),
-            meta=row,
+            created_at=moment_of(created_at),
+            meta=Meta.of(self._file_name, place, row, evidence),
         )
 
     def _licence(self, value: object) -> tuple[str, str]:
@@ -160,13 +156,13 @@ def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, li
     if "\0" in document.text:
         text = writer.without_nul(document.text)
         if not text:
-            file, row = document.meta["source_file"], document.meta["source_row"]
-            return Reject(file, row, "empty_text", "nothing but NUL")
+            return Reject(document.meta.source_file, document.meta.source_row, "empty_text", "nothing but NUL")
         is_derived = document.doc_id == derive_id(document.text)
         changes |= {"text": text} | ({"doc_id": derive_id(text)} if is_derived else {})
     if licences is not None and document.license_tag not in licences:
-        licensed = licences.licensed(document.license_tag, str(document.meta.get(_EVIDENCE, "row")))
-        changes |= {"license_tag": licensed.tag, "meta": document.meta | {_EVIDENCE: licensed.evidence}}
+        licensed = licences.licensed(document.license_tag, document.meta.license_evidence)
+        meta = msgspec.structs.replace(document.meta, license_evidence=licensed.evidence)
+        changes |= {"license_tag": licensed.tag, "meta": meta}
     return msgspec.structs.replace(document, **changes) if changes else document
 
 
@@ -214,9 +210,9 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
 def _has(document: Document, field: str, derive_id: DeriveId) -> bool:
     match field:
         case "created_at":
-            return document.created_at is not None
+            return bool(document.created_at)
         case "license":
-            return str(document.meta.get(_EVIDENCE, "")).startswith("row")
+            return document.meta.license_evidence.startswith("row")
         case _:
             return document.doc_id != derive_id(document.text)
 

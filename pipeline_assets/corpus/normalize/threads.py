@@ -72,5 +72,5 @@ def convert_site(
 def _counting_answers(outcomes: Iterator[Outcome], writer: ShardWriter) -> Iterator[Outcome]:
     for outcome in outcomes:
         if isinstance(outcome, Document):
-            writer.count("merged", len(outcome.meta["answers"]))
+            writer.count("merged", len(outcome.meta.columns()["answers"]))
         yield outcome

@@ -29,7 +29,7 @@ class ColumnMap(RecipePart):
     """Which source column is which field of a Document; None where the source has none.
 
     A name is that of a column, else a path into nested ones: `metadata.url` is `url` of the object `metadata`. The
-    columns of text, id and date leave `meta`, all others stay there.
+    columns of text and id leave the row; all others stay in its `meta`, that of the date as it came too.
     """
 
     text: Annotated[str, Option("Column, or path such as body.text.", "text-column", default="text")]
@@ -42,7 +42,6 @@ class LicensedColumns(ColumnMap):
 
     Attributes:
         id: text or whole numbers; a row without one gets a derived id.
-        created_at: kept as text, as it came.
         license: the row's licence, lower-cased; a row without one has the recipe's, and one that is no text (a list,
             say) is `unknown`. The column stays in `meta` as it came.
     """

@@ -23,7 +23,7 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
@@ -115,23 +115,15 @@ def _document(
     title = _unescaped_title(page.title)
     first = " ".join(title.split()) if recipe.title == "first_line" else ""
     language = _language(page.url, recipe.language, piece, place)
+    columns = {"title": title, "url": page.url, "language": language, "revid": page.revid}
     return Document(
         text="\n\n".join(filter(None, (first, _unescaped(body)))),
         source=recipe.source,
         domain=recipe.domain,
         doc_id=f"wikipedia:{language}:{page.id}",
         license_tag=licence[0],
-        created_at=None,
-        meta=page.others
-        | {
-            "title": title,
-            "url": page.url,
-            "revid": page.revid,
-            "language": language,
-            "license_evidence": licence[1],
-            "source_file": piece.file.name,
-            "source_row": place,
-        },
+        created_at="",
+        meta=Meta.of(piece.file.name, place, page.others | columns, licence[1]),
     )
 
 

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, ev
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisions
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, shard_rows
 from pipeline_assets.corpus.filters.column_rules import Verdict
 from pipeline_assets.corpus.filters.dropped import dropped_line
@@ -50,23 +50,12 @@ class _Answer(msgspec.Struct):
     source_row: int
 
 
-class Origin(msgspec.Struct):
-    """What a Document's `meta` says of where it came from; of a thread, its answers' rows are of the same file."""
-
-    source_file: str
-    source_row: int
-
-
-class ThreadOrigin(Origin):
+class _Thread(msgspec.Struct):
     answers: list[_Answer]
 
 
 class _Placed(msgspec.Struct):
-    meta: Origin
-
-
-class _PlacedThread(msgspec.Struct):
-    meta: ThreadOrigin
+    meta: Meta
 
 
 class _Id(msgspec.Struct):
@@ -82,10 +71,11 @@ class _Compared(msgspec.Struct):
     source: str
     domain: str
     license_tag: str
-    created_at: str | None
+    created_at: str
 
 
 _document_decoder = msgspec.json.Decoder(Document)
+_placed_decoder = msgspec.json.Decoder(_Placed)
 _id_decoder = msgspec.json.Decoder(_Id)
 _compared_decoder = msgspec.json.Decoder(_Compared)
 
@@ -163,12 +153,10 @@ class DocumentRows(RowStore):
 
     def origin(self, part: Part) -> Line | Source:
         document = self.document(part.shard, part.shard_row)
-        listing = self.listing(part.source)
-        origin = msgspec.convert(document.meta, ThreadOrigin if _has_answers(listing.corpus) else Origin)
-        rows = tuple(listing.row(origin.source_file, row) for row in _rows_of(origin))
-        evidence = str(document.meta.get("license_evidence", "recipe"))
-        digest = listing.entry(origin.source_file)["digest"]
-        return Source(origin.source_file, rows, digest, document.license_tag, evidence)
+        meta, listing = document.meta, self.listing(part.source)
+        rows = tuple(listing.row(meta.source_file, row) for row in _rows_of(meta, _has_answers(listing.corpus)))
+        digest = listing.entry(meta.source_file)["digest"]
+        return Source(meta.source_file, rows, digest, document.license_tag, meta.license_evidence)
 
     def missing(self, row_id: str) -> tuple[str, str]:
         fix = "`corpusmill trace --source` tells what became of a source row"
@@ -196,13 +184,11 @@ class SourceRows(DocumentRows):
     reads_sources = True
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        decoder: msgspec.json.Decoder[_Placed | _PlacedThread]
-        decoder = msgspec.json.Decoder(_PlacedThread if _has_answers(self.artifact) else _Placed)
-        number = 0
+        number, has_answers = 0, _has_answers(self.artifact)
         for shard in self.shards:
             for block in read_line_blocks(self.artifact.path(shard)):
-                for one in decoder.decode_lines(block):
-                    if one.meta.source_file == file and source_row in _rows_of(one.meta):
+                for one in _placed_decoder.decode_lines(block):
+                    if one.meta.source_file == file and source_row in _rows_of(one.meta, has_answers):
                         return number, one.meta.source_row != source_row
                     number += 1
         return None
@@ -265,7 +251,7 @@ class FilteredRows(DerivedRows):
         # Compiled code is loaded only where it is needed.
         from pipeline_assets.corpus.filters.judge import judge
 
-        return judge(document.text, document.meta, self._rules)
+        return judge(document.text, document.meta.columns(), self._rules)
 
     def fate(self, line: Line, part: Part) -> Fate | None:
         assert isinstance(line.store, DocumentRows)
@@ -378,7 +364,7 @@ def _has_answers(corpus: Artifact) -> bool:
     return corpus.manifest.identity.recipe.get("kind") == _THREADS
 
 
-def _rows_of(origin: Origin) -> list[int]:
-    """The rows of its file that a Document came from: its own, and those of its answers."""
-    answers = origin.answers if isinstance(origin, ThreadOrigin) else []
-    return [origin.source_row, *(answer.source_row for answer in answers)]
+def _rows_of(meta: Meta, has_answers: bool) -> list[int]:
+    """The rows of its file that a Document came from: its own, and those of a thread's answers."""
+    answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
+    return [meta.source_row, *(answer.source_row for answer in answers)]

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
 
-SNAPSHOT_STAGE = StageVersion("snapshot", 2)
+SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _CONVERT = "convert"
 
 

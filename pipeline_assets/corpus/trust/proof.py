@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document import Document, DocumentText, derived_doc_id
+from pipeline_assets.corpus.document import Document, DocumentText, Meta, derived_doc_id
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.parquet import content_sha256
@@ -33,7 +33,7 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import read_row
 from pipeline_assets.corpus.readers.parquet import SpanFile, open_row_groups
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.rows.documents import DerivedRows, Origin
+from pipeline_assets.corpus.rows.documents import DerivedRows
 from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
@@ -270,7 +270,7 @@ class _Document(msgspec.Struct):
 
     text: str
     doc_id: str
-    meta: Origin
+    meta: Meta
 
 
 _row_decoder = msgspec.json.Decoder(_Document)

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontam
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet
 from pipeline_assets.corpus.decontamination.evidence import DECONTAMINATION_STAGE, ContaminatedLine, read_contaminated
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE, DecontaminationRecipe, EvaluationRecipe
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.raw_pin import pin_of_folder
@@ -67,7 +67,8 @@ def items_set(folder: Path, name: str, items: Mapping[str, str]) -> EvaluationSe
 
 def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -> Artifact:
     """A sealed corpus of texts by doc_id."""
-    documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", None, {"n": 1}) for doc_id, text in texts.items()]
+    meta = Meta.of("a.jsonl", 0, {"n": 1})
+    documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", "", meta) for doc_id, text in texts.items()]
     lines = [msgspec.json.encode(document) + b"\n" for document in documents]
 
     def make(building: Any) -> BuildResult:

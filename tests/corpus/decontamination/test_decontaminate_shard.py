@@ -12,7 +12,7 @@ from pipeline_assets.corpus.decontamination.decontaminate_corpus import Decontam
 from pipeline_assets.corpus.decontamination.item_index import index_files, index_items, write_index
 from pipeline_assets.corpus.dedup import corpus_shard
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
@@ -24,7 +24,7 @@ Run = Callable[..., Receipt]
 
 
 def line(number: int, text: str) -> bytes:
-    return msgspec.json.encode(Document(text, "pages", "web", f"page-{number}", "cc0", None, {}))
+    return msgspec.json.encode(Document(text, "pages", "web", f"page-{number}", "cc0", "", Meta("a", number)))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_every_byte_but_the_text_of_a_cut_document_stays(
 ) -> None:
     odd = (
         b'{"text":"And so: LEAK \\ud83d\\ude00","source":"pages","domain":"web","doc_id":"page-0","license_tag":"cc0",'
-        b'"created_at":null,"meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
+        b'"created_at":"","meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
     )
     kept = b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0"}'
 

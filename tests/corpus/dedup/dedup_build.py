@@ -10,7 +10,7 @@ from plain_dedup import PlainDocument
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus, sign_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -69,8 +69,8 @@ def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documen
 
 
 def _document(plain: PlainDocument) -> Document:
-    meta: Mapping[str, Any] = {} if plain.quality is None else {"score": plain.quality}
-    return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", None, dict(meta))
+    meta = Meta.of("a.jsonl", 0, {} if plain.quality is None else {"score": plain.quality})
+    return Document(plain.text, plain.source, "notes", plain.doc_id, "cc0-1.0", "", meta)
 
 
 def result_target(rules: DedupRecipe, sources: Iterable[str]) -> Target:

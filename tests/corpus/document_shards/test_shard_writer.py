@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.ledger import Reject
@@ -14,7 +14,7 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 
 
 def document(doc_id: str, text: str = "Text.") -> Document:
-    return Document(text, "notes", "books", doc_id, "cc0-1.0", None, {})
+    return Document(text, "notes", "books", doc_id, "cc0-1.0", "", Meta("a.jsonl", 0))
 
 
 @pytest.fixture

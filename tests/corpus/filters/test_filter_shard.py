@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.filters import filter_corpus as stage
 from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
@@ -25,9 +25,7 @@ Lines = Callable[[Receipt, int], list[bytes]]
 
 
 def document(number: int, text: str, **meta: object) -> Document:
-    return Document(
-        text, "pages", "web", f"page-{number}", "cc0", None, {"source_file": "a", "source_row": number, **meta}
-    )
+    return Document(text, "pages", "web", f"page-{number}", "cc0", "", Meta.of("a", number, meta))
 
 
 @pytest.fixture
@@ -86,7 +84,7 @@ def test_a_document_whose_text_changes_keeps_every_other_byte(
     recipe = FilterRecipe.model_validate({"masking": {"emails": True, "public_ips": True}})
     line = (
         b'{"text":"a@b.c \\ud83d\\ude00 8.8.8.8","source":"pages","domain":"web","doc_id":"page-0","license_tag":"cc0",'
-        b'"created_at":null,"meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
+        b'"created_at":"","meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
     )
 
     receipt = filtered(shard(line, document(1, "nothing to mask")), recipe)
@@ -147,14 +145,31 @@ def test_rules_look_at_the_columns_in_the_meta(
     ]
 
 
+def test_rules_look_at_the_place_of_a_document_and_at_what_its_licence_rests_on(
+    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+) -> None:
+    recipe = FilterRecipe.model_validate(
+        {"rules": ['source_file == "a"', 'license_evidence == "recipe"', "source_row < 1"]}
+    )
+
+    receipt = filtered(shard(document(0, "a", source_row=7), document(1, "b", source_row=0)), recipe)
+
+    assert [json.loads(line)["doc_id"] for line in lines_of(receipt, 0)] == ["page-0"]
+    assert [[*json.loads(line).values()][:4] for line in lines_of(receipt, 1)] == [["page-1", "source_row < 1", 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "column"), [("score >= 3", "score"), ('language == "en"', "language"), ('title != ""', "title")]
+)
 def test_a_rule_over_a_column_that_is_not_there_is_a_usage_error(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt]
+    rule: str, column: str, shard: Callable[..., FilterShard], filtered: Callable[..., Receipt]
 ) -> None:
     with pytest.raises(UsageError) as error:
-        filtered(shard(document(0, "a")), FilterRecipe.model_validate({"rules": ["score >= 3"]}))
+        filtered(shard(document(0, "a", url="https://a")), FilterRecipe.model_validate({"rules": [rule]}))
 
     assert str(error.value) == (
-        "rule `score >= 3`: there is no column `score`; correct the rule; there are source_file, source_row"
+        f"rule `{rule}`: there is no column `{column}`; correct the rule; "
+        "there are url, source_file, source_row, license_evidence"
     )
 
 

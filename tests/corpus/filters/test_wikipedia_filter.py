@@ -232,7 +232,7 @@ def test_real_pages_by_rule(
 ) -> None:
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
 
-    verdicts = [judge(page.text, page.meta, recipe) for page in pages(name, language)]
+    verdicts = [judge(page.text, page.meta.columns(), recipe) for page in pages(name, language)]
 
     changed = Counter(name for verdict in verdicts if verdict.is_kept for name in verdict.changes)
     dropped = Counter(verdict.reason for verdict in verdicts if not verdict.is_kept)

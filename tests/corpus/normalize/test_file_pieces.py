@@ -49,8 +49,16 @@ def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Norma
         "domain": "books",
         "doc_id": "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c",
         "license_tag": "cc0-1.0",
-        "created_at": None,
-        "meta": {"license_evidence": "recipe", "source_file": "b.jsonl", "source_row": 0},
+        "created_at": "",
+        "meta": {
+            "source_file": "b.jsonl",
+            "source_row": 0,
+            "license_evidence": "recipe",
+            "title": "",
+            "url": "",
+            "language": "",
+            "extra": "{}",
+        },
     }
 
 
@@ -69,18 +77,21 @@ def test_a_file_is_cut_into_the_same_documents_whatever_the_size_of_shards(
 def test_columns_may_be_nested_and_a_licence_is_mapped_with_what_it_rests_on(
     normalized: Normalized, documents_of: Read
 ) -> None:
-    row = {"body": {"text": "Text.", "n": 1}, "m": {"id": 7, "date": "2020", "licence": "MIT"}}
+    row = {"body": {"text": "Text.", "n": 1}, "m": {"id": 7, "date": "2020-02-03", "licence": "MIT"}, "title": "A"}
     columns = {"text": "body.text", "id": "m.id", "created_at": "m.date", "license": "m.licence"}
 
     [found] = documents_of(normalized("notes", {"a.jsonl": lines(row)}, columns=columns))
 
-    assert (found["text"], found["doc_id"], found["created_at"], found["license_tag"]) == ("Text.", "7", "2020", "mit")
+    assert (found["text"], found["doc_id"], found["license_tag"]) == ("Text.", "7", "mit")
+    assert found["created_at"] == "2020-02-03T00:00:00.000"
     assert found["meta"] == {
-        "body": {"n": 1},
-        "m": {"licence": "MIT"},
-        "license_evidence": "row: m.licence",
         "source_file": "a.jsonl",
         "source_row": 0,
+        "license_evidence": "row: m.licence",
+        "title": "A",
+        "url": "",
+        "language": "",
+        "extra": '{"body":{"n":1},"m":{"date":"2020-02-03","licence":"MIT"}}',
     }
 
 

@@ -1,6 +1,7 @@
 """Rows of a hub dataset → Documents: columns, licences of rows, and rows that kill their worker."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,13 +73,15 @@ def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(
             "domain": "web",
             "doc_id": "page-0",
             "license_tag": "odc-by",
-            "created_at": None,
+            "created_at": "",
             "meta": {
-                "score": 3.5,
-                "tags": ["a", None],
-                "license_evidence": "recipe",
                 "source_file": "data/a.parquet",
                 "source_row": 0,
+                "license_evidence": "recipe",
+                "title": "",
+                "url": "",
+                "language": "",
+                "extra": '{"score":3.5,"tags":["a",null]}',
             },
         }
     ]
@@ -108,7 +111,7 @@ def test_a_row_says_its_own_licence_in_a_column_that_may_be_nested(
     ]
 
 
-def test_text_id_and_date_may_lie_in_nested_columns_and_leave_the_rest_in_meta(
+def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
     hub_source: Normalized, documents_of: Read
 ) -> None:
     content = [{"body": f"Text {number}.", "key": f"k{number}", "lines": number} for number in range(2)]
@@ -118,10 +121,13 @@ def test_text_id_and_date_may_lie_in_nested_columns_and_leave_the_rest_in_meta(
     found = hub_source({"data/a.parquet": table}, columns=columns)
 
     assert [(one["doc_id"], one["text"], one["created_at"]) for one in documents_of(found)] == [
-        ("k0", "Text 0.", "2024-01-02"),
-        ("k1", "Text 1.", "2024-01-02"),
+        ("k0", "Text 0.", "2024-01-02T00:00:00.000"),
+        ("k1", "Text 1.", "2024-01-02T00:00:00.000"),
     ]
-    assert [one["meta"]["content"] for one in documents_of(found)] == [{"lines": 0}, {"lines": 1}]  # type: ignore[index]
+    assert [json.loads(one["meta"]["extra"]) for one in documents_of(found)] == [  # type: ignore[index]
+        {"content": {"lines": 0}, "meta": {"at": {"date": "2024-01-02"}}},
+        {"content": {"lines": 1}, "meta": {"at": {"date": "2024-01-02"}}},
+    ]
     assert ledger(found)["rejected"] == {"no_text": 1}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import ShardWriter
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
@@ -26,8 +26,7 @@ class LowScore:
 
 
 def document(text: str, doc_id: str = "note-1", license_tag: str = "cc0-1.0", evidence: str = "recipe") -> Document:
-    meta = {"license_evidence": evidence, "source_file": "a.jsonl", "source_row": 7}
-    return Document(text, "notes", "books", doc_id, license_tag, None, meta)
+    return Document(text, "notes", "books", doc_id, license_tag, "", Meta("a.jsonl", 7, evidence))
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,7 @@ def test_a_licence_is_the_tables_tag_and_one_it_does_not_have_is_unknown_with_wh
     written = write(document("Text.", license_tag=said, evidence=evidence))
 
     [found] = written.documents
-    assert (found.license_tag, found.meta["license_evidence"]) == (tag, rests_on)
-    assert list(found.meta) == ["license_evidence", "source_file", "source_row"]
+    assert (found.license_tag, found.meta) == (tag, Meta("a.jsonl", 7, rests_on))
 
 
 def test_batches_have_no_part_in_the_result(write, monkeypatch: pytest.MonkeyPatch) -> None:

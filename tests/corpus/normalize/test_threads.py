@@ -1,5 +1,6 @@
 """A Stack Exchange site → a Document a question thread; every post is in one, or is dropped or rejected."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_answers_are_merged_into_the_document_of_their_question(normalized: Norm
     found = normalized(SITE, {"Posts.xml": posts})
 
     assert ledger(found) == {"in": 5, "out": 2, "merged": 3, "dropped": {}, "rejected": {}}
-    assert [(one["doc_id"], len(one["meta"]["answers"])) for one in documents_of(found)] == [  # type: ignore[index]
+    assert [(one["doc_id"], len(json.loads(one["meta"]["extra"])["answers"])) for one in documents_of(found)] == [  # type: ignore[index]
         (f"stackexchange:{SITE}:1", 2),
         (f"stackexchange:{SITE}:4", 1),
     ]

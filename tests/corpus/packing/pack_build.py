@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import PackedSet
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
@@ -87,7 +87,7 @@ def license_of(doc_id: str) -> str:
 
 
 def _document(made: Made) -> Document:
-    return Document(made.text, made.source, "notes", made.doc_id, license_of(made.doc_id), None, {})
+    return Document(made.text, made.source, "notes", made.doc_id, license_of(made.doc_id), "", Meta("a", 0))
 
 
 def pack(

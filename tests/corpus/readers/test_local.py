@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
@@ -51,8 +51,8 @@ def test_c4_rows_come_out_of_gzip_with_url_and_date(shared_data: Path) -> None:
     assert len(rows) == 30
     assert rows[0].text.startswith("The woman who died after falling from a bridge over the A21 has been identified")
     assert rows[0].doc_id == "https://www.kentlive.news/news/sevenoaks-mum-who-died-after-2582402"
-    assert rows[0].created_at == "2019-04-21T18:54:04Z"
-    assert rows[0].meta == {"license_evidence": "recipe", "source_file": "c4-sample.01.json.gz", "source_row": 0}
+    assert rows[0].created_at == "2019-04-21T18:54:04.000"
+    assert rows[0].meta == Meta("c4-sample.01.json.gz", 0, "recipe", extra='{"date":"2019-04-21T18:54:04Z"}')
     assert [row.text for row in rows] == [
         json.loads(line)["text"] for file in files for line in gzip.decompress(file.path.read_bytes()).splitlines()
     ]
@@ -70,15 +70,16 @@ def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(shared_data: 
         doc_id="1712.01076",
         license_tag="cc0-1.0",
         created_at="1512465451000",
-        meta={
-            "meta": {"language": "en", "source": "arxiv", "url": "https://arxiv.org/abs/1712.01076", "yymm": "1712"},
-            "license_evidence": "recipe",
-            "source_file": "arxiv.jsonl",
-            "source_row": 0,
-        },
+        meta=Meta(
+            source_file="arxiv.jsonl",
+            source_row=0,
+            license_evidence="recipe",
+            extra='{"meta":{"language":"en","source":"arxiv","timestamp":1512465451000,'
+            '"url":"https://arxiv.org/abs/1712.01076","yymm":"1712"}}',
+        ),
     )
     content = files[0].path.read_bytes()
-    assert content[second.meta["source_row"] :].startswith(b'{"text":"\\\\section*{Acknowledgements}')
+    assert content[second.meta.source_row :].startswith(b'{"text":"\\\\section*{Acknowledgements}')
 
 
 def test_fineweb_2_rows_keep_their_columns(shared_data: Path) -> None:
@@ -88,9 +89,11 @@ def test_fineweb_2_rows_keep_their_columns(shared_data: Path) -> None:
 
     assert len(rows) == 100
     assert rows[0].text.startswith("Customised pristine audio delivery\nスタジオやシステムの要件を満たす入出力数に適合")
-    assert (rows[0].doc_id[:18], rows[0].created_at) == ("<urn:uuid:1454fb03", "2013-05-26T09:28:33Z")
-    assert rows[0].meta["language_score"] == 1.0000053644180298
-    assert rows[0].meta["top_langs"] == '{"jpn_Jpan_score": 1.0000053644180298}'
+    assert (rows[0].doc_id[:18], rows[0].created_at) == ("<urn:uuid:1454fb03", "2013-05-26T09:28:33.000")
+    columns = rows[0].meta.columns()
+    assert columns["date"] == "2013-05-26T09:28:33Z"
+    assert columns["language_score"] == 1.0000053644180298
+    assert columns["top_langs"] == '{"jpn_Jpan_score": 1.0000053644180298}'
 
 
 @pytest.mark.parametrize("pattern", ["c4/*.jsonl", "redpajama/*.jsonl", "fineweb/*.jsonl"])
@@ -103,7 +106,7 @@ def test_real_rows_are_the_same_in_any_pieces_and_as_parquet(shared_data: Path, 
         pq.write_table(table, tmp_path / "rows.parquet", row_group_size=7)
         from_parquet = documents(list_files(tmp_path, ["*.parquet"]), recipe(), 20_000)
         assert [row.text for row in from_parquet] == [row.text for row in whole]
-        assert [row.meta["source_row"] for row in from_parquet] == list(range(len(whole)))
+        assert [row.meta.source_row for row in from_parquet] == list(range(len(whole)))
 
 
 json_values = st.recursive(
@@ -134,9 +137,9 @@ def test_rows_written_as_json_lines_come_back(
 
     back = documents([source(COMPRESS[suffix](content), f"rows.jsonl{suffix}")], recipe(), shard_bytes)
 
-    assert [{"text": row.text, "extra": row.meta["extra"]} for row in back] == rows
+    assert [{"text": row.text, "extra": row.meta.columns()["extra"]} for row in back] == rows
     for row in back:
-        line = content[row.meta["source_row"] :].split(b"\n", 1)[0]
+        line = content[row.meta.source_row :].split(b"\n", 1)[0]
         assert json.loads(line)["text"] == row.text
 
 
@@ -156,8 +159,9 @@ def test_rows_written_as_parquet_come_back(
 
     back = documents([source(sink.getvalue(), "rows.parquet")], recipe(), shard_bytes)
 
-    assert [(row.text, row.meta["meta"]["url"], row.meta["meta"]["n"]) for row in back] == rows
-    assert [row.meta["source_row"] for row in back] == list(range(len(rows)))
+    metas = [row.meta.columns()["meta"] for row in back]
+    assert [(row.text, meta["url"], meta["n"]) for row, meta in zip(back, metas, strict=True)] == rows
+    assert [row.meta.source_row for row in back] == list(range(len(rows)))
 
 
 @reuse_folder
@@ -179,7 +183,7 @@ def test_a_text_file_is_one_document_where_the_recipe_says_so(source: Source) ->
     (whole,) = documents([file], recipe("file", text="content"))
 
     assert (whole.text, whole.doc_id) == ("One.\n\nTwo.\n", documents([file], recipe("file"))[0].doc_id)
-    assert whole.meta == {"license_evidence": "recipe", "source_file": "deep/notes.txt", "source_row": 0}
+    assert whole.meta == Meta("deep/notes.txt", 0, "recipe")
 
 
 def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> None:

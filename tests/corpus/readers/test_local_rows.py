@@ -1,12 +1,13 @@
 """Columns → fields of a Document: nested names, ids, dates, licences, and what is left in `meta`."""
 
 import datetime
+import json
 from functools import partial
 from typing import Any
 
 import pytest
 
-from pipeline_assets.corpus.document import Document, derived_doc_id
+from pipeline_assets.corpus.document import Document, Meta, derived_doc_id
 from pipeline_assets.corpus.normalize.converted import RowMap, local_doc_id
 from pipeline_assets.corpus.readers.columns import LicensedColumns, SourceLabels
 from pipeline_assets.corpus.spine.ledger import Reject
@@ -28,6 +29,7 @@ def document(row: dict[str, Any], **columns: str | None) -> Document:
 
 def test_columns_become_fields_and_all_others_stay_in_meta() -> None:
     row = {"url": "https://a", "text": "Text.", "uid": "a-1", "date": "2019-04-21", "score": 3.5, "tags": ["x", None]}
+    row |= {"title": "A", "language": "en"}
 
     assert read(row, id="uid", created_at="date") == Document(
         text="Text.",
@@ -35,26 +37,38 @@ def test_columns_become_fields_and_all_others_stay_in_meta() -> None:
         domain="books",
         doc_id="a-1",
         license_tag="cc0-1.0",
-        created_at="2019-04-21",
-        meta={
-            "url": "https://a",
-            "score": 3.5,
-            "tags": ["x", None],
-            "license_evidence": "recipe",
-            "source_file": "a.jsonl",
-            "source_row": 7,
-        },
+        created_at="2019-04-21T00:00:00.000",
+        meta=Meta(
+            source_file="a.jsonl",
+            source_row=7,
+            license_evidence="recipe",
+            title="A",
+            url="https://a",
+            language="en",
+            extra='{"date":"2019-04-21","score":3.5,"tags":["x",null]}',
+        ),
     )
 
 
+@pytest.mark.parametrize(
+    "value", [None, "", 7, ["https://a"], {"href": "https://a"}, "2019-04-21", "2019-04-21 18:54:04Z"]
+)
+def test_a_title_url_or_language_that_is_no_text_or_a_date_stays_among_the_other_columns(value: object) -> None:
+    row = {"text": "Text.", "title": value, "url": value, "language": value}
+
+    meta = document(dict(row)).meta
+
+    assert (meta.title, meta.url, meta.language) == ("", "", "")
+    assert json.loads(meta.extra) == {"title": value, "url": value, "language": value}
+
+
 def test_a_dotted_name_leads_into_nested_columns() -> None:
-    row = {"data": {"body": {"text": "Text."}, "lang": "en"}, "meta": {"url": "https://a", "date": "2020"}}
+    row = {"data": {"body": {"text": "Text."}, "lang": "en"}, "meta": {"url": "https://a", "date": "2020-02"}}
 
     made = document(row, text="data.body.text", id="meta.url", created_at="meta.date")
 
-    assert (made.text, made.doc_id, made.created_at) == ("Text.", "https://a", "2020")
-    assert made.meta["data"] == {"body": {}, "lang": "en"}
-    assert made.meta["meta"] == {}
+    assert (made.text, made.doc_id, made.created_at) == ("Text.", "https://a", "2020-02")
+    assert json.loads(made.meta.extra) == {"data": {"body": {}, "lang": "en"}, "meta": {"date": "2020-02"}}
 
 
 def test_a_column_whose_name_has_a_dot_comes_before_a_nested_one() -> None:
@@ -63,7 +77,7 @@ def test_a_column_whose_name_has_a_dot_comes_before_a_nested_one() -> None:
     made = document(row, id="meta.url")
 
     assert made.doc_id == "flat"
-    assert made.meta["meta"] == {"url": "nested"}
+    assert made.meta.extra == '{"meta":{"url":"nested"}}'
 
 
 def test_two_fields_may_come_from_one_column() -> None:
@@ -89,17 +103,25 @@ def test_a_whole_number_is_an_id(value: int, doc_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "created_at"),
+    ("value", "created_at", "extra"),
     [
-        ("2019-04-21T18:54:04Z", "2019-04-21T18:54:04Z"),
-        (1512465451000, "1512465451000"),
-        (datetime.datetime(2024, 2, 29, 1, 2, 3, tzinfo=datetime.UTC), "2024-02-29 01:02:03+00:00"),
-        (datetime.date(2024, 2, 29), "2024-02-29"),
-        (None, None),
+        ("2019-04-21T18:54:04Z", "2019-04-21T18:54:04.000", '{"at":"2019-04-21T18:54:04Z"}'),
+        (1512465451000, "1512465451000", '{"at":1512465451000}'),
+        ("1512041251000", "1512041251000", '{"at":"1512041251000"}'),
+        (
+            datetime.datetime(2024, 2, 29, 1, 2, 3, tzinfo=datetime.UTC),
+            "2024-02-29T01:02:03.000",
+            '{"at":"2024-02-29T01:02:03Z"}',
+        ),
+        (datetime.date(2024, 2, 29), "2024-02-29T00:00:00.000", '{"at":"2024-02-29"}'),
+        ("", "", '{"at":""}'),
+        (None, "", '{"at":null}'),
     ],
 )
-def test_the_date_is_kept_as_text_as_it_came(value: object, created_at: str | None) -> None:
-    assert document({"text": "Text.", "at": value}, created_at="at").created_at == created_at
+def test_the_date_is_in_one_form_and_its_column_stays_as_it_came(value: object, created_at: str, extra: str) -> None:
+    made = document({"text": "Text.", "at": value}, created_at="at")
+
+    assert (made.created_at, made.meta.extra) == (created_at, extra)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +136,8 @@ def test_the_date_is_kept_as_text_as_it_came(value: object, created_at: str | No
 def test_a_row_says_its_licence_or_has_the_recipes(value: object, tag: str, evidence: str) -> None:
     made = document({"text": "Text.", "info": {"license": value}}, license="info.license")
 
-    assert (made.license_tag, made.meta["license_evidence"]) == (tag, evidence)
-    assert made.meta["info"] == {"license": value}
+    assert (made.license_tag, made.meta.license_evidence) == (tag, evidence)
+    assert json.loads(made.meta.extra) == {"info": {"license": value}}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +167,15 @@ def test_a_nested_text_that_is_not_there_is_no_text(holder: dict[str, Any]) -> N
     assert rejected.reason == "no_text"
 
 
-def test_columns_with_the_names_of_the_place_are_replaced() -> None:
-    made = document({"text": "Text.", "source_file": "theirs", "source_row": "theirs", "license_evidence": "theirs"})
+def test_columns_with_the_names_of_the_place_are_kept_apart_from_it() -> None:
+    theirs = {"source_file": "theirs", "source_row": "theirs", "license_evidence": "theirs", "extra": "theirs"}
 
-    assert made.meta == {"source_file": "a.jsonl", "source_row": 7, "license_evidence": "recipe"}
+    made = document({"text": "Text.", **theirs})
+
+    assert made.meta == Meta("a.jsonl", 7, "recipe", extra=json.dumps(theirs, separators=(",", ":")))
+    assert made.meta.columns() == {
+        "source_file": "a.jsonl",
+        "source_row": 7,
+        "license_evidence": "recipe",
+        "extra": "theirs",
+    }

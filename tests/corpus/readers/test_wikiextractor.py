@@ -103,7 +103,7 @@ def test_every_article_of_the_dump_comes_back(extract: Extract, options: tuple[s
     documents, rejects, ledger = read(extract(*options))
 
     expected = {title: f"{title}\n\n{text}" for title, text in EXPECTED.items()}
-    assert {document.meta["title"]: document.text for document in documents} == expected
+    assert {document.meta.title: document.text for document in documents} == expected
     assert [document.doc_id for document in documents] == ["wikipedia:en:1", "wikipedia:en:2", "wikipedia:en:4"]
     assert [(reject.reason, reject.detail) for reject in rejects] == [("title_only", "Only a template")]
     assert ledger == PageLedger(pages=4, articles=3, rejects=1) and ledger.adds_up
@@ -128,4 +128,4 @@ def test_a_dump_without_line_breaks_gives_no_page_and_the_check_stops_it(extract
 
 
 def test_the_revid_of_json_is_that_of_the_editor_as_the_docstring_warns(extract: Extract) -> None:
-    assert {document.meta["revid"] for document in read(extract("--json"))[0]} == {"4"}
+    assert {document.meta.columns()["revid"] for document in read(extract("--json"))[0]} == {"4"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
@@ -91,16 +91,16 @@ def test_a_page_of_a_doc_file_by_eye(extraction: Callable[[str], SourceFile]) ->
         domain="encyclopedia",
         doc_id="wikipedia:en:56564559",
         license_tag="cc-by-sa-3.0",
-        created_at=None,
-        meta={
-            "title": "Jarred Shaw",
-            "url": "?curid=56564559",
-            "revid": None,
-            "language": "en",
-            "license_evidence": "date: 2021-01-20",
-            "source_file": "en_stub/AA/wiki_00",
-            "source_row": 107,
-        },
+        created_at="",
+        meta=Meta(
+            source_file="en_stub/AA/wiki_00",
+            source_row=107,
+            license_evidence="date: 2021-01-20",
+            title="Jarred Shaw",
+            url="?curid=56564559",
+            language="en",
+            extra='{"revid":null}',
+        ),
     )
 
 
@@ -115,12 +115,12 @@ def test_pages_of_json_lines_by_eye(extraction: Callable[[str], SourceFile]) -> 
     assert internet.license_tag == "cc-by-sa-4.0"
     assert internet.text.startswith("Internet Society hay ISOC là một tổ chức quốc tế hoạt động phi lợi nhuận")
     assert internet.text.endswith("việc phục vụ cộng đồng dữ liệu truyền thông.")
-    assert (internet.meta["title"], internet.meta["revid"]) == ("Internet Society", "1008748")
+    assert (internet.meta.title, internet.meta.extra) == ("Internet Society", '{"revid":"1008748"}')
 
 
 def test_entities_of_an_escaped_extraction_are_characters(extraction: Callable[[str], SourceFile]) -> None:
     documents = {
-        row.meta["title"]: row.text
+        row.meta.title: row.text
         for row in read(extraction("en_stub/AA/wiki_00"), language="en")
         if isinstance(row, Document)
     }
@@ -193,7 +193,7 @@ def test_a_title_is_unescaped_and_stays_in_meta(source: Source) -> None:
     document = article(source, f"{title}\n\nBody.", title)
 
     assert document.text == "Body."
-    assert document.meta["title"] == "\"Q&A\" <'&lt;'>"
+    assert document.meta.title == "\"Q&A\" <'&lt;'>"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
 ) -> None:
     document = article(source, "Body.", url=url, language=language)
 
-    assert (document.doc_id, document.meta["url"]) == (doc_id, url)
+    assert (document.doc_id, document.meta.url) == (doc_id, url)
 
 
 @pytest.mark.parametrize(
@@ -271,4 +271,5 @@ def test_further_keys_of_json_stay_in_meta(source: Source) -> None:
     (row,) = read(source(content))
 
     assert isinstance(row, Document)
-    assert (row.doc_id, row.meta["views"], row.meta["source_row"]) == ("wikipedia:en:7", 5, 0)
+    assert (row.doc_id, row.meta.source_row) == ("wikipedia:en:7", 0)
+    assert row.meta.extra == '{"views":5,"source_row":1,"revid":null}'

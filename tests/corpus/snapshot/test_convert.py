@@ -32,14 +32,15 @@ def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(take
             "domain": "web",
             "doc_id": "page-0",
             "license_tag": "cc0",
-            "created_at": None,
+            "created_at": "",
             "meta": {
-                "score": 3.5,
-                "language": "en",
-                "tags": ["a", None],
-                "crawled": None,
                 "source_file": "data/a.parquet",
                 "source_row": 0,
+                "license_evidence": "recipe",
+                "title": "",
+                "url": "",
+                "language": "en",
+                "extra": '{"score":3.5,"tags":["a",null],"crawled":null}',
             },
         }
     ]
@@ -85,7 +86,8 @@ def test_bytes_that_are_no_utf8_in_any_column_reject_the_row_alone(
 
     snapshot = take({"a.parquet": pages(3, url=url)}, max_reject_fraction="0.5")
 
-    assert [document["meta"]["url"] for document in documents_of(snapshot)] == ["https://a", None]  # type: ignore[index]
+    metas = [document["meta"] for document in documents_of(snapshot)]
+    assert [(meta["url"], meta["extra"]) for meta in metas] == [("https://a", "{}"), ("", '{"url":null}')]  # type: ignore[index]
     assert rejects_of(snapshot) == [
         {"file": "a.parquet", "row": 1, "reason": "invalid_utf8", "detail": "invalid start byte at byte 8"}
     ]
@@ -205,16 +207,23 @@ def test_without_the_column_everywhere_or_the_wish_no_language_filter_is_claimed
     assert snapshot.manifest.identity.decisions["english_filter_applied"] is False
 
 
-def test_created_at_is_what_the_source_says_as_text(take: Take, documents_of: Read) -> None:
+def test_created_at_is_in_one_form_and_its_column_stays_as_it_came(take: Take, documents_of: Read) -> None:
     moment = datetime.datetime(2024, 2, 29, 23, 59, 58, tzinfo=datetime.UTC)
     when = pa.array([moment, None], pa.timestamp("us", tz="UTC"))
 
     snapshot = take({"a.parquet": pages(2, date=["2019-01-01T00:00:00Z", None], moment=when)}, columns=columns("date"))
     moments = take({"a.parquet": pages(2, moment=when)}, root="moments", columns=columns("moment"))
 
-    assert [document["created_at"] for document in documents_of(snapshot)] == ["2019-01-01T00:00:00Z", None]
-    assert [document["created_at"] for document in documents_of(moments)] == ["2024-02-29 23:59:58+00:00", None]
-    assert "date" not in documents_of(snapshot)[0]["meta"]  # type: ignore[operator]
+    assert [document["created_at"] for document in documents_of(snapshot)] == ["2019-01-01T00:00:00.000", ""]
+    assert [document["created_at"] for document in documents_of(moments)] == ["2024-02-29T23:59:58.000", ""]
+    assert [document["meta"]["extra"] for document in documents_of(snapshot)] == [  # type: ignore[index]
+        '{"date":"2019-01-01T00:00:00Z","moment":"2024-02-29T23:59:58Z"}',
+        '{"date":null,"moment":null}',
+    ]
+    assert [document["meta"]["extra"] for document in documents_of(moments)] == [  # type: ignore[index]
+        '{"moment":"2024-02-29T23:59:58Z"}',
+        '{"moment":null}',
+    ]
 
 
 def columns(created_at: str | None = None, id: str | None = "id") -> dict[str, str | None]:
@@ -231,7 +240,10 @@ def test_text_and_id_may_lie_in_nested_columns(take: Take, documents_of: Read) -
     )
 
     assert [(one["doc_id"], one["text"]) for one in documents_of(snapshot)] == [("k0", "One."), ("k1", "Two.")]
-    assert [one["meta"]["content"] for one in documents_of(snapshot)] == [{"lines": 1}, {"lines": 2}]  # type: ignore[index]
+    assert [one["meta"]["extra"] for one in documents_of(snapshot)] == [  # type: ignore[index]
+        '{"content":{"lines":1}}',
+        '{"content":{"lines":2}}',
+    ]
 
 
 @pytest.mark.parametrize(("field", "column"), [("id", "uuid"), ("created_at", "date")])

@@ -86,12 +86,15 @@ def test_a_row_becomes_a_document_with_its_number_kept_blank_lines_aside(
             "domain": "web",
             "doc_id": "page-0",
             "license_tag": "odc-by",
-            "created_at": None,
+            "created_at": "",
             "meta": {
-                "url": "http://a",
-                "license_evidence": "recipe",
                 "source_file": f"data/a.{ending}",
                 "source_row": 0,
+                "license_evidence": "recipe",
+                "title": "",
+                "url": "http://a",
+                "language": "",
+                "extra": "{}",
             },
         },
         {
@@ -100,8 +103,16 @@ def test_a_row_becomes_a_document_with_its_number_kept_blank_lines_aside(
             "domain": "web",
             "doc_id": "page-1",
             "license_tag": "odc-by",
-            "created_at": None,
-            "meta": {"license_evidence": "recipe", "source_file": f"data/a.{ending}", "source_row": 1},
+            "created_at": "",
+            "meta": {
+                "source_file": f"data/a.{ending}",
+                "source_row": 1,
+                "license_evidence": "recipe",
+                "title": "",
+                "url": "",
+                "language": "",
+                "extra": "{}",
+            },
         },
     ]
 
@@ -369,8 +380,11 @@ def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
     assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
     assert documents_of(snapshot)[0]["meta"] == {
-        "url": "u",
-        "language": "en",
         "source_file": "data/a.jsonl.zst",
         "source_row": 0,
+        "license_evidence": "recipe",
+        "title": "",
+        "url": "u",
+        "language": "en",
+        "extra": "{}",
     }

@@ -88,7 +88,7 @@ def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_buil
         KINDS[target.kind].build(target, made.run)
         assert read_chain(made.folder(name), made.root, with_upstream=False).steps
 
-    with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 2"):
+    with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 3"):
         read_chain(made.folder("train"), made.root, with_upstream=True)
 
 

@@ -30,7 +30,7 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta, moment_of
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
@@ -93,7 +93,7 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     """What becomes of every row of a bucket: Documents by question id and what the rules drop; last the rejects by row.
 
     The accepted answer comes first, then the others by score from high to low, then by id. A Document's posts are its
-    question, at `source_row`, and those that `meta.answers` lists.
+    question, at `source_row`, and those that `answers` lists, in `extra` of its `meta`.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `missing_attribute`, `wrong_type`; `duplicate_post`, an id that
     came before in the thread; `no_question`, an answer to a question that isn't there; `killed_worker`, which come
@@ -175,33 +175,32 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
     licence = _licence_of_thread(licences)
     parts = [" ".join((question.title or "").split()), body_text(question.body)]
     parts += [f"Answer:\n\n{text}" for _, text in answers]
+    columns = {
+        "site": recipe.host,
+        "url": f"https://{recipe.host}/questions/{question.id}",
+        "title": question.title or "",
+        **{name: getattr(question, name) for name in _META},
+        "tags": _TAG_NAME.findall(question.tags or ""),
+        "answers": [
+            {
+                "id": post.id,
+                "score": post.score,
+                "owner_user_id": post.owner_user_id,
+                "created_at": moment_of(post.creation_date),
+                "license_tag": licence.tag,
+                "source_row": post.row,
+            }
+            for post, licence in zip(posts[1:], licences[1:], strict=True)
+        ],
+    }
     return Document(
         text="\n\n".join(filter(None, parts)),
         source=recipe.source,
         domain=recipe.domain,
         doc_id=f"stackexchange:{recipe.host}:{question.id}",
         license_tag=licence.tag,
-        created_at=question.creation_date,
-        meta={
-            "site": recipe.host,
-            "url": f"https://{recipe.host}/questions/{question.id}",
-            **{name: getattr(question, name) for name in _META},
-            "tags": _TAG_NAME.findall(question.tags or ""),
-            "license_evidence": licence.evidence,
-            "answers": [
-                {
-                    "id": post.id,
-                    "score": post.score,
-                    "owner_user_id": post.owner_user_id,
-                    "created_at": post.creation_date,
-                    "license_tag": licence.tag,
-                    "source_row": post.row,
-                }
-                for post, licence in zip(posts[1:], licences[1:], strict=True)
-            ],
-            "source_file": file,
-            "source_row": question.row,
-        },
+        created_at=moment_of(question.creation_date),
+        meta=Meta.of(file, question.row, columns, licence.evidence),
     )
 
 

@@ -36,8 +36,9 @@ def test_an_independent_reader_finds_the_same_threads_in_a_real_site(read: Read,
     assert [document.text for document in documents] == [thread.text for thread in reference.threads]
     for document, thread in zip(documents, reference.threads, strict=True):
         assert document.doc_id == f"stackexchange:{name}:{thread.question['Id']}"
-        assert document.meta["source_row"] == int(thread.question["row"])
-        assert [each["source_row"] for each in document.meta["answers"]] == [
+        assert document.meta.source_row == int(thread.question["row"])
+        assert document.meta.title == thread.question["Title"]
+        assert [each["source_row"] for each in document.meta.columns()["answers"]] == [
             int(post["row"]) for post in thread.answers
         ]
     others = Counter(outcome.reason for outcome in outcomes if not isinstance(outcome, Document))
@@ -70,7 +71,7 @@ def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_docum
 
     order = ["Title 1", "Body 1", "Answer:", "Body 4", "Answer:", "Body 3", "Answer:", "Body 5", "Answer:", "Body 2"]
     assert document.text == "\n\n".join(order)
-    assert document.meta["source_file"] == "garden.7z"
+    assert document.meta.source_file == "garden.7z"
 
 
 def test_an_answer_that_comes_before_its_question_is_part_of_it(read_documents: ReadDocuments) -> None:
@@ -108,7 +109,7 @@ def test_rules_drop_threads_and_answers_and_say_so(read: Read, rules: dict[str, 
     outcomes = read(dump(*rows), site(**rules))
 
     assert [document.text for document in documents_of(outcomes)] == texts
-    used = sum(1 + len(document.meta["answers"]) for document in documents_of(outcomes))
+    used = sum(1 + len(document.meta.columns()["answers"]) for document in documents_of(outcomes))
     assert used + sum(isinstance(outcome, Dropped) for outcome in outcomes) == len(rows)
 
 

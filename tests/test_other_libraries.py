@@ -1,0 +1,281 @@
+"""Corpora as datasets, Polars, DuckDB and pandas read them: the rows that are there, with one type of `meta` in all
+sources, whichever source comes first. Such readers take types from the first rows that they see.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from answers import DOCS, blocks_of
+from nemotron_build import offline, write_nemotron
+from stage_a_build import build, local_source, recipe_of
+
+from pipeline_assets import demo
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.stage_a import StageARecipe
+from resources.loopback_hub import LoopbackHub
+
+Row = dict[str, Any]
+Types = dict[str, Any]
+"""Of columns by name: `string`, `integer`, or such types of a struct's fields."""
+Read = Callable[[Sequence[Path], Path], tuple[list[Row], Types]]
+Corpora = Mapping[str, Mapping[str, Sequence[Path]]]
+"""Shards by kind, and by source."""
+
+TYPES: Types = {
+    **dict.fromkeys(Document.__struct_fields__[:-1], "string"),
+    "meta": dict.fromkeys(Meta.__struct_fields__, "string") | {"source_row": "integer"},
+}
+
+
+def by_datasets(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+    import datasets
+
+    def type_of(feature: Any) -> Any:
+        if isinstance(feature, dict):
+            return {name: type_of(one) for name, one in feature.items()}
+        return {"string": "string", "int64": "integer"}[feature.dtype]
+
+    files, cache_dir = [str(path) for path in paths], str(cache / "datasets")
+    rows = datasets.load_dataset("json", data_files=files, split="train", cache_dir=cache_dir)
+    return rows.to_list(), type_of(dict(rows.features))
+
+
+def by_polars(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+    import polars
+
+    def type_of(dtype: Any) -> Any:
+        if isinstance(dtype, polars.Struct):
+            return {field.name: type_of(field.dtype) for field in dtype.fields}
+        return {polars.String: "string", polars.Int64: "integer"}[dtype]
+
+    frame = polars.scan_ndjson(list(paths)).collect()
+    return frame.to_dicts(), {name: type_of(dtype) for name, dtype in frame.schema.items()}
+
+
+def by_duckdb(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+    import duckdb
+
+    def type_of(kind: Any) -> Any:
+        if kind.id == "struct":
+            return {name: type_of(one) for name, one in kind.children}
+        return {"varchar": "string", "bigint": "integer"}[kind.id]
+
+    with duckdb.connect() as connection:
+        table = connection.read_json([str(path) for path in paths])
+        columns, kinds = table.columns, table.types
+        rows = [dict(zip(columns, values, strict=True)) for values in table.fetchall()]
+        return rows, {name: type_of(kind) for name, kind in zip(columns, kinds, strict=True)}
+
+
+def by_pandas(paths: Sequence[Path], cache: Path) -> tuple[list[Row], Types]:
+    import pandas
+
+    frame = pandas.concat(pandas.read_json(path, lines=True, compression="zstd", dtype=False) for path in paths)
+    rows = frame.to_dict("records")
+    [meta] = {tuple((name, type(value)) for name, value in row["meta"].items()) for row in rows}
+    words = {str: "string", int: "integer"}
+    types = {name: "string" for name, dtype in frame.dtypes.items() if isinstance(dtype, pandas.StringDtype)}
+    return rows, types | {"meta": {name: words[kind] for name, kind in meta}}
+
+
+READERS = {"datasets": by_datasets, "polars": by_polars, "duckdb": by_duckdb, "pandas": by_pandas}
+
+
+def rows_of(paths: Sequence[Path]) -> list[Row]:
+    """The Documents in shards, decoded one by one."""
+    blocks = (block for path in paths for block in read_line_blocks(path))
+    return [msgspec.to_builtins(msgspec.json.decode(line, type=Document)) for b in blocks for line in b.splitlines()]
+
+
+def by_source(*corpora: Artifact) -> dict[str, list[Path]]:
+    """Shards by the source of their documents; each has one."""
+    shards: dict[str, list[Path]] = {}
+    for corpus in corpora:
+        for path in map(corpus.path, shard_rows(corpus)):
+            [source] = {row["source"] for row in rows_of([path])}
+            shards.setdefault(source, []).append(path)
+    return shards
+
+
+def orders(sources: Mapping[str, Sequence[Path]]) -> Iterator[list[Path]]:
+    """All shards, each source first once."""
+    names = list(sources)
+    for place in range(len(names)):
+        yield [path for name in names[place:] + names[:place] for path in sources[name]]
+
+
+@pytest.fixture(scope="module")
+def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpora:
+    """Every corpus of Documents that the demo makes."""
+    root = tmp_path_factory.mktemp("demo_stage_a")
+    demo.write_stage_a_inputs(root)
+    with LoopbackHub(root / demo.HUB_FOLDER) as hub:
+        recipe = StageARecipe.read(demo.write_stage_a_recipe(root, hub.commits()[demo.HELP_DATASET]))
+        built = build(recipe, root, HubFiles(root / CACHE_FOLDER, endpoint=hub.endpoint))
+    [snapshot] = (demo_root / "corpora").glob("*/[!.]*")
+
+    def step(name: str) -> dict[str, list[Path]]:
+        return by_source(*(built[role] for role in built if role.split("/")[1] == name))
+
+    corpora = {name: step(name) for name in ("normalized", "filtered", "deduplicated", "decontaminated")}
+    return {
+        **corpora,
+        "snapshot": by_source(open_artifact(snapshot)),
+        "snapshot and normalized": by_source(open_artifact(snapshot)) | corpora["normalized"],
+    }
+
+
+KINDS_OF_TEXT = ("snapshot", "normalized", "snapshot and normalized", "filtered", "deduplicated", "decontaminated")
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_TEXT)
+@pytest.mark.parametrize("reader", READERS)
+def test_the_demos_corpora_have_their_rows_and_one_type_whichever_source_comes_first(
+    reader: str, kind: str, demo_corpora: Corpora, tmp_path: Path
+) -> None:
+    sources = demo_corpora[kind]
+    assert len(sources) == {"snapshot": 1, "snapshot and normalized": 6}.get(kind, 5)
+
+    for number, paths in enumerate(orders(sources)):
+        rows, types = READERS[reader](paths, tmp_path / str(number))
+
+        assert types == TYPES
+        assert rows == rows_of(paths)
+
+
+def text(name: str, number: int) -> str:
+    return f"{name} has {number * 7919} words to say of row {number}, and none twice."
+
+
+PLANTED: dict[str, list[Row]] = {
+    "nothing": [{} for _ in range(20)],
+    "titled_later": [{"title": f"Title {number}"} if number > 30 else {} for number in range(60)],
+    "nulls": [{"title": None, "url": None, "language": None, "at": None, "score": None} for _ in range(20)],
+    "zulu": [{"at": f"2019-04-21T18:54:{number:02d}Z", "title": "2019-04-21", "score": number} for number in range(20)],
+    "days": [{"at": f"2019-04-{number + 1:02d}", "url": "https://a", "score": "none"} for number in range(20)],
+    "seconds": [{"at": 1512465451 + number, "language": "en", "score": number / 7} for number in range(20)],
+    "some_dates": [{"at": "2019-04-21 18:54:04.5+02:00" if number % 2 else ""} for number in range(20)],
+    "other_dates": [{"at": "May 2019", "title": {"de": "Titel"}, "score": [number, None]} for number in range(20)],
+    "names_of_ours": [{"meta": {"extra": number}, "extra": None, "source_row": "x"} for number in range(20)],
+}
+DATES = {
+    "zulu": "2019-04-21T18:54:00.000",
+    "days": "2019-04-01T00:00:00.000",
+    "seconds": "1512465451",
+    "other_dates": "May 2019",
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Shards of sources whose columns have nothing in common, each with dates, titles and nulls of its own."""
+    root = tmp_path_factory.mktemp("planted")
+    sections = []
+    for name, rows in PLANTED.items():
+        plain = [{"text": text(name, number), "key": f"{name}-{number}"} for number in range(len(rows))]
+        dated = any("at" in row for row in rows)
+        columns = {"text": "text", "id": "key", "created_at": "at" if dated else None, "license": None}
+        rows = [one | row for one, row in zip(plain, rows, strict=True)]
+        sections.append(local_source(root, name, rows, columns=columns))
+    built = build(recipe_of(*sections, shard_text_bytes=2000), root)
+    return by_source(*(built[f"stage_a/normalized/{name}"] for name in PLANTED))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_dates_titles_and_columns_of_all_sorts_are_read_whichever_source_comes_first(
+    reader: str, planted: dict[str, list[Path]], tmp_path: Path
+) -> None:
+    assert len(planted["titled_later"]) > 1
+
+    for number, paths in enumerate(orders(planted)):
+        rows, types = READERS[reader](paths, tmp_path / str(number))
+
+        assert types == TYPES
+        assert rows == rows_of(paths)
+        found = {row["doc_id"]: row for row in rows}
+        assert {name: found[f"{name}-0"]["created_at"] for name in DATES} == DATES
+        assert {found[f"some_dates-{number}"]["created_at"] for number in range(20)} == {"", "2019-04-21T16:54:04.500"}
+        assert [found[f"titled_later-{number}"]["meta"]["title"] for number in (30, 31)] == ["", "Title 31"]
+        assert {name: msgspec.json.decode(found[f"{name}-3"]["meta"]["extra"]) for name in PLANTED} == {
+            name: {column: value for column, value in rows[3].items() if not is_ours(column, value)}
+            for name, rows in PLANTED.items()
+        }
+
+
+def is_ours(column: str, value: object) -> bool:
+    """Whether a column of a row becomes a field of its meta."""
+    return column in ("title", "url", "language") and isinstance(value, str) and value != "2019-04-21"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_shard_without_documents_is_no_obstacle(reader: str, planted: dict[str, list[Path]], tmp_path: Path) -> None:
+    empty = tmp_path / "00000.jsonl.zst"
+    with JsonlZstWriter(empty, 3):
+        pass
+    shards = [path for paths in planted.values() for path in paths]
+    paths = [shards[0], empty, *shards[1:]] if reader == "polars" else [empty, *shards]  # as the page warns
+
+    rows, types = READERS[reader](paths, tmp_path)
+
+    assert types == TYPES
+    assert rows == rows_of(shards)
+
+
+def test_python_of_the_page_reads_the_demos_corpora(
+    demo_corpora: Corpora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    shards = [path for paths in demo_corpora["normalized"].values() for path in paths]
+    [code] = blocks_of(DOCS / "stage_a.md", "python")
+
+    made: dict[str, Any] = {}
+    exec(code.replace("data/stage_a/stage_a_v1/normalized", os.path.commonpath(shards)), made)
+
+    expected = rows_of(sorted(shards))
+    scores = [msgspec.json.decode(row["meta"]["extra"]).get("score") for row in expected]
+    assert made["rows"].to_list() == made["frame"].to_dicts() == made["records"].to_dict("records") == expected
+    assert made["table"].fetchall() == [tuple(row.values()) for row in expected]
+    assert made["scores"].fetchall() == [(row["doc_id"], score) for row, score in zip(expected, scores, strict=True)]
+    assert any(isinstance(score, float) for score in scores)
+
+
+def test_rows_of_conversations_are_read_from_parquet_by_each(tmp_path: Path) -> None:
+    import datasets
+    import duckdb
+    import pandas
+    import polars
+
+    run = Run(tmp_path, RunSettings(workers=0), offline(tmp_path / "cache"))
+    built = [KINDS[target.kind].build(target, run) for target in write_nemotron(tmp_path).targets()]
+    shards = [file for one in built for file in sorted((one.folder / "data").glob("*.parquet"))]
+    assert len(shards) > 2
+
+    for paths in (shards, shards[::-1]):
+        files, cache_dir = [str(path) for path in paths], str(tmp_path / "datasets")
+        expected = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=cache_dir)
+        frames = pandas.concat(pandas.read_parquet(path, dtype_backend="pyarrow") for path in paths)
+        with duckdb.connect() as connection:
+            table = connection.read_parquet(files).to_arrow_table()
+
+        assert loaded.to_list() == expected
+        assert polars.scan_parquet(files).collect().to_dicts() == expected
+        assert table.to_pylist() == expected
+        assert [
+            {name: None if value is pandas.NA else value for name, value in row.items()}
+            for row in frames.to_dict("records")
+        ] == expected
