@@ -18,7 +18,7 @@ from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import RecipeOf, asset_key, evaluations, materialization, said, upstream_keys
+from pipeline_assets.events import RecipeOf, asset_key, code_version, evaluations, materialization, said, upstream_keys
 from pipeline_assets.systems.registry import KINDS
 from resources.hub import Hub
 from resources.materialization import metadata_of
@@ -51,12 +51,14 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         context: dg.OpExecutionContext, store: Store, hub: Hub
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         run = store.run(root, hub.files(root))
-        with _as_failure(root):
+        by_kind = _by_kind(recipe)
+        with as_failure(root):
             for target in recipe.targets():
+                code = code_version(KINDS[target.kind], by_kind[target.kind])
                 built, key = drive.build(target, run), asset_key(target.kind, recipe.name)
                 upstream = upstream_keys(target, recipe.name, recipe_of)
                 yield materialization(
-                    built.artifact, key, target.partition, upstream, context.instance, built.was_there
+                    built.artifact, key, target.partition, upstream, context.instance, code, built.was_there
                 )
                 yield from evaluations(key, KINDS[target.kind], {target.partition: built.said})
                 target.refuse_failed(root)
@@ -92,7 +94,7 @@ def _asset(
         description=inspect.cleandoc(kind.description),
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
-        code_version=str(kind.stage.version),
+        code_version=code_version(kind, targets),
         skippable=True,
     )
 
@@ -110,7 +112,7 @@ def _asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
-        with _as_failure(root):
+        with as_failure(root):
             if key not in context.selected_asset_keys:
                 asked = [target for target in targets if partition in (None, target.partition)]
                 there = [target for target in asked if target.state(root)[0] != "missing"]
@@ -190,7 +192,7 @@ def _check_results(
 
 
 @contextlib.contextmanager
-def _as_failure(root: Path) -> Iterator[None]:
+def as_failure(root: Path) -> Iterator[None]:
     """What a user can cause, or the world, ends the step with its one line.
 
     Raises:

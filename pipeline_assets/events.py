@@ -9,6 +9,7 @@ from pipeline_assets.corpus.markdown import plain
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import CheckResult
+from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 from resources.materialization import metadata_of
 
@@ -32,12 +33,21 @@ def upstream_keys(target: Target, recipe: str, recipe_of: RecipeOf) -> dict[dg.A
     return keys
 
 
+def code_version(kind: Kind, targets: Sequence[Target]) -> str:
+    """What decides an asset's content beside what it is made from: its stage, and what the recipe says of it. When a
+    recipe is edited, Dagster takes the asset for stale; partitions of it that are current still are reported anew.
+    """
+    asked = sorted((target.partition or "", sha256_of(target.asked())) for target in targets)
+    return f"{kind.stage.version}-{sha256_of(asked).removeprefix('sha256:')[:12]}"
+
+
 def materialization(
     artifact: Artifact,
     key: dg.AssetKey,
     partition: str | None,
     upstream: Mapping[dg.AssetKey, Sequence[Target]],
     instance: dg.DagsterInstance,
+    code: str,
     was_there: bool = False,
 ) -> dg.AssetMaterialization:
     """The event of an artifact that no Dagster run of its asset built. Its tags keep staleness true: they say, as a run
@@ -45,6 +55,7 @@ def materialization(
 
     Args:
         upstream: what it is made from, by asset.
+        code: as `code_version` says it, or something else of one that isn't as asked.
         was_there: nothing was built.
     """
     manifest = artifact.manifest
@@ -52,7 +63,7 @@ def materialization(
     tags = {
         "dagster/data_version": manifest.digest,
         "dagster/data_version_is_user_provided": "true",
-        "dagster/code_version": str(manifest.identity.stage.version),
+        "dagster/code_version": code,
     }
     for above, targets in upstream.items():
         newest, digest = instance.fetch_materializations(above, limit=1).records, digests.get(targets[-1].role)

@@ -20,10 +20,12 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import asset_key, evaluations, materialization, upstream_keys
+from pipeline_assets.events import asset_key, code_version, evaluations, materialization, upstream_keys
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 
-_DATA_VERSION = "dagster/data_version"
+_DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+_OUTDATED = "not as asked"  # no code version: what has it is stale
+_RECORDS_AT_ONCE = 500
 _EVERY_S = 15
 _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 
@@ -42,7 +44,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         seen = _fingerprint(there)
         if seen == context.cursor:
             return dg.SkipReason("nothing was built since the last look")
-        reported = _report(there, context.instance)
+        reported = _report(there, root, context.instance)
         if reported is None:
             return dg.SkipReason("there is more to report than fits into a look: the next one goes on")
         context.update_cursor(seen)
@@ -53,7 +55,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Reports what the instance doesn't know yet; of a lot, what can be told in half a minute."""
-    _report(_sealed(recipes, root), instance)
+    _report(_sealed(recipes, root), root, instance)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,10 @@ class _Sealed:
     """What lies in a folder, as an asset.
 
     Attributes:
-        upstream: what it is made from, by asset; nothing of what a command made that had no recipe.
+        code: version of the asset.
+        target: None of what a command made that had no recipe.
+        upstream: what it is made from, by asset; nothing where there is no recipe.
+        is_outdated: whether the files that it lists are others by now.
     """
 
     folder: Path
@@ -69,16 +74,22 @@ class _Sealed:
     digest: str
     key: dg.AssetKey
     partition: str | None
+    code: str
+    target: Target | None = None
     upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
+    is_outdated: bool = False
 
 
 def _sealed(recipes: Sequence[Recipe], root: Path) -> list[_Sealed]:
     """All that is sealed below a data root, upstream first: of each recipe that asks for it; else by its own name."""
     lineage, recipe_of = Lineage(root), recipe_of_folders(recipes, root)
     asked: dict[tuple[Path, str], list[tuple[str, Target]]] = {}
+    of_kind: dict[tuple[str, str], list[Target]] = {}
     for recipe in recipes:
         for target in recipe.targets():
             asked.setdefault((root / target.folder, target.kind), []).append((recipe.name, target))
+            of_kind.setdefault((recipe.name, target.kind), []).append(target)
+    codes = {(name, kind): code_version(KINDS[kind], targets) for (name, kind), targets in of_kind.items()}
 
     made_from = {one.digest: [entry.digest for entry in one.upstream] for one in lineage.sealed.values()}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(made_from).static_order())}
@@ -86,40 +97,50 @@ def _sealed(recipes: Sequence[Recipe], root: Path) -> list[_Sealed]:
     for folder, one in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
         for name, target in asked.get((folder, one.kind), ()):
             key, upstream = asset_key(one.kind, name), upstream_keys(target, name, recipe_of)
-            found.append(_Sealed(folder, one.kind, one.digest, key, target.partition, upstream))
+            is_outdated = target.outside is not None and target.state(root)[0] == "stale"
+            code = codes[name, one.kind]
+            found.append(
+                _Sealed(folder, one.kind, one.digest, key, target.partition, code, target, upstream, is_outdated)
+            )
         if (folder, one.kind) not in asked and one.kind in KINDS:
             name, _, partition = one.name.partition("/")
-            found.append(_Sealed(folder, one.kind, one.digest, asset_key(one.kind, name), partition or None))
+            key, code = asset_key(one.kind, name), str(KINDS[one.kind].stage.version)
+            found.append(_Sealed(folder, one.kind, one.digest, key, partition or None, code))
     return found
 
 
 def _fingerprint(sealed: Sequence[_Sealed]) -> str:
-    """Changes with what is sealed, with who asks for it, and when checks are asked again."""
+    """Changes with what is sealed, with what recipes ask of it, with source files, and when checks are asked again."""
     lines = []
     for one in sealed:
         asked_at = 0
         with contextlib.suppress(FileNotFoundError):
             asked_at = record_path(one.folder).stat().st_mtime_ns
-        lines.append(f"{one.key.to_user_string()} {one.partition} {one.digest} {asked_at}")
+        words = (one.key.to_user_string(), one.partition, one.digest, one.code, one.is_outdated, asked_at)
+        lines.append(" ".join(map(str, words)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _report(sealed: Sequence[_Sealed], instance: dg.DagsterInstance) -> int | None:
+def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
     """How many events were news; None where time ran out before the last. A damaged artifact is passed over."""
     deadline, count, log = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage
     kinds = {one.key: one.kind for one in sealed}
-    digests = {key: _digests(instance, key) for key in kinds}
+    known_of = {key: _known(instance, key) for key in kinds}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     for one in sealed:
         results[one.key][one.partition] = kept_results(one.folder, one.digest) or ()
-        if digests[one.key].get(one.partition) == one.digest:
+        digest, code = known_of[one.key].get(one.partition, ("", ""))
+        if (digest, code) == (one.digest, one.code) and not one.is_outdated:
             continue
+        is_stale = one.target is not None and one.target.state(root)[0] == "stale"
+        if digest == one.digest and is_stale and code != one.code:
+            continue  # it is shown as stale
         if time.monotonic() > deadline:
             return None
         with contextlib.suppress(InputError):
-            artifact = open_artifact(one.folder)
+            artifact, said_code = open_artifact(one.folder), _OUTDATED if is_stale else one.code
             instance.report_runless_asset_event(
-                materialization(artifact, one.key, one.partition, one.upstream, instance)
+                materialization(artifact, one.key, one.partition, one.upstream, instance, said_code)
             )
             count += 1
     for key, kind in kinds.items():
@@ -135,16 +156,23 @@ def _report(sealed: Sequence[_Sealed], instance: dg.DagsterInstance) -> int | No
     return count
 
 
-def _digests(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
-    """The newest content of an asset that the instance knows of, by partition."""
-    newest: dict[str | None, str] = {}
-    event = instance.get_latest_materialization_event(key)
-    if event is not None and event.asset_materialization is not None and event.asset_materialization.partition is None:
-        newest[None] = (event.asset_materialization.tags or {}).get(_DATA_VERSION, "")
-    of_partitions = instance.event_log_storage.get_latest_tags_by_partition(
-        key, dg.DagsterEventType.ASSET_MATERIALIZATION, [_DATA_VERSION]
+def _known(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
+    """The newest content of an asset that the instance knows of, and by which code, by partition."""
+    latest = instance.event_log_storage.get_latest_storage_id_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )
-    return newest | {partition: tags[_DATA_VERSION] for partition, tags in of_partitions.items()}
+    events, stored = [instance.get_latest_materialization_event(key)], list(latest.values())
+    for start in range(0, len(stored), _RECORDS_AT_ONCE):
+        ids = stored[start : start + _RECORDS_AT_ONCE]
+        wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=ids)
+        events += [record.event_log_entry for record in instance.fetch_materializations(wanted, limit=len(ids)).records]
+    newest: dict[str | None, tuple[str, str]] = {}
+    for event in events:
+        said = event.asset_materialization if event is not None else None
+        if said is not None:
+            tags = said.tags or {}
+            newest.setdefault(said.partition, (tags.get(_DATA_VERSION, ""), tags.get(_CODE_VERSION, "")))
+    return newest
 
 
 def _words(event: dg.AssetCheckEvaluation | None) -> tuple[object, ...]:

@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.systems.registry import read_recipe
+from pipeline_assets.events import code_version
+from pipeline_assets.systems.registry import KINDS, read_recipe
 
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
@@ -43,6 +44,8 @@ def snapshot(defs: dg.Definitions) -> dict[str, object]:
     return {
         "assets": assets,
         "jobs": sorted(job.name for job in defs.jobs or []),
+        "schedules": sorted(schedule.name for schedule in defs.schedules or []),
+        "sensors": sorted(sensor.name for sensor in defs.sensors or []),
         "resources": sorted(defs.resources or {}),
     }
 
@@ -70,7 +73,9 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
     assert found == {(target.kind, target.partition) for target in targets}
     for target in targets:
         asset = assets[target.kind.partition("/")[2]]
-        assert asset.code_version == str(target.stage.version)
+        of_kind = [one for one in targets if one.kind == target.kind]
+        assert asset.code_version == code_version(KINDS[target.kind], of_kind)
+        assert asset.code_version.partition("-")[0] == str(target.stage.version)
     edges = {(parent.path[2], artifact) for artifact, asset in assets.items() for parent in asset.parent_keys}
     assert edges == {
         (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -17,9 +18,11 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.checks import keep_results, kept_results
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.sensors import report_sealed
+from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import read_recipe
 
 RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
@@ -44,7 +47,7 @@ def look(root: Path, instance: dg.DagsterInstance) -> Callable[[], str]:
     cursor: list[str | None] = [None]
 
     def tick() -> str:
-        [sensor] = definitions_of(root).sensors or []
+        [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts"]
         with dg.build_sensor_context(instance=instance, cursor=cursor[0]) as context:
             data = sensor.evaluate_tick(context)
         cursor[0] = data.cursor
@@ -147,6 +150,87 @@ def test_after_an_upstream_is_another_both_say_what_is_to_be_built_again(
     assert {role for role, state in states(root).items() if state != "current"} == {
         role for role, state in staleness(root, instance).items() if state != "FRESH"
     }
+
+
+def both(root: Path, instance: dg.DagsterInstance) -> tuple[set[str], set[str]]:
+    """What isn't as asked: to `status`, and to the UI."""
+    return (
+        {role for role, state in states(root).items() if state != "current"},
+        {role for role, state in staleness(root, instance).items() if state != "FRESH"},
+    )
+
+
+def edit_source_filter(root: Path) -> None:
+    path = root / "recipes" / "mixed.yaml"
+    path.write_text(path.read_text().replace("- proprietary\n", "- proprietary\n- mit\n"))
+
+
+def edit_first_step(root: Path) -> None:
+    path = root / "recipes" / "mixed.yaml"
+    path.write_text(path.read_text().replace("domain: books", "domain: letters"))
+
+
+def edit_comment(root: Path) -> None:
+    path = root / "recipes" / "mixed.yaml"
+    path.write_text("# A remark.\n" + path.read_text())
+
+
+def edit_files(root: Path) -> None:
+    path = next((root / "sources" / "notes").rglob("*.jsonl*"))
+    path.write_bytes(path.read_bytes())  # written again
+
+
+@pytest.mark.parametrize("edit", [edit_source_filter, edit_first_step, edit_comment, edit_files])
+def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
+    edit: Callable[[Path], None], look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    assert both(root, instance) == (set(), set())
+
+    edit(root)
+    look()
+    of_status, of_ui = both(root, instance)
+    assert of_ui == of_status
+    assert bool(of_status) == (edit is not edit_comment)
+    for kind in ("raw", "normalized", "filtered", "report"):  # step by step
+        run_kinds(root, {f"stage_a/{kind}"})
+        look()
+        of_status, of_ui = both(root, instance)
+        assert of_ui == of_status, kind
+
+    assert both(root, instance) == (set(), set())
+
+
+def test_an_edit_that_is_taken_back_leaves_nothing_stale(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    path = root / "recipes" / "mixed.yaml"
+    before = path.read_text()
+
+    edit_first_step(root)
+    look()
+    edited = both(root, instance)
+    path.write_text(before)
+    look()
+
+    assert edited[0] and edited[0] == edited[1]
+    assert both(root, instance) == (set(), set())
+
+
+def test_another_version_of_a_stage_makes_stale_what_it_made(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look()
+    monkeypatch.setattr(stage_a, "FILTERED", replace(stage_a.FILTERED, stage=StageVersion("filter", 99)))
+    kinds = tuple(stage_a.FILTERED if kind.name == stage_a.FILTERED.name else kind for kind in stage_a.KINDS)
+    monkeypatch.setattr(stage_a, "KINDS", kinds)
+
+    look()
+
+    of_status, of_ui = both(root, instance)
+    assert "stage_a/filtered/notes" in of_status
+    assert of_ui == of_status
 
 
 def test_a_command_without_a_recipe_is_shown_under_the_name_of_its_folder(

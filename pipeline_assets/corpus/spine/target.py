@@ -97,14 +97,17 @@ class Target:
         upstream = ((target.role, open_artifact(root / target.folder)) for target in self.upstream)
         return [{"name": role, "digest": artifact.manifest.digest} for role, artifact in upstream]
 
+    def asked(self) -> dict[str, Any]:
+        """What the bytes depend on beside what it is made from."""
+        return {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
+
     def plan(self, root: Path) -> dict[str, Any]:
         """All that the bytes depend on: shards of a build that was interrupted are adopted by an equal plan alone.
 
         Raises:
             InputError: an upstream artifact is not sealed.
         """
-        asked = {"kind": self.kind, "recipe": self.recipe, "stage": vars(self.stage), "tokenizer": self.tokenizer}
-        return asked | {"inputs": self.inputs(root)}
+        return self.asked() | {"inputs": self.inputs(root)}
 
     def stale_because(self, root: Path, manifest: Manifest) -> str | None:
         """Why a sealed manifest is not what this target asks for; None if it is."""

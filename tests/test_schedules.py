@@ -1,0 +1,239 @@
+"""Schedules: by the clock, off until switched on; what each action does; and who is told of a failed run."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._utils.schedules import schedule_execution_time_iterator
+from demo_variants import copy_of
+
+from pipeline_assets.corpus.recipes.drive import run_targets
+from pipeline_assets.corpus.recipes.run import Run
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.definitions import definitions_of
+from pipeline_assets.schedules import WEBHOOK, alert, read_schedules, repinned
+from pipeline_assets.systems.registry import read_recipe
+from resources.hub import Hub
+from resources.loopback_hub import LoopbackHub
+from resources.store import Store
+
+NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
+
+
+def write(root: Path, *schedules: dict[str, str]) -> None:
+    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": list(schedules)}))
+
+
+def schedule_of(root: Path, name: str) -> dg.ScheduleDefinition:
+    [found] = [one for one in definitions_of(root).schedules or [] if one.name == name]
+    assert isinstance(found, dg.ScheduleDefinition)
+    return found
+
+
+def job_of(root: Path, name: str) -> dg.JobDefinition:
+    return definitions_of(root).resolve_job_def(name)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def run_job(
+    job: dg.JobDefinition, instance: dg.DagsterInstance, endpoint: str, **tags: str
+) -> dg.ExecuteInProcessResult:
+    return job.execute_in_process(
+        instance=instance,
+        raise_on_error=False,
+        tags=tags,
+        resources={"store": Store(workers=0), "hub": Hub(endpoint=endpoint)},
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+    )
+
+
+def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> None:
+    sections, wrong = read_schedules(tmp_path)
+
+    schedules = definitions_of(tmp_path).schedules or []
+    assert wrong == []
+    assert [one.name for one in schedules] == [section.name for section in sections]
+    assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+
+
+@pytest.mark.parametrize("day", ["2026-01-15", "2026-07-15", "2026-03-29", "2026-10-25"])
+def test_a_schedule_goes_by_the_clock_of_its_timezone_once_a_night(day: str, notes_root: Path) -> None:
+    write(notes_root, NOTES)
+    schedule, zone = schedule_of(notes_root, "nightly"), ZoneInfo("Europe/Berlin")
+    midnight = datetime.fromisoformat(day).replace(tzinfo=zone)
+
+    assert isinstance(schedule.cron_schedule, str)
+    ticks = schedule_execution_time_iterator(midnight.timestamp(), schedule.cron_schedule, schedule.execution_timezone)
+    due = [next(ticks).astimezone(zone) for _ in range(2)]
+
+    assert [tick.date() for tick in due] == [midnight.date(), midnight.date() + timedelta(days=1)]
+    changes = day == "2026-03-29"  # there is no half past two in that night
+    assert (due[0].hour, due[0].minute) == ((3, 0) if changes else (2, 30))
+
+
+def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write(notes_root, NOTES)
+    schedule = schedule_of(notes_root, "nightly")
+
+    with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
+        data = schedule.evaluate_tick(context)
+
+    [request] = data.run_requests or []
+    assert schedule.job.name == "mixed"
+    assert request.tags["corpusmill/recipe"] == "mixed"
+
+
+def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
+    notes_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(
+        notes_root,
+        NOTES,
+        NOTES | {"name": "of-nothing", "recipe": "nothing"},
+        NOTES | {"name": "never", "cron": "61 * * * *"},
+    )
+
+    names = [one.name for one in definitions_of(notes_root).schedules or []]
+
+    assert "nightly" in names and not {"of-nothing", "never", "of_nothing"} & set(names)
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert "schedule of-nothing names recipe nothing, which isn't there" in said
+    assert "schedule never" in said
+
+
+def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) -> None:
+    write(notes_root, NOTES | {"sample": "lots", "action": "verify"})
+    assert "`schedules.0.sample` is 'lots'" in read_schedules(notes_root)[1][0].what
+
+    write(notes_root, NOTES, NOTES)
+    assert "two schedules are called nightly" in read_schedules(notes_root)[1][0].what
+
+
+def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
+    notes_root: Path, instance: dg.DagsterInstance
+) -> None:
+    recipe = read_recipe(notes_root / "recipes" / "mixed.yaml")
+    assert all(one.failure is None for one in run_targets(recipe, Run(notes_root, RunSettings())))
+    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    job = job_of(notes_root, "weekly__verify")
+    assert run_job(job, instance, "http://127.0.0.1:9").success
+
+    path = next((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*"))
+    path.chmod(0o644)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+    failed = run_job(job, instance, "http://127.0.0.1:9")
+    assert not failed.success
+    [event] = failed.get_step_failure_events()
+    assert event.step_failure_data.user_failure_data is not None
+    assert str(path) in (event.step_failure_data.user_failure_data.description or "")
+
+
+@pytest.mark.slow
+def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else(
+    demo_root: Path, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    root = copy_of(demo_root, tmp_path / "data")
+    write(root, {"name": "monthly", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
+    due = {"dagster/scheduled_execution_time": "2026-12-01T05:00:00+00:00"}
+    folder = tmp_path / "hub"
+    copy_of(demo_root / "hub", folder)
+
+    with LoopbackHub(folder) as hub:
+        same = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, **due)
+        written = sorted(path.name for path in (root / "recipes").iterdir())
+    assert same.success and written == ["healing_text_v1.yaml"]
+
+    card = next(folder.rglob("README.md"))
+    card.chmod(0o644)
+    card.write_text(card.read_text() + "\nAnother line.\n")
+    with LoopbackHub(folder) as hub:
+        [head] = set(hub.commits().values())
+        moved = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, **due)
+        again = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, **due)
+    assert moved.success and again.success
+    recipe = read_recipe(root / "recipes" / "healing_text_v1_20261201.yaml")
+    assert recipe.revisions() == [("HuggingFaceFW/fineweb-edu", head)]
+    assert {target.state(root)[0] for target in recipe.targets()} == {"current"}
+    assert len(list((root / "recipes").iterdir())) == 2
+
+
+def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
+    assert repinned("mixed", notes_root, None, datetime(2026, 1, 1, tzinfo=UTC)) == (None, [])  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[str, list[bytes]]]:
+    """An address on loopback, and what is posted to it."""
+    bodies: list[bytes] = []
+
+    class Told(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Told)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", bodies
+    server.shutdown()
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_failed_run_is_told_where_an_address_is_set(
+    is_set: bool,
+    told: tuple[str, list[bytes]],
+    notes_root: Path,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, bodies = told
+    if is_set:
+        monkeypatch.setenv(WEBHOOK, address)
+    else:
+        monkeypatch.delenv(WEBHOOK, raising=False)
+    for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
+        path.unlink()
+    failed = run_job(job_of(notes_root, "mixed"), instance, "http://127.0.0.1:9")
+    assert not failed.success
+
+    [event] = [one for one in failed.all_events if one.is_run_failure] or [failed.all_events[-1]]
+    context = dg.build_run_status_sensor_context(
+        "alert", event, instance, failed.dagster_run, partition_key=None
+    ).for_run_failure()
+    alert(context)
+
+    if is_set:
+        [body] = bodies
+        assert json.loads(body)["text"].startswith("mixed failed: ")
+        assert "no file matches" in json.loads(body)["text"]
+    else:
+        assert bodies == []
+
+
+def test_an_address_that_does_not_answer_fails_nothing(
+    notes_root: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WEBHOOK, "http://127.0.0.1:9/hook")
+    write(notes_root, {"name": "later", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
+    failed = run_job(job_of(notes_root, "later__repin"), instance, "http://127.0.0.1:9")
+    assert not failed.success
+
+    event = failed.all_events[-1]
+    alert(dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure())
