@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.words import each_with_its_option, in_full, without_settings
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -38,6 +39,10 @@ _GROUPS = {
 }
 # By module: what is typed, and the beginning of its help.
 COMMANDS = {
+    "commands.recipes": {
+        "init": "Look at files, and write a recipe for them.",
+        "recipes": "List the recipes that there are, with their state.",
+    },
     "commands.plan": {"plan": "Tell what building a recipe will take; of what is built, planned against real."},
     "commands.build": {
         "run": "Build what a recipe asks for. Warnings of checks come last, again when nothing was to be built."
@@ -49,6 +54,7 @@ COMMANDS = {
     "commands.rebuild": {"rebuild": "Build an artifact again, beside it, from its manifest; say what differs."},
     "commands.status": {"status": "Tell what lies under the data root, and what needs work."},
     "commands.diff": {"diff": "Tell what makes two artifacts differ, down to their documents."},
+    "commands.export": {"export": "Write documents or rows as Parquet or JSON lines, with a dataset card."},
     "commands.rows": {
         "trace": "Say which row of which file a token or document came from; with --source, what became of a row.",
         "peek": "Show one sequence or row as a trainer would see it, or one document.",
@@ -97,6 +103,14 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
                 self.params, self.callback, self.epilog = command.params, command.callback, command.epilog
             return super().get_params(ctx)
 
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            parameters = self.get_params(ctx)
+            own = {option for parameter in parameters for option in parameter.opts}
+            several = [one for one in parameters if getattr(one, "multiple", False)]
+            if all(parameter.param_type_name == "option" for parameter in parameters):
+                args = each_with_its_option(args, {option for one in several for option in one.opts})
+            return super().parse_args(ctx, without_settings(args, own))
+
     group.command(name, cls=Lazy, help=help)(lambda: None)
 
 
@@ -107,6 +121,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="LLM training data whose every token traces to a row at a hub commit.",
     epilog="Example: corpusmill run healing_text_v1 --workers 2",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -156,7 +171,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         _refuse_other_encodings()
-        sys.exit(app(prog_name="corpusmill", standalone_mode=False))
+        sys.exit(app(_words(sys.argv[1:]), prog_name="corpusmill", standalone_mode=False))
     except TyperException as error:
         if "\n" not in error.format_message():
             _fail(_refused(error))
@@ -171,6 +186,12 @@ def main() -> None:
         for note in getattr(error, "__notes__", []) if isinstance(explained, RetryableError) else []:
             explained.add_note(note)
         _fail(explained)
+
+
+def _words(typed: list[str]) -> list[str]:
+    """As the parser takes them."""
+    commands = [words for helps in COMMANDS.values() for words in helps]
+    return in_full(without_settings(typed, leading=True), _GROUPS, commands)
 
 
 def _refuse_other_encodings() -> None:
@@ -197,11 +218,16 @@ def _refused(error: TyperException) -> UsageError:
     ):
         complaint = cause.errors(include_url=False)[0]
         source = context.get_parameter_source(error.param.name) if context is not None else None
-        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[-1]
+        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else _as_typed(error.param.opts)
         return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
+
+
+def _as_typed(options: list[str]) -> str:
+    """The one of an option's names that was typed."""
+    return next((name for name in options if any(word.partition("=")[0] == name for word in sys.argv)), options[-1])
 
 
 def _wanted(complaint: "ErrorDetails") -> str:
@@ -218,7 +244,8 @@ def _wanted(complaint: "ErrorDetails") -> str:
 
 
 def _fail(error: InputError) -> None:
-    typer.echo("\n".join([f"corpusmill: {error}", *getattr(error, "__notes__", [])]), err=True)
+    lines = [f"corpusmill: {one}" for one in (error, *error.others)]
+    typer.echo("\n".join([*lines, *getattr(error, "__notes__", [])]), err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
 
 

@@ -150,7 +150,7 @@ def test_the_section_of_a_recipe_is_a_manifest_too(
         ({"strategy": "bestfit"}, "`strategy` is 'bestfit'"),
         ({"num_seqs": 0}, "pack.yaml: `num_seqs` is 0"),
         (
-            {"weights": {"notes": 0.75, "pages": 0.25}},
+            {"weights": {"notes": 0.75, "pages": "0.25"}},
             "`weights.notes` is 0.75: Input should be a valid string; put it in",
         ),
         ({"pack": 3}, "pack.yaml: its `pack` is no section"),
@@ -304,7 +304,11 @@ def test_a_run_names_the_recipe_and_its_key_where_rows_cannot_be_filled(corpusmi
         ({"sha256": "0" * 64}, 1, "{root}/tokenizer.json: sha256 is {sha256}, pinned 0000"),
         ({"end_of_document": "</s>"}, 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is no special token of"),
         ({"tokenizer_path": "none.json"}, 1, "{root}/none.json: the tokenizer file can't be read (No such file or"),
-        ({"tokenizer_path": None}, 2, "{recipe}: `pack`: the tokenizer file of hf_tokenizer is not given: set `token"),
+        (
+            {"tokenizer_path": None},
+            2,
+            "{recipe}:2: `pack`: the tokenizer file of hf_tokenizer is not given: set `token",
+        ),
     ],
 )
 def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(

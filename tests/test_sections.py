@@ -57,6 +57,7 @@ def test_help_says_what_the_section_says_of_its_keys() -> None:
                 "language": None,
                 "dump_date": None,
                 "license_tag": "cc-by-sa-4.0",
+                "max_reject_fraction": "0.001",
             },
         ),
         (

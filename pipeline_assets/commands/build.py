@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import glob
-import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from pipeline_assets.commands.sections import Sets
-from pipeline_assets.commands.terminal import AsJson, Root, Workers, answer, log_to_stderr, naming, tell
+from pipeline_assets.commands.terminal import VERBOSE, AsJson, Root, Workers, answer, log_to_stderr, naming, tell
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
@@ -42,10 +41,11 @@ class Flags:
     """Options of every command that builds what is named on it."""
 
     cpu_threads: Annotated[
-        int, typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")
+        int,
+        typer.Option("--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none."),
     ] = min(16, os.cpu_count() or 1)
     log_every: Annotated[int, typer.Option("--log-every", min=1, envvar="CORPUSMILL_LOG_EVERY", help="Seconds.")] = 300
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", envvar=VERBOSE, show_envvar=False, help="Log more.")] = False
     replace: Annotated[bool, typer.Option("--replace", help="Replace what other settings made.")] = False
 
     def run(self, root: Path, memory_mib: int | None = None, faiss_gpu: int | None = None) -> Run:
@@ -63,9 +63,7 @@ class Flags:
             faiss_gpu=faiss_gpu,
             replace=self.replace,
         )
-        log_to_stderr()
-        if self.verbose:
-            logging.getLogger("corpusmill").setLevel(logging.DEBUG)
+        log_to_stderr(self.verbose)
         return run
 
 
@@ -173,14 +171,21 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     folders: dict[Path, Path] = {}
     for pattern in patterns:
         matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
-        found = [match for match in matches if (match / FILE_NAME).is_file()]
+        found = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
         if not found:
             raise UsageError("no sealed source matches", pattern, "give folders that hold a manifest.json")
         new = {match.resolve(): match for match in found if match.resolve() not in folders}
-        if not new:
+        if not new and any(match.is_dir() for match in matches):
             raise UsageError("it is given twice", pattern, "give it once")
         folders |= new
     return list(folders.values())
+
+
+def _sealed_folder(match: Path) -> Path | None:
+    """The folder of an artifact that was named: itself, one of its shards, or the manifest beside it."""
+    beside = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
+    places = [match, beside, match.parent, match.parent.parent] if match.is_file() else [match]
+    return next((place for place in places if (place / FILE_NAME).is_file()), None)
 
 
 @dataclass(frozen=True)

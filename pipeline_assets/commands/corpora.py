@@ -30,6 +30,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
 )
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.dedup.recipe import (
+    RECALL,
     Banding,
     DedupRecipe,
     Distance,
@@ -71,7 +72,6 @@ _CURVE = (
     "near.faiss.bits",
     "near.faiss.max_distance",
 )
-_RECALL = 0.95
 _LEAST_ITEM_WORDS = 8  # GPT-3 (arXiv 2005.14165, appendix C) looked for n-grams of 8 to 13 words
 
 _SOURCES = {kind.name: kind for kind in (NORMALIZED, FILTERED)}
@@ -101,7 +101,7 @@ def dedup(
     run = flags.run(place.root, memory_mib, faiss_gpu)
     near = said.pop("near")
     if said["mode"] != "exact":
-        _, asked = _ways(near, proposer, _RECALL)
+        _, asked = _ways(near, proposer, RECALL)
         kept = {key: near[key] for key in ("threshold", "max_compared")}
         said["near"] = kept | {proposer: near[proposer] | vars(asked)}
     recipe = DedupRecipe.of(said, "stage-a dedup")
@@ -219,7 +219,7 @@ def _above(corpus: Artifact, caps: RemovalCaps, out_dir: Path) -> Iterator[str]:
 def explain(
     said: Annotated[Content, Section(DedupRecipe, _CURVE)],
     proposer: Proposer = "minhash",
-    recall: Annotated[float, typer.Option(min=0, max=1, help="Of pairs at the threshold, how many to find.")] = _RECALL,
+    recall: Annotated[float, typer.Option(min=0, max=1, help="Of pairs at the threshold, how many to find.")] = RECALL,
     as_json: AsJson = False,
 ) -> None:
     """Example: corpusmill dedup explain --threshold 0.8 --permutations 128"""
@@ -326,25 +326,32 @@ def _aligned(counts: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
 
 def pack(
     manifest: Annotated[Path, typer.Option(help="YAML with a section `pack`, or with what that says.")],
-    input: SealedInputs,
     out_dir: OutFolder,
     said: Annotated[Content, Section(PackSection)],
     flags: StrictFlags,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="Folder of a source, or quoted pattern; repeatable. Default: `input` of the manifest."),
+    ] = None,
 ) -> None:
     """Example: corpusmill stage-a pack --manifest pack.yaml --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/packed/all
     """
     place = Place.at(out_dir)
     run = flags.run(place.root)
+    said = {key: value for key, value in said.items() if value is not None}
     names = {"name": "--out-dir", "data": "--out-dir", "": "manifest"}
     typed = option_finder({key: f"--{key.replace('_', '-')}" for key in said}, names)
     with naming(manifest, typed, within="pack."):
-        section = PackSection.of(_content(manifest) | said, manifest)
+        content, named = _content(manifest)
+        section = PackSection.of(content | said, manifest)
         if section.tokenizer_path is not None:
             path, root = (manifest.absolute().parent / section.tokenizer_path).resolve(), place.root.resolve()
             lies_at = path.relative_to(root) if path.is_relative_to(root) else path
             section = section.model_copy(update={"tokenizer_path": str(lies_at)})
-        folders = sealed_folders(input)
+        if not input and not named:
+            raise UsageError("nothing to pack is given", manifest, "give --input, or write `input` in it")
+        folders = sealed_folders(input or named)
         corpora = _given_corpora(folders, _OF_SEVERAL)
         target = _named(stage_a.packed_target(section, place.below.name, place.below, corpora), place.below)
         place.warn_of_other_roots(folders)
@@ -352,15 +359,18 @@ def pack(
             place.build(target, run, _packed_lines)
 
 
-def _content(manifest: Path) -> dict[str, Any]:
+def _content(manifest: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a manifest says of packing, and the inputs that it names."""
     content = read_yaml(manifest, "manifest")
+    named = content.pop("input", [])
+    inputs = [str(manifest.parent / str(one)) for one in (named if isinstance(named, list) else [named])]
     section = content.get("pack", content)
     if not isinstance(section, dict):
         raise UsageError("its `pack` is no section", manifest, "write `key: value` lines below it")
     beside = [] if "system" in content else sorted(content.keys() - {"pack"})
     if "pack" in content and beside:
         raise UsageError(f"it has `{beside[0]}` beside `pack`", manifest, "move it into that section, or remove it")
-    return section
+    return section, inputs
 
 
 def _packed_lines(packed: Artifact) -> Iterator[str]:
@@ -385,10 +395,14 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder of the report."), Sets("name", "data")],
     flags: Flags,
 ) -> None:
-    """Makes report.html and report.json.
+    """Makes report.html and report.json; of a name that ends with .json, the folder is named without it, and that is a
+    link to the one in it.
 
     Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
     """
+    link, out = (out, out.with_suffix("")) if out.suffix == ".json" else (None, out)
+    if link is not None and link.exists() and not link.is_symlink():
+        raise UsageError("a file is there", link, "give another name, or move it away")
     place = Place.at(out)
     run = flags.run(place.root)
     corpora = _given_corpora(sealed_folders(input), _OF_SEVERAL | {PACKED.name: PACKED})
@@ -405,6 +419,9 @@ def report(
         yield from (str(out / file.path) for file in made.manifest.storage)
 
     place.build(target, run, lines)
+    if link is not None:
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(out.name, "report.json"))
 
 
 def _made_of(folder: Path) -> Iterator[Path]:

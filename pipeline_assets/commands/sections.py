@@ -23,7 +23,7 @@ Content = dict[str, Any]
 class Section:
     """Marks a parameter of a command as the content of a section, whose keys are options.
 
-    A key whose option isn't given is left out, unless null is a value of it; a list is empty then.
+    A key whose option isn't given is left out, unless null is what it is then; a list is empty then.
 
     Attributes:
         keys: those that are options, dotted; None for all that have an `Option`.
@@ -136,12 +136,22 @@ def _keys(of: Section) -> Iterator[_Key]:
         if of.keys is None or path in of.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
             kind, low, high = _type(field.annotation, of.is_repeated), *_bounds(field)
-            annotation = kind | None if option.default is None else kind
-            default = inspect.Parameter.empty if option.default is ... else option.default
+            default = _default(field, option, kind, of.is_repeated)
+            annotation = kind | None if default is None else kind
             made = typer.Option(f"--{word}", help=option.help, min=low, max=high)
             parameter = _parameter(word.replace("-", "_"), Annotated[annotation, made], default)
-            empty = None if type(None) in get_args(field.annotation) else ...
+            has_null = type(None) in get_args(field.annotation)
+            empty = None if has_null and (field.is_required() or field.default is None) else ...
             yield _Key(path, parameter, [] if kind == list[str] else empty)
+
+
+def _default(field: FieldInfo, option: Option, kind: Any, is_repeated: bool) -> object:
+    """What an option is where it isn't given: None where the section, or the command, says what then."""
+    if option.default is not ...:
+        return option.default
+    if field.is_required():
+        return inspect.Parameter.empty
+    return field.default if isinstance(field.default, bool | int | str) and not is_repeated else None
 
 
 def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:

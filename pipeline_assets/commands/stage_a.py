@@ -53,6 +53,7 @@ _MAGIC = frozenset("*?[")
 KNOWN = {
     "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
     "fineweb-2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
+    "fineweb2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
 }
 
 
@@ -93,9 +94,9 @@ def hf_stream(
         typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."),
         Sets("sources.0.hub.source"),
     ],
-    out_dir: OutDir,
     said: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
     flags: StrictFlags,
+    out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out"""
     hub, config = hub_of(out_dir.absolute(), os.environ), said.get("config")
@@ -119,8 +120,8 @@ def _known(name: str, option: str) -> tuple[str, str]:
 
 def ingest_manifest(
     manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")],
-    out_dir: Annotated[Path, typer.Option(help="Data root of what is made.")],
     flags: StrictFlags,
+    out_dir: Annotated[Path, typer.Option(help="Data root of what is made.")] = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out"""
     path = recipe_path(manifest, out_dir)
@@ -128,7 +129,10 @@ def ingest_manifest(
 
 
 def ingest_wikipedia(
-    input: Inputs, out_dir: OutDir, said: Annotated[Content, Section(WikipediaSource)], flags: StrictFlags
+    input: Inputs,
+    said: Annotated[Content, Section(WikipediaSource)],
+    flags: StrictFlags,
+    out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out"""
     if (said["dump_date"] is None) == (said["license_tag"] is None):
@@ -139,7 +143,10 @@ def ingest_wikipedia(
 
 
 def ingest_stackexchange(
-    input: Inputs, out_dir: OutDir, said: Annotated[Content, Section(StackExchangeSource)], flags: StrictFlags
+    input: Inputs,
+    said: Annotated[Content, Section(StackExchangeSource)],
+    flags: StrictFlags,
+    out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out"""
     sections = []
@@ -151,7 +158,10 @@ def ingest_stackexchange(
 
 
 def normalize(
-    input: Inputs, out_dir: OutDir, said: Annotated[Content, Section(LocalSource)], flags: StrictFlags
+    input: Inputs,
+    said: Annotated[Content, Section(LocalSource)],
+    flags: StrictFlags,
+    out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes"""
     section = _files_section("local", input, "**/*") | said
@@ -161,11 +171,10 @@ def normalize(
 
 def filter(
     filters: Annotated[Path, typer.Option(help="YAML: the `filters` of a recipe's source.")],
-    out_dir: OutDir,
     said: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
-    *,
-    source: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
     flags: StrictFlags,
+    source: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    out_dir: OutDir = Path("data"),
 ) -> None:
     """Example: corpusmill stage-a filter --filters web.yaml --out-dir out"""
     normalized = out_dir / NORMALIZED_DIR

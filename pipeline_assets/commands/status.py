@@ -30,7 +30,7 @@ _GAP = "  "
 
 
 @dataclass(frozen=True)
-class _KnownRecipe:
+class KnownRecipe:
     """A recipe that the command found.
 
     Attributes:
@@ -46,13 +46,23 @@ class _KnownRecipe:
     error: str | None = None
 
     @classmethod
-    def read(cls, name: str, path: Path, root: Path) -> "_KnownRecipe":
+    def read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
         """
         Raises:
             InputError, OSError: it can't be read.
         """
         targets = read_recipe(path).targets()
         return cls(name, path, root, targets, artifact_statuses(root, targets))
+
+    @classmethod
+    def found(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
+        """The same of one that may be wrong: then why, and no targets."""
+        try:
+            return cls.read(name, path, root)
+        except InputError as error:
+            return cls(name, path, root, [], [], str(error))
+        except OSError as error:
+            return cls(name, path, root, [], [], f"{path}: {error.strerror or error}; make it readable")
 
     @property
     def is_of_interest(self) -> bool:
@@ -82,10 +92,10 @@ def status(
 ) -> bool:
     """Example: corpusmill status healing_text_v1 --data data/demo"""
     if recipe is not None:
-        known = found = [_KnownRecipe.read(recipe, recipe_path(recipe, existing_root(data)), data)]
+        known = found = [KnownRecipe.read(recipe, recipe_path(recipe, existing_root(data)), data)]
         others, builds, rebuilds = list[Orphan](), list[OrphanBuild](), list[Leftover]()
     else:
-        found = [_found(name, path, data) for name, path in recipe_paths(existing_root(data)).items()]
+        found = [KnownRecipe.found(name, path, data) for name, path in recipe_paths(existing_root(data)).items()]
         known = [one for one in found if one.is_of_interest]
         lineage, asked = Lineage(data), [target for one in found for target in one.targets]
         others, builds, rebuilds = orphans(lineage, asked), orphan_builds(lineage, asked), leftovers(data)
@@ -108,16 +118,7 @@ def status(
     return not (needs_work or is_begun or any(one.error for one in known))
 
 
-def _found(name: str, path: Path, root: Path) -> _KnownRecipe:
-    try:
-        return _KnownRecipe.read(name, path, root)
-    except InputError as error:
-        return _KnownRecipe(name, path, root, [], [], str(error))
-    except OSError as error:
-        return _KnownRecipe(name, path, root, [], [], f"{path}: {error.strerror or error}; make it readable")
-
-
-def _status_lines(known: Sequence[_KnownRecipe], others: Sequence[Orphan], root: Path) -> Iterator[str]:
+def _status_lines(known: Sequence[KnownRecipe], others: Sequence[Orphan], root: Path) -> Iterator[str]:
     cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.held]
     cells += [_cells("damaged" if one.damage else "sealed", one.folder.relative_to(root), one) for one in others]
     rows = iter(aligned(cells, numbers=(2, 3, 4)))
@@ -186,7 +187,7 @@ def _removal(rebuild: Leftover) -> str:
     return shlex.join(["rm", "-rf", str(rebuild.folder)])
 
 
-def _reason(holding: ArtifactStatus, known: _KnownRecipe) -> str | None:
+def _reason(holding: ArtifactStatus, known: KnownRecipe) -> str | None:
     """Why the artifact is in its state, in words; None where there is nothing to say."""
     unfinished, reason = holding.unfinished, holding.reason
     if holding.condition == "damaged":
@@ -227,12 +228,12 @@ def _builder_words(unfinished: Unfinished) -> str:
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _recipe_json(one: _KnownRecipe) -> dict[str, Any]:
+def _recipe_json(one: KnownRecipe) -> dict[str, Any]:
     artifacts = [_holding_json(holding, one) for holding in one.held]
     return {"recipe": one.name, "path": one.path, "error": one.error, "artifacts": artifacts}
 
 
-def _holding_json(holding: ArtifactStatus, known: _KnownRecipe) -> dict[str, Any]:
+def _holding_json(holding: ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
     return {
         "artifact": holding.target.kind,
         "partition": holding.target.partition,

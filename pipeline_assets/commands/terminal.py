@@ -25,6 +25,7 @@ OptionalRoot = Annotated[
     typer.Option("--data", help="Data root; default: that of FOLDER, else CORPUSMILL_DATA, else data."),
 ]
 Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
+VERBOSE = "CORPUSMILL_VERBOSE"
 
 
 # A page may hold escape sequences: on a terminal they are shown, not obeyed.
@@ -199,12 +200,12 @@ def writing_below(root: Path) -> Iterator[None]:
         raise
 
 
-def log_to_stderr() -> None:
+def log_to_stderr(verbose: bool = False) -> None:
     """Progress of the kernels, on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its tries is said by ours
     logger = logging.getLogger("corpusmill")
     logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.DEBUG if verbose or os.environ.get(VERBOSE) else logging.INFO)
     logger.propagate = False

@@ -17,7 +17,7 @@ class MegatronRecipe(RecipePart):
         valid_fraction: share of the documents, by hash, and of the budget.
     """
 
-    tokenizer: TokenizerRecipe
+    tokenizer: TokenizerRecipe = TokenizerRecipe()
     token_budget: int = pydantic.Field(gt=0)
     valid_fraction: Share
 

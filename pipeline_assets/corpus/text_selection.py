@@ -20,7 +20,7 @@ SELECTION_STAGE = StageVersion("text_selection", 2)
 class SelectionRecipe(RecipePart):
     """Which shards of the snapshot belong to the set, by patterns of their paths, in manifest order."""
 
-    shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS}/*",)
 
 
 class TextRecipe(SelectionRecipe):

@@ -47,7 +47,7 @@ class HealingRecipe(Recipe):
 
     system: Literal["healing"]
     snapshot: SnapshotRecipe
-    selection: SelectionRecipe
+    selection: SelectionRecipe = SelectionRecipe()
     megatron: MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:

@@ -123,9 +123,9 @@ class Scan(RecipePart):
         max_rows: of a sample that lies evenly over its files; None for all.
     """
 
-    max_rows: Annotated[
-        int | None, Option("Rows of a split at most, from all over it.", "max-records", default=None)
-    ] = pydantic.Field(ge=1)
+    max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
+        pydantic.Field(None, ge=1)
+    )
 
 
 class HubLayout(RecipePart):
@@ -135,7 +135,7 @@ class HubLayout(RecipePart):
         readme: with the dataset's card.
     """
 
-    readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme", default=False)]
+    readme: Annotated[bool, Option("With the dataset's card in it.", "write-readme")] = False
 
 
 class NemotronRecipe(Recipe):

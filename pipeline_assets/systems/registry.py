@@ -78,6 +78,11 @@ def files_match_manifest(artifact: Artifact) -> Verdict:
     return checks.files_match_manifest(artifact, labels_of)
 
 
+def recipe_class(system: str) -> type[Recipe]:
+    """What recipes of a system say."""
+    return _page(system).RECIPE
+
+
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a file, of the class that its `system` names.
 
@@ -96,7 +101,7 @@ def recipe_of(values: Mapping[str, object], path: Path) -> Recipe:
     system = values.get("system")
     if not isinstance(system, str) or system not in SYSTEMS:
         raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(SYSTEMS)}")
-    return _page(system).RECIPE.in_file(values, path)
+    return recipe_class(system).in_file(values, path)
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:

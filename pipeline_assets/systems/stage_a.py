@@ -66,8 +66,8 @@ from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import Option, Recipe, refuse_repeated
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, together
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Option, Recipe, refuse_repeated
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.trust.figures import Limit
@@ -92,11 +92,9 @@ class StageARecipe(Recipe):
 
     system: Literal["stage_a"]
     outputs: Outputs | None = None
-    refuse_licences: Annotated[
-        Tags, Option("Tag of which none is kept; repeatable.", "refuse-license", default=None)
-    ] = ()
-    tokenizer: TokenizerRecipe
-    shard_text_bytes: int = pydantic.Field(gt=0)
+    refuse_licences: Annotated[Tags, Option("Tag of which none is kept; repeatable.", "refuse-license")] = ()
+    tokenizer: TokenizerRecipe = TokenizerRecipe()
+    shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False, min_length=1)]
     dedup: DedupRecipe | None = None
     seen: Tags = ()
@@ -175,12 +173,16 @@ class StageARecipe(Recipe):
 
     def check_local_files(self, root: Path) -> None:
         """Folders are there, and the tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
+        missing: list[InputError] = []
         for target in self.targets():
             if isinstance(target.outside, SourceFolder) and not (root / target.folder).exists():
                 folder = target.outside.below(root).path
                 if not folder.is_dir():
                     whose = "source" if target.kind == RAW.name else "evaluation set"
-                    raise UsageError("there is no such folder", folder, f"correct `path` of {whose} {target.partition}")
+                    fix = f"correct `path` of {whose} {target.partition}"
+                    missing.append(UsageError("there is no such folder", folder, fix))
+        if missing:
+            raise together(missing)
         if self.pack is not None and not self.target(PACKED.name).is_sealed(root):
             self.pack.check_tokenizer(root)
 
@@ -393,7 +395,7 @@ def _pack(job: Job) -> BuildResult:
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    refuse_emptied(corpora, deduplicated_before(job.upstream[0], root), recipe.weights)
+    refuse_emptied(corpora, deduplicated_before(job.upstream[0], root), recipe.weights or ())
     refuse_beyond_text(corpora, recipe)
     path = job.target.outside.path if isinstance(job.target.outside, TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), None if path is None else root / path
@@ -404,6 +406,8 @@ def _pack(job: Job) -> BuildResult:
 
 
 def _rows(recipe: Mapping[str, Any]) -> Limit:
+    if recipe["pack"]["num_seqs"] is None:
+        return Limit("pack.num_seqs")
     tokens = recipe["pack"]["num_seqs"] * recipe["pack"]["seq_len"]
     return Limit("pack.num_seqs", tokens=tokens, passes=math.inf)  # how much of a row is padding depends on the texts
 

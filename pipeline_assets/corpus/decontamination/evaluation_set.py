@@ -121,4 +121,4 @@ def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str |
 
 def _value(row: dict[str, Any], name: str) -> object:
     at = find_column(row, name)
-    return None if at is None else at[0][at[1]]
+    return None if at is None else at.value

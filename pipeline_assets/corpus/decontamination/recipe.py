@@ -26,8 +26,8 @@ class CutRecipe(RecipePart):
         min_kept_words: a document of which fewer are left is dropped.
     """
 
-    margin_words: Annotated[int, Option("Words that are cut around an item too.", default=0)] = pydantic.Field(ge=0)
-    min_kept_words: Annotated[int, Option("Documents with fewer left are dropped.", default=50)] = pydantic.Field(ge=1)
+    margin_words: Annotated[int, Option("Words that are cut around an item too.")] = pydantic.Field(0, ge=0)
+    min_kept_words: Annotated[int, Option("Documents with fewer left are dropped.")] = pydantic.Field(50, ge=1)
 
 
 class DecontaminationRecipe(RecipePart):
@@ -44,17 +44,13 @@ class DecontaminationRecipe(RecipePart):
         cut: how that is done; None for `drop`.
     """
 
-    ngram_words: Annotated[int, Option("Words in an n-gram.", default=13)] = pydantic.Field(ge=1, le=100)
+    ngram_words: Annotated[int, Option("Words in an n-gram.")] = pydantic.Field(13, ge=1, le=100)
     min_item_words: Annotated[
         int, Option("Items with fewer are not looked for. Default: 8, at most --ngram-words.", default=None)
     ] = pydantic.Field(ge=1)
-    min_item_overlap: Annotated[Decimal, Option("Fraction of an item's n-grams that contaminates.", default="0.5")]
-    max_items_per_ngram: Annotated[int, Option("An n-gram of more items says nothing.", default=10)] = pydantic.Field(
-        ge=1
-    )
-    action: Annotated[
-        Literal["drop", "cut"], Option("Of what is contaminated: drop, or cut the items out.", default="drop")
-    ]
+    min_item_overlap: Annotated[Decimal, Option("Fraction of an item's n-grams that contaminates.")] = "0.5"
+    max_items_per_ngram: Annotated[int, Option("An n-gram of more items says nothing.")] = pydantic.Field(10, ge=1)
+    action: Annotated[Literal["drop", "cut"], Option("Of what is contaminated: drop, or cut the items out.")] = "drop"
     cut: CutRecipe | None = None
 
     @pydantic.field_validator("min_item_overlap")
@@ -94,11 +90,11 @@ class EvaluationColumns(RecipePart):
     item: Annotated[
         Literal["row", "column"],
         Option("What is an item: row (all its columns), column. Likewise. Default: row.", default=None),
-    ]
+    ] = "row"
     id: Annotated[
         str | None,
         Option("Likewise, one a set. Default: items are named by file and row.", "id-column", default=None),
-    ]
+    ] = None
 
 
 class EvaluationRecipe(RecipePart):
@@ -113,11 +109,11 @@ class EvaluationRecipe(RecipePart):
 
     name: str
     files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-    columns: EvaluationColumns | None
+    columns: EvaluationColumns | None = None
     text_unit: Annotated[
         Literal["file", "paragraph"] | None,
-        Option("The set is .txt, an item of it a: file, paragraph. Likewise.", default=None),
-    ]
+        Option("The set is .txt, an item of it a: file, paragraph. Likewise."),
+    ] = None
 
     @pydantic.model_validator(mode="after")
     def _has_rows_or_texts(self) -> Self:

@@ -1,7 +1,8 @@
 """What counts as a duplicate, which of several stays, how likely a pair is found, and how much of a source may go."""
 
+import contextlib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +15,8 @@ from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Decimal, Option, PerSource, RecipePart
 
-_FINEST = 10**6
+RECALL = 0.95  # of the pairs at the threshold
+_FINEST, _MOST_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]
@@ -30,13 +32,13 @@ class MinHashRecipe(RecipePart):
         seed: of the permutations.
     """
 
-    shingle_words: Annotated[int, Option("Words in a shingle.", default=5)] = pydantic.Field(ge=1, le=100)
-    permutations: Annotated[int, Option("Numbers in a signature: bands times rows.", default=112)] = pydantic.Field(
-        ge=1, le=4096
+    shingle_words: Annotated[int, Option("Words in a shingle.")] = pydantic.Field(5, ge=1, le=100)
+    permutations: Annotated[int, Option("Numbers in a signature: bands times rows.")] = pydantic.Field(
+        112, ge=1, le=_MOST_PERMUTATIONS
     )
     bands: Annotated[int, Option("Default: what `dedup explain` recommends.", default=None)] = pydantic.Field(ge=1)
     rows: int = pydantic.Field(ge=1)
-    seed: Annotated[int, Option("Of the permutations.", default=1)] = pydantic.Field(ge=0, lt=2**32)
+    seed: Annotated[int, Option("Of the permutations.")] = pydantic.Field(1, ge=0, lt=2**32)
 
     @pydantic.model_validator(mode="after")
     def _uses_every_permutation(self) -> Self:
@@ -56,15 +58,13 @@ class BinarySketchRecipe(RecipePart):
         seed: of the permutations of which each gives a bit.
     """
 
-    shingle_words: Annotated[int, Option("Words in a shingle.", default=5)] = pydantic.Field(ge=1, le=100)
-    bits: Annotated[int, Option("Bits of a sketch, of faiss.", default=256)] = pydantic.Field(
-        ge=8, le=4096, multiple_of=8
-    )
+    shingle_words: Annotated[int, Option("Words in a shingle.")] = pydantic.Field(5, ge=1, le=100)
+    bits: Annotated[int, Option("Bits of a sketch, of faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
     max_distance: Annotated[
         int,
         Option("Bits that may differ, of faiss. Default: what `dedup explain` recommends.", default=None),
     ] = pydantic.Field(ge=0)
-    seed: Annotated[int, Option("Of the permutations.", default=1)] = pydantic.Field(ge=0, lt=2**32)
+    seed: Annotated[int, Option("Of the permutations.")] = pydantic.Field(1, ge=0, lt=2**32)
 
     @property
     def permutations(self) -> int:
@@ -91,8 +91,23 @@ class NearRecipe(RecipePart):
 
     minhash: MinHashRecipe | None = None
     faiss: BinarySketchRecipe | None = None
-    threshold: Annotated[Decimal, Option("Jaccard similarity from which on two are duplicates.", default="0.7")]
-    max_compared: Annotated[int, Option("In a bucket each is compared to so many.", default=100)] = pydantic.Field(ge=1)
+    threshold: Annotated[Decimal, Option("Jaccard similarity from which on two are duplicates.")] = "0.7"
+    max_compared: Annotated[int, Option("In a bucket each is compared to so many.")] = pydantic.Field(100, ge=1)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _with_bands(cls, content: object) -> object:
+        """By MinHash where nothing else is said, in the recommended bands."""
+        if not isinstance(content, Mapping) or content.get("faiss") is not None:
+            return content
+        said = {"permutations": 112} | dict(content.get("minhash") or {})
+        with contextlib.suppress(ValueError, TypeError):  # what is wrong is said of its key
+            threshold, permutations = float(content.get("threshold", "0.7")), int(said["permutations"])
+            if 0 < threshold <= 1 and 0 < permutations <= _MOST_PERMUTATIONS:
+                banding = recommended(permutations, threshold, RECALL)
+                bands = said.get("bands") or permutations // (said.get("rows") or banding.rows)
+                said = {"bands": bands, "rows": permutations // bands} | said
+        return {**content, "minhash": said}
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
@@ -129,13 +144,19 @@ class DedupRecipe(RecipePart):
             come last.
     """
 
-    mode: Annotated[Mode, Option("exact, near or both.", default="both")]
-    scope: Annotated[Scope, Option("global or per-source.", default="global")]
-    selection: Annotated[
-        Selection, Option("Which stays: first, longest or quality.", "near-selection", default="first")
-    ]
-    quality_column: Annotated[str | None, Option("A number in the documents' meta.", default=None)] = None
+    mode: Annotated[Mode, Option("exact, near or both.")] = "both"
+    scope: Annotated[Scope, Option("global or per-source.")] = "global"
+    selection: Annotated[Selection, Option("Which stays: first, longest or quality.", "near-selection")] = "first"
+    quality_column: Annotated[str | None, Option("A number in the documents' meta.")] = None
     near: NearRecipe | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _with_near(cls, content: object) -> object:
+        """`near` as it comes where the mode needs it and nothing is said of it."""
+        if isinstance(content, Mapping) and content.get("mode") != "exact" and "near" not in content:
+            return {**content, "near": {}}
+        return content
 
     def signatures(self) -> dict[str, Any]:
         """The part of it that signatures depend on, by which documents are compared that were never read together."""

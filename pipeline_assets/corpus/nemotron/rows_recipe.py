@@ -60,8 +60,8 @@ class RowSettings:
     system: SystemContent | None
     drop_invalid_harmony: bool
     drop_empty_completion: bool
-    keep_user_names: bool
-    keep_urls: bool
+    keep_user_names: bool = False
+    keep_urls: bool = False
 
     def __post_init__(self) -> None:
         if self.system is not None and self.system.tools:
@@ -116,9 +116,9 @@ _LOSS = Option("The completion: assistant_all or assistant_last.", "loss", defau
 class AssistantAllLoss(RecipePart):
     """See `AssistantAll`."""
 
-    mode: Annotated[Literal["assistant_all"], _LOSS]
-    analysis: bool
-    calls: bool
+    mode: Annotated[Literal["assistant_all"], _LOSS] = "assistant_all"
+    analysis: bool = True
+    calls: bool = True
 
 
 class AssistantLastLoss(RecipePart):
@@ -130,12 +130,12 @@ class AssistantLastLoss(RecipePart):
 class SystemMessage(RecipePart):
     """The system message before each rendered conversation; null leaves its line out. See `SystemContent`."""
 
-    model_identity: str | None
-    knowledge_cutoff: str | None
-    conversation_start_date: str | None
-    reasoning_effort: Effort | None
-    valid_channels: Annotated[tuple[str, ...], pydantic.Field(strict=False)]
-    channel_required: bool
+    model_identity: str | None = "You are ChatGPT, a large language model trained by OpenAI."
+    knowledge_cutoff: str | None = "2024-06"
+    conversation_start_date: str | None = None
+    reasoning_effort: Effort | None = "medium"
+    valid_channels: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ("analysis", "commentary", "final")
+    channel_required: bool = True
 
 
 class RowsRecipe(RecipePart):
@@ -150,25 +150,23 @@ class RowsRecipe(RecipePart):
     template: Annotated[
         Template,
         pydantic.Field(strict=False),
-        Option("harmony/1 or plain/1, of texts that are rendered.", default="harmony/1"),
-    ]
-    analysis: Annotated[
-        Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.", default="keep")
-    ]
-    loss: Annotated[AssistantAllLoss | AssistantLastLoss, pydantic.Field(discriminator="mode")]
-    system: SystemMessage | None
-    drop_invalid_harmony: Annotated[bool, Option("Leave out rows whose own text is no Harmony.", default=False)]
-    drop_empty_completion: Annotated[
-        bool, Option("Leave out rows that don't end with the assistant's words.", default=False)
-    ]
-    keep_user_names: bool
-    keep_urls: bool
-    max_rows: Annotated[
-        int | None, Option("Rows of a split at most, from all over it.", "max-records", default=None)
-    ] = pydantic.Field(ge=1)
-    shard_bytes: int = pydantic.Field(gt=0)
-    max_reject_fraction: Annotated[Share, Option("More bad rows of a split than this stop it.", default="0.05")]
-    tokenizer: TokenizerRecipe
+        Option("harmony/1 or plain/1, of texts that are rendered."),
+    ] = Template.HARMONY_1
+    analysis: Annotated[Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
+        Analysis.KEEP
+    )
+    loss: Annotated[AssistantAllLoss | AssistantLastLoss, pydantic.Field(discriminator="mode")] = AssistantAllLoss()
+    system: SystemMessage | None = SystemMessage()
+    drop_invalid_harmony: Annotated[bool, Option("Leave out rows whose own text is no Harmony.")] = False
+    drop_empty_completion: Annotated[bool, Option("Leave out rows that don't end with the assistant's words.")] = False
+    keep_user_names: bool = False
+    keep_urls: bool = False
+    max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
+        pydantic.Field(None, ge=1)
+    )
+    shard_bytes: int = pydantic.Field(1 << 27, gt=0)
+    max_reject_fraction: Annotated[Share, Option("More bad rows of a split than this stop it.")] = "0.05"
+    tokenizer: TokenizerRecipe = TokenizerRecipe()
 
     @pydantic.model_validator(mode="after")
     def _fits_its_template(self) -> Self:

@@ -23,6 +23,7 @@ from pipeline_assets.corpus.document_shards import (
 )
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.readers.columns import (
+    Column,
     ColumnMap,
     Fault,
     LicensedColumns,
@@ -44,6 +45,7 @@ from pipeline_assets.corpus.spine.worker import Shard, Work
 
 NO_SUCH_COLUMN = "no such column; there are "  # and those that there are: the detail of a row without text
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
+_FITS: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DATES[:-1], "license": (str,)}
 NORMALIZE_STAGE = StageVersion("normalize", 3)
 WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
@@ -56,7 +58,9 @@ S = TypeVar("S", bound=Shard)
 class RowMap:
     """Makes Documents of the rows of a file."""
 
-    def __init__(self, columns: ColumnMap, labels: SourceLabels, file_name: str, derive_id: DeriveId) -> None:
+    def __init__(
+        self, columns: ColumnMap | LicensedColumns, labels: SourceLabels, file_name: str, derive_id: DeriveId
+    ) -> None:
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
         self._source, self._domain, self._license_tag = labels.source, labels.domain, labels.license_tag
@@ -68,8 +72,8 @@ class RowMap:
         Args:
             place: of the row in its file.
         """
-        found = {field: find_column(row, name) for field, name in self._columns}
-        values = {field: at[0][at[1]] for field, at in found.items() if at is not None}
+        found = {field: self._found(row, field, name) for field, name in self._columns}
+        values = {field: at.value for field, at in found.items() if at is not None}
         if "text" not in values:
             detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
             return Reject(self._file_name, place, "no_text", detail)
@@ -83,8 +87,8 @@ class RowMap:
             return Reject(self._file_name, place, fault.reason, fault.detail)
         for field, at in found.items():
             if at is not None and field in ("text", "id"):
-                at[0].pop(at[1], None)
-        license_tag, evidence = self._licence(values.get("license"))
+                at.holder.pop(at.key, None)
+        license_tag, evidence = self._licence(found.get("license"))
         return Document(
             text=text,
             source=self._source,
@@ -95,12 +99,19 @@ class RowMap:
             meta=Meta.of(self._file_name, place, row, evidence),
         )
 
-    def _licence(self, value: object) -> tuple[str, str]:
+    def _found(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
+        """A field's column in a row; of several the first with a value that the field can have."""
+        if isinstance(name, str):
+            return find_column(row, name)
+        columns = (find_column(row, one) for one in name)
+        return next((one for one in columns if one is not None and isinstance(one.value, _FITS[field])), None)
+
+    def _licence(self, column: Column | None) -> tuple[str, str]:
         """(tag, what it rests on)."""
-        if value is None or value == "":
+        if column is None or column.value is None or column.value == "":
             return self._license_tag, "recipe"
-        tag = value.strip().lower() if isinstance(value, str) else "unknown"
-        return tag, f"row: {dict(self._columns)['license']}"
+        tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"
+        return tag, f"row: {column.name}"
 
 
 def local_doc_id(source: str, text: str) -> str:
@@ -175,7 +186,7 @@ def noting_columns(
     rows: Iterable[Row], columns: LicensedColumns, derive_id: DeriveId, writer: ShardWriter
 ) -> Iterator[Row]:
     """The rows; `found/<field>` is counted once for each field that one of them has a value for."""
-    waiting = {field for field, name in columns if name is not None and field != "text"}
+    waiting = {field for field, name in columns if name and field != "text"}
     for row in rows:
         if waiting and isinstance(row, Document):
             found = {field for field in waiting if _has(row, field, derive_id)}
@@ -186,13 +197,13 @@ def noting_columns(
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """Names of columns that no document has a value for.
+    """Names of columns that a recipe names and no document has a value for.
 
     Args:
         counts: of all shards.
     """
-    named = [(field, name) for field, name in columns if field != "text" and name is not None]
-    return [str(name) for field, name in named if not counts.get(f"{_FOUND}{field}")]
+    named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
+    return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
 
 def named_columns_have_values(normalized: Artifact) -> Verdict:

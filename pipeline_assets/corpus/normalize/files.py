@@ -23,7 +23,7 @@ from pipeline_assets.corpus.normalize.converted import (
 )
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.normalize.threads import convert_site
-from pipeline_assets.corpus.readers.columns import ColumnMap, Fault, LicensedColumns, SourceLabels
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.lines import reject_words, row_words
 from pipeline_assets.corpus.readers.local import TEXT_COLUMNS, LocalRecipe, Piece, piece_rows, plan_local
 from pipeline_assets.corpus.readers.source_folder import (
@@ -215,7 +215,7 @@ def read_piece(piece: Piece, recipe: LocalRecipe) -> Iterator[Row]:
 
 
 def mapped_rows(
-    piece: Piece, rows: Iterable[tuple[int, dict[str, Any] | Fault]], columns: ColumnMap, labels: SourceLabels
+    piece: Piece, rows: Iterable[tuple[int, dict[str, Any] | Fault]], columns: LicensedColumns, labels: SourceLabels
 ) -> Iterator[Row]:
     """(place, row or fault) of a piece as Documents and Rejects."""
     name = piece.file.name

@@ -8,7 +8,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.readers.columns import LicensedColumns
+from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
@@ -82,12 +82,12 @@ class HubSource(SourceSection, HubRows):
     """Rows of a hub dataset at a commit: all, or a sample drawn by row group."""
 
     kind: Literal["hub"]
-    columns: LicensedColumns
+    columns: LicensedColumns = LicensedColumns()
 
     def snapshot(self, shard_text_bytes: int) -> SnapshotRecipe:
         """The rows that are read, as the snapshot kernels know them."""
-        plain = self.columns.content()
-        plain.pop("license")
+        columns = self.columns.content()
+        plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
         left_out = {*_NOT_OF_THE_ROWS, "kind", "columns"}
         section = {key: value for key, value in self.content().items() if key not in left_out}
         return SnapshotRecipe.from_content(

@@ -23,8 +23,8 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_frames, 
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
-from pipeline_assets.corpus.packing.plan_files import PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
-from pipeline_assets.corpus.packing.recipe import PackRecipe, refuse_unencodable
+from pipeline_assets.corpus.packing.plan_files import SETTLED, PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
+from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
 from pipeline_assets.corpus.packing.rows import (
     SCHEMA,
     DrawnDocuments,
@@ -46,7 +46,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 
 def describe(
-    recipe: PackRecipe,
+    recipe: SettledPack,
     tokenizer: TokenizerFile,
     ranges: Sequence[RowRange],
     index: Sequence[OutputFile],
@@ -81,7 +81,7 @@ def describe(
 
 
 def manifest_counts(
-    recipe: PackRecipe, encoded: Mapping[str, int], by_source: Mapping[str, SourceCounts], plan: Receipt
+    recipe: SettledPack, encoded: Mapping[str, int], by_source: Mapping[str, SourceCounts], plan: Receipt
 ) -> dict[str, Any]:
     """
     Args:
@@ -102,13 +102,18 @@ def manifest_counts(
             source: {
                 **asdict(counts),
                 "asked_tokens": int(Fraction(recipe.weights[source]) * tokens),
-                "asked_share": recipe.weights[source],
+                "asked_share": _decimal(recipe.weights[source]),
                 "share": _quotient(counts.packed_tokens, tokens),
                 "epochs": _quotient(counts.packed_tokens, counts.text_tokens),
             }
             for source, counts in by_source.items()
         },
     }
+
+
+def _decimal(weight: str) -> str:
+    """A weight as the recipe has it; one that was worked out, to six places."""
+    return f"{float(Fraction(weight)):.6f}" if "/" in weight else weight
 
 
 def _quotient(part: int, of: int) -> str:
@@ -122,16 +127,17 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
         UsageError: a source without a weight, or a weight without a source.
     """
     given = {shard.source for shard in shards}
-    for source in recipe.sources:
+    weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
+    for source in sorted(weighed):
         if source not in given:
             nearest = difflib.get_close_matches(source, given, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(given)) or 'none'}"
             raise UsageError(f"there is no source {source}", bare("pack.weights"), hint)
-    if without := sorted({shard.source for shard in shards if shard.rows} - recipe.weights.keys()):
+    if without := sorted({shard.source for shard in shards if shard.rows} - weighed):
         raise UsageError(
             f"the source {without[0]} has no weight", bare("pack.weights"), "give it one, or pack a corpus without it"
         )
-    return sorted((shard for shard in shards if shard.source in recipe.weights), key=lambda shard: shard.source)
+    return sorted((shard for shard in shards if shard.source in weighed), key=lambda shard: shard.source)
 
 
 logger = logging.getLogger("corpusmill")
@@ -202,36 +208,32 @@ def _pack(
     work = functools.partial(pack_work, recipe=recipe, tokenizer=tokenizer, zstd_level=settings.zstd_level)
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     settings = replace(settings, growth_bytes=_GROWTH_BYTES)
-    row_bytes = recipe.seq_len * DTYPE.itemsize
-    _refuse_beyond_disk(
-        building.path(INPUT_IDS),
-        recipe.num_seqs * row_bytes,
-        building.target,
-        f"{recipe.num_seqs:,} rows of {recipe.seq_len:,}",
-        f"ask for fewer rows by {key('pack.num_seqs')}",
-    )
+    if recipe.num_seqs is not None:
+        _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
     with run_stages(work, settings, functools.partial(load_tables, tokenizer)) as run:
         encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
         refuse_unencodable([shard.source for shard in shards], encodings)
         encoded = _encoded(building, shards, encodings)
         [plan] = run("plan", [PlannedCorpus(encoded)], building)
-        files = PlanFiles.below(building)
+        files, settled = PlanFiles.below(building), SettledPack.from_content(plan.notes[SETTLED])
+        row_bytes = settled.seq_len * DTYPE.itemsize
+        _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
         ranges = row_ranges(encoded, files, recipe.seq_len)
-        reserve(building.path(INPUT_IDS), recipe.num_seqs * row_bytes)
+        reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
         tokens, index = SharedFileHash(building.path(INPUT_IDS)), []
         for rows, receipt in zip(ranges, run("rows", ranges, building), strict=True):
             tokens.read_to(rows.stop * row_bytes)
             index.append(receipt.files[1])
     documents = DrawnDocuments(drawn_of(plan, files), encoded, files, recipe.seq_len)
     outputs = [
-        OutputFile(INPUT_IDS, recipe.num_seqs, tokens.bytes_read, tokens.sha256, tokens.sha256),
+        OutputFile(INPUT_IDS, settled.num_seqs, tokens.bytes_read, tokens.sha256, tokens.sha256),
         gather_frames(building, index, INDEX),
         write_table(building.path(DOCUMENTS), DOCUMENTS, in_row_groups(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(building, files) if recipe.boundaries else []),
         gather_lines(building, [receipt.files[2] for receipt in encodings], REJECTS_FILE, settings.zstd_level),
     ]
-    counts = manifest_counts(recipe, total_counts(encodings), documents.counts, plan)
-    meta = describe(recipe, tokenizer, ranges, index, counts, created_at)
+    counts = manifest_counts(settled, total_counts(encodings), documents.counts, plan)
+    meta = describe(settled, tokenizer, ranges, index, counts, created_at)
     return BuildResult(
         files=outputs,
         counts=counts,
@@ -275,19 +277,17 @@ def _label(building: StagingDir, meta: Meta) -> OutputFile:
     return OutputFile.plain(META, 1, file)
 
 
-def _refuse_beyond_disk(path: Path, size: int, place: Path, what: str, less: str) -> None:
+def _refuse_beyond_disk(building: StagingDir, num_seqs: int, seq_len: int) -> None:
     """
-    Args:
-        place: the folder to name: that of the file is only where it is built.
-        what: takes so many bytes.
-        less: how to ask for less of it.
     Raises:
-        RetryableError: the disk has no room for a file of so many bytes that isn't there yet.
+        RetryableError: the disk has no room for rows that aren't there yet.
         UsageError: nor would it have, were it empty.
     """
+    path, size = building.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
-        words, fix = f"{what} take {size:,} bytes, and {disk.free:,} are free", "give a folder on a larger disk"
+        words = f"{num_seqs:,} rows of {seq_len:,} take {size:,} bytes, and {disk.free:,} are free"
+        less, fix = f"ask for fewer rows by {key('pack.num_seqs')}", "give a folder on a larger disk"
         if size > disk.total:
-            raise UsageError(words, place, f"{less}, or {fix}")
-        raise RetryableError(words, place, f"free some, {less}, or {fix}")
+            raise UsageError(words, building.target, f"{less}, or {fix}")
+        raise RetryableError(words, building.target, f"free some, {less}, or {fix}")

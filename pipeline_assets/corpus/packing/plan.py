@@ -25,8 +25,17 @@ from pipeline_assets.corpus.packing.mixture import (
     largest,
     taken_from,
 )
-from pipeline_assets.corpus.packing.plan_files import DRAWN, PLAN, Drawn, DrawnSource, PlanFiles, PlannedCorpus, mapped
-from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.packing.plan_files import (
+    DRAWN,
+    PLAN,
+    SETTLED,
+    Drawn,
+    DrawnSource,
+    PlanFiles,
+    PlannedCorpus,
+    mapped,
+)
+from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
 from pipeline_assets.corpus.packing.strategies import (
     Segments,
     best_fit_rows,
@@ -110,17 +119,20 @@ def _to_documents(draws: NDArray[np.uint32], sources: NDArray[Any], taken: NDArr
 _CHUNK = 1 << 20
 
 
-def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, recipe: PackRecipe) -> Receipt:
+def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, asked: PackRecipe) -> Receipt:
     """Files: those of `PlanFiles`. Counts: `tokens` that are placed, `draws`, `segments`. Notes: `drawn`, see
     `drawn_of`.
 
     Raises:
         UsageError: there is not enough of a source.
     """
-    files = PlanFiles.below(folder)
+    files, lengths = PlanFiles.below(folder), document_lengths(shard.encoded)
+    ranges = source_ranges(shard.encoded)
+    mixture, recipe = _settled(ranges, lengths, asked)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
-    lengths = document_lengths(shard.encoded)
-    drawn, budget = _draw(shard, lengths, recipe)
+    budget = budget_of(mixture, recipe)
+    drawn = number_draws(mixture, ranges, mixture.draws(budget))
+    del mixture
     _write(files.taken, [drawn.taken])
     draws = packed_order(drawn, recipe.seed)
     _write(order, [draws])
@@ -138,7 +150,8 @@ def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, recipe:
     segments = _write(files.documents, (documents[ranks] for ranks in _chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
-    return Receipt([_listed(path) for path in vars(files).values()], counts, {DRAWN: notes})
+    told = {DRAWN: notes, SETTLED: recipe.content()}
+    return Receipt([_listed(path) for path in vars(files).values()], counts, told)
 
 
 def _listed(path: Path) -> OutputFile:
@@ -146,26 +159,36 @@ def _listed(path: Path) -> OutputFile:
     return OutputFile(f"{PLAN}/{path.name}", 0, path.stat().st_size, sha256, sha256)
 
 
-def _draw(shard: PlannedCorpus, lengths: NDArray[np.int32], recipe: PackRecipe) -> tuple[Drawn, int]:
-    """What is drawn, and the tokens that it has."""
-    ranges = source_ranges(shard.encoded)
+def _settled(
+    ranges: Sequence[SourceRange], lengths: NDArray[np.int32], asked: PackRecipe
+) -> tuple[Mixture, SettledPack]:
+    """What is drawn from, and the recipe with the weights and rows that it leaves to what there is."""
+    caps = {one.name: asked.max_epochs.cap(one.name) for one in ranges}
+    tokens = {one.name: int(lengths[one.first : one.stop].sum(dtype=np.int64)) for one in ranges}
+    weights = asked.weights
+    if weights is None:
+        most = sum(caps[name] * tokens[name] for name in tokens)
+        weights = {name: str(Fraction(caps[name] * tokens[name], most)) for name in tokens}
     texts = [
         SourceText(
             one.name,
-            Fraction(recipe.weights[one.name]),
-            recipe.max_epochs.cap(one.name),
+            Fraction(weights[one.name]),
+            caps[one.name],
             lengths[one.first : one.stop],
-            int(lengths[one.first : one.stop].sum(dtype=np.int64)),
+            tokens[one.name],
             one.rejected,
         )
         for one in ranges
     ]
-    mixture = Mixture(texts, recipe.seed)
-    budget = budget_of(mixture, recipe)
-    return number_draws(mixture, ranges, mixture.draws(budget)), budget
+    mixture, num_seqs = Mixture(texts, asked.seed), asked.num_seqs
+    if num_seqs is None:
+        there = mixture.largest_budget
+        is_sequential = asked.strategy == "sequential"
+        num_seqs = there // asked.seq_len if is_sequential else _Rows(mixture, asked.seq_len).of(there)
+    return mixture, SettledPack.from_content({**asked.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
 
 
-def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: PackRecipe, files: PlanFiles, order: Path) -> None:
+def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: SettledPack, files: PlanFiles, order: Path) -> None:
     """Writes all that tells of rows, but for `documents`: there the ranks of draws stand."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0
@@ -193,7 +216,7 @@ def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: PackRecipe, files: 
     _write(files.is_whole, [_by_number(is_whole, order)])
 
 
-def _rows(lengths: NDArray[np.int32], recipe: PackRecipe) -> Iterator[Segments]:
+def _rows(lengths: NDArray[np.int32], recipe: SettledPack) -> Iterator[Segments]:
     if recipe.strategy == "sequential":
         return sequential_rows(lengths, recipe.seq_len)
     return best_fit_rows(lengths, recipe.seq_len, recipe.num_seqs, recipe.seed)
@@ -226,7 +249,7 @@ def _chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
             yield chunk
 
 
-def budget_of(mixture: Mixture, recipe: PackRecipe) -> int:
+def budget_of(mixture: Mixture, recipe: SettledPack) -> int:
     """Tokens that are drawn: for `sequential` as many as the rows hold; for `best_fit` the most that bisection finds to
     take no more rows.
 
@@ -267,7 +290,7 @@ class _Rows:
         return pieces
 
 
-def _not_enough(mixture: Mixture, recipe: PackRecipe, asked: int, possible: int) -> UsageError:
+def _not_enough(mixture: Mixture, recipe: SettledPack, asked: int, possible: int) -> UsageError:
     """
     Args:
         asked: tokens that fill the rows.

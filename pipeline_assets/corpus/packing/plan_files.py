@@ -64,7 +64,7 @@ class Drawn:
         return sum(source.draws for source in self.sources)
 
 
-PLAN, DRAWN = f"{WORK}/plan", "drawn"
+PLAN, DRAWN, SETTLED = f"{WORK}/plan", "drawn", "settled"
 
 
 @dataclass(frozen=True)

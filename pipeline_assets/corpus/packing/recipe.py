@@ -43,24 +43,24 @@ class PackRecipe(RecipePart):
 
     Attributes:
         seq_len: tokens in a row.
-        num_seqs: rows.
+        num_seqs: rows; None for as many as weights and caps allow.
         strategy: `sequential` cuts documents at the ends of rows and pads nothing; `best_fit` cuts only what is longer
             than a row, and pads.
         seed: of the order of documents and rows.
-        weights: of the set's tokens the share of each source.
+        weights: of the set's tokens the share of each source; None takes of each all that its cap allows.
         boundaries: whether the places of documents in rows are written as arrays too, for masks.
     """
 
-    seq_len: int
-    num_seqs: Annotated[int, Option("Rows. Default: as the manifest says.", default=None)] = pydantic.Field(
-        ge=1, lt=_MAX_NUM_SEQS
+    seq_len: int = 2048
+    num_seqs: Annotated[int | None, Option("Rows. Default: as the manifest says.")] = pydantic.Field(
+        None, ge=1, lt=_MAX_NUM_SEQS
     )
-    strategy: Strategy
-    seed: int = pydantic.Field(ge=0)
-    weights: Mapping[str, str]
-    max_epochs: EpochCaps
-    tokenizer: AnyTokenizerRecipe
-    boundaries: bool
+    strategy: Strategy = "best_fit"
+    seed: int = pydantic.Field(1, ge=0)
+    weights: Mapping[str, str] | None = None
+    max_epochs: EpochCaps = EpochCaps(every_source="1")
+    tokenizer: AnyTokenizerRecipe = TokenizerRecipe()
+    boundaries: bool = False
 
     @pydantic.field_validator("seq_len")
     @classmethod
@@ -73,7 +73,9 @@ class PackRecipe(RecipePart):
 
     @pydantic.field_validator("weights")
     @classmethod
-    def _are_shares(cls, weights: Mapping[str, str]) -> Mapping[str, str]:
+    def _are_shares(cls, weights: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        if weights is None:
+            return None
         for source, weight in weights.items():
             if not _is_above_zero(weight):
                 raise ValueError(f"the weight of {source} is {weight!r}: it is a decimal above 0, such as '0.25'")
@@ -84,15 +86,22 @@ class PackRecipe(RecipePart):
 
     @pydantic.model_validator(mode="after")
     def _caps_name_its_sources(self) -> Self:
-        unknown = sorted(self.max_epochs.sources.keys() - self.weights.keys())
+        unknown = sorted(self.max_epochs.sources.keys() - (self.weights or self.max_epochs.sources).keys())
         if unknown:
             raise ValueError(f"max_epochs names {unknown[0]}, which has no weight")
         return self
 
-    @property
-    def sources(self) -> list[str]:
-        """Names of the sources in the order in which they are counted: a recipe's own order changes nothing."""
-        return sorted(self.weights)
+
+class SettledPack(PackRecipe):
+    """A packed set whose rows and weights are settled. A weight that was worked out may be a fraction, `1/3`."""
+
+    num_seqs: int
+    weights: Mapping[str, str]
+
+    @pydantic.field_validator("weights")
+    @classmethod
+    def _are_shares(cls, weights: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return weights
 
 
 def _is_above_zero(weight: str) -> bool:
@@ -134,7 +143,7 @@ class PackSection(PackRecipe):
         Raises:
             ValueError: a source has no weight, or a weight has no source.
         """
-        for source in sorted(set(names) ^ self.weights.keys()):
+        for source in sorted(set(names) ^ (set(names) if self.weights is None else self.weights.keys())):
             what = "has no weight" if source in names else "has a weight, and is no source"
             raise ValueError(f"pack.weights: {source} {what}")
 
@@ -173,6 +182,8 @@ def refuse_beyond_text(corpora: Mapping[str, Artifact], recipe: PackRecipe) -> N
     Raises:
         UsageError: a source couldn't give its share, whatever its text is.
     """
+    if recipe.num_seqs is None or recipe.weights is None:
+        return
     growth = 1 if isinstance(recipe.tokenizer, TokenizerRecipe) else _GROWTH
     full_rows = recipe.num_seqs if recipe.strategy == "sequential" else max(1, recipe.num_seqs // 2)
     for source, text in _texts(corpora):

@@ -5,9 +5,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
+import pydantic
 
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
@@ -32,13 +33,19 @@ class ColumnMap(RecipePart):
     columns of text and id leave the row; all others stay in its `meta`, that of the date as it came too.
     """
 
-    text: Annotated[str, Option("Column, or path such as body.text.", "text-column", default="text")]
-    id: Annotated[str | None, Option("Default: ids are derived from texts.", "id-column", default=None)]
-    created_at: Annotated[str | None, Option("Date of a row.", "created-at-column", default=None)]
+    text: str = "text"
+    id: str | None = None
+    created_at: str | None = None
 
 
-class LicensedColumns(ColumnMap):
+Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
+
+
+class LicensedColumns(RecipePart):
     """The same for sources whose rows may say their own licence.
+
+    A column that is named alone is there. Of several the first is taken that a row has a fitting value in; it may have
+    none.
 
     Attributes:
         id: text or whole numbers; a row without one gets a derived id.
@@ -46,7 +53,16 @@ class LicensedColumns(ColumnMap):
             say) is `unknown`. The column stays in `meta` as it came.
     """
 
-    license: Annotated[str | None, Option("Licence of a row.", "license-column", default=None)]
+    text: Annotated[str, Option("Column, or path such as body.text.", "text-column")] = "text"
+    id: Annotated[
+        Columns, Option("Default: doc_id or id, else ids are derived from texts.", "id-column", default=None)
+    ] = ("doc_id", "id")
+    created_at: Annotated[
+        Columns, Option("Date of a row. Default: created_at, where it is there.", "created-at-column", default=None)
+    ] = ("created_at",)
+    license: Annotated[
+        Columns, Option("Licence of a row. Default: license, where it is there.", "license-column", default=None)
+    ] = ("license",)
 
 
 class SourceLabels(RecipePart):
@@ -57,8 +73,8 @@ class SourceLabels(RecipePart):
     """
 
     source: str
-    domain: Annotated[str, Option("What kind of text.")]
-    license_tag: Annotated[str, Option("Of rows that don't say theirs.", "license", default="unknown")]
+    domain: Annotated[str, Option("What kind of text.")] = "unknown"
+    license_tag: Annotated[str, Option("Of rows that don't say theirs.", "license")] = "unknown"
 
 
 @dataclass(frozen=True)
@@ -121,30 +137,45 @@ def has_column(schema: pa.Schema, name: str) -> bool:
     return name in schema.names or name in column_paths(schema)
 
 
-def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, str | None]], where: object) -> None:
+def check_columns(
+    schema: pa.Schema, columns: Iterable[tuple[str, str | tuple[str, ...] | None]], where: object
+) -> None:
     """
     Args:
-        columns: field of a Document and name of its column, None where there is none.
+        columns: field of a Document and its column; of several, or None, none needs be there.
     Raises:
         UsageError: there is no column of such a name (names those present).
     """
     for field, name in columns:
-        if name is not None and not has_column(schema, name):
+        if isinstance(name, str) and not has_column(schema, name):
             what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
             raise UsageError(what, where, another_column(field))
 
 
-def find_column(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str] | None:
-    """(the object that holds the column, its key there); None if the row has no such column."""
+class Column(NamedTuple):
+    """A column of a row: the object that holds it, its key there, and its name in a recipe."""
+
+    holder: dict[str, Any]
+    key: str
+    name: str
+
+    @property
+    def value(self) -> Any:
+        """What the row has there."""
+        return self.holder[self.key]
+
+
+def find_column(row: dict[str, Any], name: str) -> Column | None:
+    """The column of a name or path; None if the row has no such column."""
     if name in row:
-        return row, name
+        return Column(row, name, name)
     holder: Any = row
     *path, last = name.split(".")
     for part in path:
         holder = holder.get(part)
         if not isinstance(holder, dict):
             return None
-    return (holder, last) if last in holder else None
+    return Column(holder, last, name) if last in holder else None
 
 
 def column_values(column: pa.Array) -> list[Any]:

@@ -41,12 +41,12 @@ class LocalRecipe(SourceLabels):
         text_unit: what of a text file is a document; None where no file is text.
     """
 
-    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
-    columns: LicensedColumns | None
+    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("**/*",)
+    columns: LicensedColumns | None = LicensedColumns()
     text_unit: Annotated[
         Literal["file", "paragraph"] | None,
-        Option("Of .txt files a document is a: file, paragraph.", default="file"),
-    ]
+        Option("Of .txt files a document is a: file, paragraph."),
+    ] = "file"
 
 
 def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:

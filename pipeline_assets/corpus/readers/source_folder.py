@@ -20,6 +20,7 @@ FORMATS: dict[str, Format] = {
     ".json": "lines",
     ".parquet": "parquet",
     ".txt": "text",
+    ".md": "text",
 }
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 HEAD_BYTES = 16

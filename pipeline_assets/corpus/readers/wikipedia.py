@@ -54,12 +54,12 @@ class WikipediaRecipe(RecipePart):
         title: whether a Document begins with it, as a thread does.
     """
 
-    files: Texts
+    files: Texts = ("**/wiki_*",)
     source: str
-    domain: Annotated[str, Option("What kind of text.", default="encyclopedia")]
-    language: Annotated[str | None, Option("Where urls don't say it, such as en.", default=None)]
-    dump_date: Annotated[str | None, Option("YYYY-MM-DD, in the dump's name: tells the licence.", default=None)]
-    license_tag: Annotated[str | None, Option("Tag, such as cc-by-sa-4.0.", "license", default=None)]
+    domain: Annotated[str, Option("What kind of text.")] = "encyclopedia"
+    language: Annotated[str | None, Option("Where urls don't say it, such as en.")] = None
+    dump_date: Annotated[str | None, Option("YYYY-MM-DD, in the dump's name: tells the licence.")] = None
+    license_tag: Annotated[str | None, Option("Tag, such as cc-by-sa-4.0.", "license")] = None
     title: Literal["first_line", "none"] = "first_line"
 
     @pydantic.model_validator(mode="after")

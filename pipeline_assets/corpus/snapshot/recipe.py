@@ -9,7 +9,7 @@ import pydantic
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.readers.columns import ColumnMap
 from pipeline_assets.corpus.sampling.row_groups import Amount
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Name, Option, RecipePart, RejectShare
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, SHARD_TEXT_BYTES, Name, Option, RecipePart, RejectShare
 
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -28,18 +28,17 @@ class HubRows(RecipePart):
     dataset: str
     config: Annotated[
         str, Option("Of every --source. Default: fineweb-2 eng_Latn, others default.", "config-name", default=None)
-    ]
+    ] = "default"
     revision: Annotated[str, Option("Branch, tag or commit; its commit is written down.", default="main")]
-    split: str
+    split: str = "train"
     files: Texts = pydantic.Field(min_length=1)
     source: str
-    domain: str
-    license_tag: str
-    columns: ColumnMap
-    rules: Annotated[Texts, Option("A row must pass 'int_score >= 3'; repeatable.", "rule", default=None)]
-    language: str | None
+    domain: str = "web"
+    license_tag: str = "unknown"
+    rules: Annotated[Texts, Option("A row must pass 'int_score >= 3'; repeatable.", "rule")] = ()
+    language: str | None = None
     amount: Amount
-    seed: Annotated[str, Option("Of a sample's draw; nothing else is random.", default="0")]
+    seed: Annotated[str, Option("Of a sample's draw; nothing else is random.")] = "0"
     max_reject_fraction: RejectShare = "0.001"
 
     @pydantic.field_validator("dataset")
@@ -85,7 +84,8 @@ class SnapshotRecipe(HubRows):
     """
 
     name: Name
-    shard_text_bytes: int = pydantic.Field(gt=0)
+    columns: ColumnMap = ColumnMap()
+    shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
     def rows_content(self) -> Mapping[str, Any]:
         """What the snapshot's bytes depend on: nothing of what is made from it, so that several sets can share it."""

@@ -5,7 +5,7 @@ typed options.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 # Characters of private use, in an order that no name has.
 _KEY = re.compile("\ue000([^\ue001]*)\ue001([^\ue001]*)\ue001([^\ue001]*)\ue001")
@@ -65,6 +65,7 @@ class InputError(Exception):
     def __init__(self, what: str, where: object, fix: str) -> None:
         super().__init__(what, str(where), fix)
         self.what, self.where, self.fix = map(named, self.args)
+        self.others: Sequence[InputError] = ()  # found in the same look, to be mended with it
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.fix}"
@@ -82,6 +83,14 @@ class InputError(Exception):
             where = f"{file}: {where}"
         self.args = tuple(named(text, option_of, within) for text in (what, where, fix))
         self.what, self.where, self.fix = self.args
+        for other in self.others:
+            other.name_keys(file, option_of, within)
+
+
+def together(errors: Sequence[InputError]) -> InputError:
+    """The first of some errors, which carries the others."""
+    errors[0].others = errors[1:]
+    return errors[0]
 
 
 class RetryableError(InputError):

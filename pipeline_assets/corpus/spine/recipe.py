@@ -1,9 +1,11 @@
 """Recipes: what the user wants, in YAML, holding all that changes an output's bytes and nothing else."""
 
+import contextlib
 import difflib
+import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,18 +15,20 @@ import pydantic
 import yaml
 from pydantic_core import ErrorDetails
 
-from pipeline_assets.corpus.spine.errors import THE_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.errors import THE_RECIPE, InputError, UsageError, key, together
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
+SHARD_TEXT_BYTES = 1 << 26
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _MOST_VALUES, _DEEPEST, _MOST_DIGITS = 100_000, 100, 40
 RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 1 << 20, "give a recipe file", object, may_be_link=True)
 
 
 def _is_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+    if not _NAME.fullmatch(name):
         raise ValueError("a name has lower-case letters, digits, `_`, `.` and `-`, a letter or digit first")
     return name
 
@@ -53,7 +57,7 @@ class Option:
     Attributes:
         help: what `--help` says of it.
         name: of the option, without `--`; None for that of the key, with hyphens.
-        default: what it is where it isn't given; None leaves the key to the section or the command, ... asks for it.
+        default: what it is where it isn't given: None leaves it to the command, ... is the key's own, or asks for it.
     """
 
     help: str
@@ -61,7 +65,7 @@ class Option:
     default: object = ...
 
 
-RejectShare = Annotated[Share, Option("More bad rows than this stop it. Default: 0.001.", default=None)]
+RejectShare = Annotated[Share, Option("More bad rows than this stop it.")]
 
 
 class RecipePart(pydantic.BaseModel):
@@ -83,7 +87,7 @@ class RecipePart(pydantic.BaseModel):
         try:
             return cls.model_validate(dict(content))
         except pydantic.ValidationError as error:
-            raise _explain(error, cls, where) from None
+            raise together(_explain(error, cls, lambda location: where)) from None
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
@@ -187,16 +191,22 @@ class Recipe(RecipePart):
         """The recipe that a file says, as it was read.
 
         Raises:
-            UsageError: an unknown key (with the nearest known one), a value out of range, or another name than the
-                file's.
+            UsageError: each unknown key (with the nearest known one) and value out of range, with its line; another
+                name than the file's.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
             raise UsageError(f"`system` is {system!r}", path, f"give a recipe of {own}")
-        recipe = cls.of(values, path)
-        if recipe.name != path.stem:
+        found: list[InputError] = []
+        if isinstance(name := values.get("name"), str) and name != path.stem and _NAME.fullmatch(name):
             fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
-            raise UsageError(f"the file is {path.stem}, its `name` is {recipe.name}", path, fix)
+            found.append(UsageError(f"the file is {path.stem}, its `name` is {name}", _line_of(path, ["name"]), fix))
+        try:
+            recipe = cls.model_validate(dict(values))
+        except pydantic.ValidationError as error:
+            found += _explain(error, cls, functools.partial(_line_of, path))
+        if found:
+            raise together(found)
         return recipe
 
 
@@ -277,36 +287,74 @@ def _refuse_growth(node: yaml.Node) -> None:
     raise ValueError(f"it has more than {most}")
 
 
-def _explain(error: pydantic.ValidationError, recipe: type[RecipePart], where: object) -> UsageError:
-    """One complaint of pydantic as one line that names the key: an unknown key if there is one, since a misspelt key is
-    a missing one too.
+def _explain(
+    error: pydantic.ValidationError, recipe: type[RecipePart], where_of: Callable[[Sequence[int | str]], object]
+) -> list[InputError]:
+    """The complaints of pydantic, a line each that names the key; a misspelt key is told once, and not as missing too.
+
+    Args:
+        where_of: the place of a key, or of the section that misses it.
     """
-    first = min(error.errors(include_url=False), key=lambda complaint: complaint["type"] != "extra_forbidden")
-    name = ".".join(str(part) for part in first["loc"])
+    complaints = error.errors(include_url=False)
+    misspelt = {
+        (*one["loc"][:-1], nearest)
+        for one in complaints
+        if one["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe, one["loc"])) is not None
+    }
+    emptied = {one["loc"][:1] for one in complaints if len(one["loc"]) > 1}  # a list whose items are all refused
+    return [
+        _complaint(one, recipe, where_of(one["loc"]))
+        for one in complaints
+        if not (one["type"] == "missing" and one["loc"] in misspelt)
+        and not (one["type"] == "too_short" and one["loc"] in emptied)
+    ]
+
+
+def _nearest_key(recipe: type[RecipePart], location: tuple[int | str, ...]) -> str | None:
+    return next(iter(difflib.get_close_matches(str(location[-1]), _keys_beside(recipe, location), n=1)), None)
+
+
+def _complaint(said: ErrorDetails, recipe: type[RecipePart], where: object) -> UsageError:
+    name = ".".join(str(part) for part in said["loc"])
     in_it = key(name, str(where)) if name else where  # an option is told as the place
-    match first["type"]:
+    match said["type"]:
         case "extra_forbidden":
-            known = _keys_beside(recipe, first["loc"])
-            nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
-            fix = f"did you mean `{nearest[0]}`?" if nearest else f"remove it; known here: {', '.join(known)}"
+            nearest, known = _nearest_key(recipe, said["loc"]), _keys_beside(recipe, said["loc"])
+            fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known here: {', '.join(known)}"
             return UsageError(f"unknown key `{name}`", where, fix)
         case "missing":
             return UsageError(f"the key {key(name)} is missing", where, "add it")
         case "union_tag_not_found":
-            return UsageError(f"the key {key(f'{name}.{_tag_key(first)}')} is missing", where, "add it")
+            return UsageError(f"the key {key(f'{name}.{_tag_key(said)}')} is missing", where, "add it")
         case "union_tag_invalid":
-            tag, known = str(first["ctx"]["tag"]), first["ctx"]["expected_tags"].replace("'", "").split(", ")
-            nearest = difflib.get_close_matches(tag, known, n=1)
-            fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
-            tagged = f"{name}.{_tag_key(first)}"
+            tag, known = str(said["ctx"]["tag"]), said["ctx"]["expected_tags"].replace("'", "").split(", ")
+            near = difflib.get_close_matches(tag, known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            tagged = f"{name}.{_tag_key(said)}"
             return UsageError(f"{key(tagged, '`{}` is', 'it is')} {tag!r}", key(tagged, str(where)), fix)
-        case "value_error" if isinstance(first["input"], Mapping):  # all of it would bury what is said of it
-            what = first["msg"].removeprefix("Value error, ")
+        case "value_error" if isinstance(said["input"], Mapping):  # all of it would bury what is said of it
+            what = said["msg"].removeprefix("Value error, ")
             return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
         case _:
-            what = f"{key(name, '`{}` is', 'it is')} {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
-            is_unquoted = first["type"] == "string_type" and isinstance(first["input"], int | float)
+            what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}: {said['msg'].removeprefix('Value error, ')}"
+            is_unquoted = said["type"] == "string_type" and isinstance(said["input"], int | float)
             return UsageError(what, in_it, "put it in quotes" if is_unquoted else "correct the value")
+
+
+def _line_of(path: Path, location: Sequence[int | str]) -> str:
+    """A recipe file with the line of a key, or of the section that misses it: `recipes/mine.yaml:12`."""
+    line = None
+    with contextlib.suppress(OSError, InputError, UnicodeDecodeError, yaml.YAMLError):
+        node = yaml.compose(RECIPE_FILE.bytes_of(path).decode("utf-8"), yaml.SafeLoader)
+        for part in location:  # the tag of a union is no key
+            if isinstance(node, yaml.MappingNode):
+                found = next((pair for pair in node.value if pair[0].value == part), None)
+            else:
+                items = node.value if isinstance(node, yaml.SequenceNode) else []
+                found = (items[part], items[part]) if isinstance(part, int) and part < len(items) else None
+            if found is not None:
+                line, node = found[0].start_mark.line + 1, found[1]
+    return str(path) if line is None else f"{path}:{line}"
 
 
 def _tag_key(complaint: ErrorDetails) -> str:

@@ -135,8 +135,8 @@ _UNSEEN_GROWTH = 4  # bytes that a byte of text is taken to add to it where the 
 class TokenizerRecipe(RecipePart):
     """Which tokenizer, pinned: the family names the code, the sha256 the vocabulary file."""
 
-    family: Literal["o200k_harmony"]
-    sha256: str
+    family: Literal["o200k_harmony"] = "o200k_harmony"
+    sha256: str = VOCABULARY_SHA256
 
     def described(self) -> dict[str, object]:
         """With the path of the file, in the project's folder; it is no part of what is pinned."""

@@ -360,7 +360,7 @@ def _line_rows(
             values = read_row(line) if row in wanted else None
             if isinstance(values, dict):
                 found = {name: find_column(values, name) for name in columns}
-                yield row, {name: at and at[0][at[1]] for name, at in found.items()}
+                yield row, {name: at and at.value for name, at in found.items()}
 
 
 def _is_lines(entry: _Json) -> bool:

@@ -276,13 +276,35 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, object], mess
         recipe(**change)
 
 
-@pytest.mark.parametrize("proposers", [(), ("minhash", "faiss")], ids=["neither", "both"])
-def test_pairs_are_proposed_in_one_way(proposers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("near", "bands", "rows"),
+    [
+        ({}, 28, 4),
+        ({"threshold": "0.9"}, 14, 8),
+        ({"minhash": {"permutations": 128}}, 32, 4),
+        ({"minhash": {"bands": 14}}, 14, 8),
+        ({"minhash": {"rows": 8}}, 14, 8),
+    ],
+)
+def test_what_isnt_said_of_near_duplicates_is_recommended(near: dict[str, object], bands: int, rows: int) -> None:
+    made = DedupRecipe.model_validate({"near": near})
+
+    assert made.near is not None and made.near.minhash is not None
+    assert (made.mode, made.near.minhash.bands, made.near.minhash.rows) == ("both", bands, rows)
+    assert DedupRecipe.from_content(made.content()) == made
+
+
+def test_without_a_word_both_ways_are_taken_and_exact_ones_need_no_more() -> None:
+    assert DedupRecipe.model_validate({}) == DedupRecipe.model_validate({"near": {}})
+    assert DedupRecipe.model_validate({"mode": "exact"}).near is None
+
+
+def test_pairs_are_proposed_in_one_way() -> None:
     ways = {
         "minhash": recipe().content()["near"]["minhash"],
         "faiss": {"shingle_words": 5, "bits": 256, "max_distance": 20, "seed": 1},
     }
-    near = {"threshold": "0.7", "max_compared": 100} | {name: ways[name] for name in proposers}
+    near = {"threshold": "0.7", "max_compared": 100} | ways
 
     with pytest.raises(ValueError, match="give one of `minhash` and `faiss`"):
         DedupRecipe.model_validate({"mode": "both", "scope": "global", "selection": "first", "near": near})

@@ -64,7 +64,7 @@ def test_weights_are_exact_however_many_digits_they_have() -> None:
     third = "0." + "3" * 60
     rest = "0." + "3" * 59 + "4"
 
-    assert recipe(None, weights={"a": third, "b": third, "c": rest}).sources == ["a", "b", "c"]
+    assert recipe(None, weights={"a": third, "b": third, "c": rest}).weights == {"a": third, "b": third, "c": rest}
 
 
 def test_what_a_recipe_says_is_read_back() -> None:

@@ -179,3 +179,52 @@ def test_columns_with_the_names_of_the_place_are_kept_apart_from_it() -> None:
         "license_evidence": "recipe",
         "extra": "theirs",
     }
+
+
+UNSAID = LicensedColumns()
+
+
+def of_usual_columns(row: dict[str, Any]) -> Document:
+    made = RowMap(UNSAID, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).document(row, 7)
+    assert isinstance(made, Document), made
+    return made
+
+
+def test_columns_of_usual_names_are_taken_where_a_row_has_them() -> None:
+    made = of_usual_columns(
+        {"text": "Text.", "doc_id": "d-1", "id": 7, "created_at": "2020-02-03T04:05:06Z", "license": "MIT"}
+    )
+
+    assert (made.doc_id, made.created_at, made.license_tag) == ("d-1", "2020-02-03T04:05:06.000", "mit")
+    assert made.meta.license_evidence == "row: license"
+    assert json.loads(made.meta.extra) == {"id": 7, "created_at": "2020-02-03T04:05:06Z", "license": "MIT"}
+
+
+@pytest.mark.parametrize(
+    ("row", "doc_id"),
+    [
+        ({"doc_id": None, "id": 7}, "7"),
+        ({"doc_id": ["a"], "id": "b"}, "b"),
+        ({"doc_id": 1.5}, None),
+        ({"id": {"a": 1}}, None),
+        ({}, None),
+    ],
+)
+def test_of_several_columns_the_first_with_a_fitting_value_is_taken_and_none_need_be_there(
+    row: dict[str, Any], doc_id: str | None
+) -> None:
+    made = of_usual_columns({"text": "Text."} | row)
+
+    assert made.doc_id == (doc_id or local_doc_id("notes", "Text."))
+
+
+def test_a_usual_column_of_another_kind_is_no_fault_of_its_row() -> None:
+    made = of_usual_columns({"text": "Text.", "created_at": ["2020"], "license": {"name": "MIT"}})
+
+    assert (made.created_at, made.license_tag, made.meta.license_evidence) == ("", "cc0-1.0", "recipe")
+
+
+def test_no_column_is_taken_that_the_recipe_sets_to_null() -> None:
+    made = document({"text": "Text.", "doc_id": "d", "id": "i", "license": "MIT"})
+
+    assert (made.doc_id, made.license_tag) == (local_doc_id("notes", "Text."), "cc0-1.0")

@@ -78,11 +78,12 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(path: Path, text: str) -> UsageError:
+def refusal(path: Path, text: str, line: int | None = None) -> UsageError:
     path.write_text(text)
     with pytest.raises(UsageError) as refused:
         TextRecipe.read(path)
-    assert refused.value.where == str(path)
+    assert refused.value.where == (str(path) if line is None else f"{path}:{line}")
+    assert not refused.value.others
     return refused.value
 
 
@@ -94,37 +95,41 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "what", "fix"),
+    ("old", "new", "line", "what", "fix"),
     [
-        ("", "budgte: {tokens: 1}\n", "unknown key `budgte`", "did you mean `budget`?"),
-        ("    rows:", "    row:", "unknown key `source.sampling.row`", "did you mean `rows`?"),
+        ("", "budgte: {tokens: 1}\n", 8, "unknown key `budgte`", "did you mean `budget`?"),
+        ("    rows:", "    row:", 6, "unknown key `source.sampling.row`", "did you mean `rows`?"),
         (
             "",
             "more: [{dataset: a, sampling: {rows: 1, seed: x, sead: y}}]\n",
+            8,
             "unknown key `more.0.sampling.sead`",
             "did you mean `seed`?",
         ),
         (
             "",
             "held_out: {dataset: a, sampling: {rows: 1, seed: x}, datasets: b}\n",
+            8,
             "unknown key `held_out.datasets`",
             "did you mean `dataset`?",
         ),
         (
             "    seed:",
             "    zzz: 1\n    seed:",
+            7,
             "unknown key `source.sampling.zzz`",
             "remove it; known here: rows, seed",
         ),
-        ("    seed: healing\n", "", "the key `source.sampling.seed` is missing", "add it"),
-        ("", "budget: {tokens: 1, rows: 2}\n", "`budget`: give either tokens or rows", "correct the recipe"),
+        ("    seed: healing\n", "", 5, "the key `source.sampling.seed` is missing", "add it"),
+        ("", "budget: {tokens: 1, rows: 2}\n", 8, "`budget`: give either tokens or rows", "correct the recipe"),
         (
             "",
             "more: [{dataset: same, sampling: {rows: 1, seed: a}}]\nheld_out: null\nseed: same\n",
+            None,
             "the seed is the name of a dataset",
             "correct the recipe",
         ),
-        ("system: text", "snapshot: {}\nsystem: healing", "`system` is 'healing'", "give a recipe of text"),
+        ("system: text", "snapshot: {}\nsystem: healing", None, "`system` is 'healing'", "give a recipe of text"),
     ],
     ids=[
         "an unknown key and the nearest",
@@ -138,10 +143,37 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
         "another system's recipe",
     ],
 )
-def test_what_a_recipe_says_wrong_is_named_with_the_key(path: Path, old: str, new: str, what: str, fix: str) -> None:
-    error = refusal(path, RECIPE.replace(old, new) if old else RECIPE + new)
+def test_what_a_recipe_says_wrong_is_named_with_its_line_and_key(
+    path: Path, old: str, new: str, line: int | None, what: str, fix: str
+) -> None:
+    error = refusal(path, RECIPE.replace(old, new) if old else RECIPE + new, line)
 
     assert (error.what, error.fix) == (what, fix)
+
+
+def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -> None:
+    path.write_text(
+        "system: text\n"
+        "name: other\n"
+        "source:\n"
+        "  datset: a\n"
+        "  sampling:\n"
+        "    rows: 0\n"
+        "more:\n"
+        "  - {dataset: b, sampling: {rows: 1, seed: 7}}\n"
+    )
+
+    with pytest.raises(UsageError) as refused:
+        TextRecipe.read(path)
+
+    places = [(error.where, error.what.partition(":")[0]) for error in (refused.value, *refused.value.others)]
+    assert places == [
+        (f"{path}:2", "the file is fineweb_v1, its `name` is other"),
+        (f"{path}:6", "`source.sampling.rows` is 0"),
+        (f"{path}:5", "the key `source.sampling.seed` is missing"),
+        (f"{path}:4", "unknown key `source.datset`"),
+        (f"{path}:8", "`more.0.sampling.seed` is 7"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,14 +191,17 @@ def test_what_a_recipe_says_wrong_is_named_with_the_key(path: Path, old: str, ne
     ],
 )
 def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str, new: str, what: str) -> None:
-    error = refusal(path, RECIPE.replace(old, new))
+    lines = RECIPE.splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if old in text)
+
+    error = refusal(path, RECIPE.replace(old, new), line)
 
     assert (error.what, error.fix) == (what, "correct the value")
 
 
 @pytest.mark.parametrize(("written", "read"), [("12", "12"), ("0.10", "0.1"), ("1_000", "1000"), ("yes", "True")])
 def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, written: str, read: str) -> None:
-    error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"))
+    error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"), 7)
 
     assert error.what == f"`source.sampling.seed` is {read}: Input should be a valid string"
     assert error.fix == "put it in quotes"
@@ -189,7 +224,7 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
 def test_a_section_of_several_kinds_is_told_by_its_kind_and_compared_with_the_keys_of_that(
     part: str, what: str, fix: str, path: Path
 ) -> None:
-    error = refusal(path, RECIPE + f"parts: [{part}]\n")
+    error = refusal(path, RECIPE + f"parts: [{part}]\n", 8)
 
     assert (error.what, error.fix) == (what, fix)
 
@@ -236,7 +271,7 @@ def test_a_copy_of_a_recipe_that_kept_its_name_is_refused(path: Path) -> None:
         TextRecipe.read(copy)
 
     assert str(refused.value) == (
-        f"{copy}: the file is fineweb_v2, its `name` is fineweb_v1; "
+        f"{copy}:2: the file is fineweb_v2, its `name` is fineweb_v1; "
         "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
     )
 

@@ -172,7 +172,7 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revis
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),
         ({"max_reject_fraction": "1 %"}, "write it as a decimal number"),
-        ({"columns": {"text": "text"}}, "Field required"),
+        ({"amount": {}}, "give exactly one of files, documents, text_bytes"),
         ({"name": "../pages"}, "a name has lower-case letters"),
         ({"name": ""}, "a name has lower-case letters"),
     ],
@@ -183,11 +183,12 @@ def test_a_section_out_of_range_is_refused(healing_recipe: RecipeOf, change: dic
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "line", "told"),
     [
-        (lambda recipe: recipe["snapshot"].pop("name"), "the key `snapshot.name` is missing; add it"),
+        (lambda recipe: recipe["snapshot"].pop("name"), 11, "the key `snapshot.name` is missing; add it"),
         (
             lambda recipe: recipe["megatron"]["tokenizer"].update(sha256="ab" * 32),
+            5,
             f"`megatron.tokenizer.sha256` is '{'ab' * 32}': "
             f"the vocabulary that ships with this program has {VOCABULARY_SHA256}; correct the value",
         ),
@@ -195,7 +196,7 @@ def test_a_section_out_of_range_is_refused(healing_recipe: RecipeOf, change: dic
     ids=["a snapshot without a name", "another vocabulary than the shipped one"],
 )
 def test_a_recipe_that_lacks_a_name_or_pins_another_vocabulary_is_refused(
-    change: Callable[[dict[str, Any]], object], line: str, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], line: int, told: str, tmp_path: Path
 ) -> None:
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     change(recipe)
@@ -205,7 +206,7 @@ def test_a_recipe_that_lacks_a_name_or_pins_another_vocabulary_is_refused(
     with pytest.raises(UsageError) as refused:
         HealingRecipe.read(path)
 
-    assert str(refused.value) == f"{path}: {line}"
+    assert str(refused.value) == f"{path}:{line}: {told}"
 
 
 @given(amount=AMOUNTS, rules=st.lists(st.sampled_from(["a >= 3", "b < 1"])))

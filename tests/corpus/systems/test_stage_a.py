@@ -5,6 +5,7 @@ What a manifest keeps of it is enough to make the artifact by; files are those t
 
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -124,7 +125,14 @@ def test_a_recipe_that_says_something_wrong_is_refused_in_one_line(
         recipe_with(tmp_path, change)
 
     assert (error.value.what, error.value.fix) == (what, fix)
-    assert error.value.where == str(tmp_path / "recipes" / "mixed.yaml")
+    assert not error.value.others
+    path = tmp_path / "recipes" / "mixed.yaml"
+    if fix == "correct the recipe":  # a rule over all of it
+        assert error.value.where == str(path)
+        return
+    line = path.read_text().splitlines()[int(error.value.where.removeprefix(f"{path}:")) - 1]
+    [key] = re.findall(r"^(?:unknown key |the key )?`(?:[^`]*\.)?([^`.]+)`", what)
+    assert f"{key}:" in line or (what.endswith("is missing") and line.startswith("- "))
 
 
 @pytest.mark.parametrize("folder", ["", ".", "stage_a", "/stage_a/normalized", "stage_a/../x/y", "corpora/x"])

@@ -70,11 +70,11 @@ class SiteRecipe(RecipePart):
     """
 
     source: str
-    domain: Annotated[str, Option("What kind of text.", default="questions")]
+    domain: Annotated[str, Option("What kind of text.")] = "questions"
     host: str
-    min_question_score: Annotated[int | None, Option("Threads below are left out.", default=None)]
-    min_answer_score: Annotated[int | None, Option("Answers below are left out.", default=None)]
-    min_answers: Annotated[int, Option("Threads with fewer are left out.", default=0)] = pydantic.Field(ge=0)
+    min_question_score: Annotated[int | None, Option("Threads below are left out.")] = None
+    min_answer_score: Annotated[int | None, Option("Answers below are left out.")] = None
+    min_answers: Annotated[int, Option("Threads with fewer are left out.")] = pydantic.Field(0, ge=0)
 
 
 @dataclass(frozen=True)

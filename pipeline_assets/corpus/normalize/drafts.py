@@ -1,0 +1,201 @@
+"""Sections for files that nobody has described yet: which kind of source they are, told from names and first rows.
+
+What is drafted can be built as it stands; what was only guessed is a remark, for whoever edits it.
+"""
+
+import fnmatch
+import glob
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.lines import json_rows, lines
+from pipeline_assets.corpus.readers.parquet import parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import (
+    FORMATS,
+    ByteRange,
+    SourceFile,
+    SourceFolder,
+    byte_ranges,
+    format_of,
+)
+from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, site_of
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+
+_TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
+_LOOKED_AT = 20  # rows of a file
+_PAGES = "wiki_*"
+_POSTS = "posts.xml"
+_DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+_WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A section of a recipe for some files.
+
+    Attributes:
+        content: the section, its keys in the order in which they are written.
+        remarks: by key, what a reader should know of its value.
+    """
+
+    content: Mapping[str, Any]
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What was found in a folder.
+
+    Attributes:
+        not_read: how many files of no known format there are, by the ends of their names, or the file and why.
+    """
+
+    sections: Sequence[Draft]
+    not_read: Mapping[str, int]
+
+
+def draft_sources(folder: SourceFolder, name: str) -> Drafted:
+    """The sections for a folder's files.
+
+    Args:
+        folder: its path absolute.
+        name: of a source of local files; others are named after what they hold.
+    Raises:
+        UsageError: nothing in it can be read.
+        InputError: an archive that is none.
+    """
+    pages: list[SourceFile] = []
+    posts: list[SourceFile] = []
+    rows: list[SourceFile] = []
+    not_read: Counter[str] = Counter()
+    for file in folder.files():
+        base = PurePosixPath(file.name).name
+        if fnmatch.fnmatchcase(base, _PAGES):
+            pages.append(file)
+        elif base.lower() == _POSTS or is_archive(file.path):
+            posts.append(file)
+        elif format_of(file.name) is not None:
+            rows.append(file)
+        else:
+            not_read[PurePosixPath(file.name).suffix or base] += 1
+    local = list(_local(folder, rows, name, not_read))
+    sections = [*_sites(posts, not_read), *([_wikipedia(folder, pages)] if pages else []), *local]
+    if not sections:
+        known = ", ".join([*FORMATS, "Posts.xml, .7z or what wikiextractor wrote"])
+        raise UsageError("it holds nothing that can be read", folder.path, f"give files that end with {known}")
+    return Drafted(sections, not_read)
+
+
+def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
+    """A section for each site; an archive that is unpacked beside it is left alone."""
+    by_host: dict[str, SourceFile] = {}
+    for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
+        if by_host.setdefault(site_of(file.path), file) is not file:
+            not_read[f"{file.name} ({by_host[site_of(file.path)].name} is of that site too)"] += 1
+    for host, file in sorted(by_host.items()):
+        place = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
+        yield Draft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
+
+
+def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Draft:
+    """The licence is told by the dump's date, where the folder is named after it."""
+    dumped = _DUMP.search(str(folder.path))
+    content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
+    content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
+    if any(_is_without_host(file) for file in pages[:_LOOKED_AT]):
+        content["language"], remarks["language"] = "en", "a guess: the urls don't say it"
+    if dumped is not None:
+        content["dump_date"] = f"{dumped[0][:4]}-{dumped[0][4:6]}-{dumped[0][6:]}"
+    else:
+        content["license_tag"] = _WIKIPEDIA_LICENCE
+        remarks["license_tag"] = "of dumps since 2023-06-07; or dump_date: '2026-11-01' tells it"
+    return Draft(content | {"filters": {"wikipedia": {}}}, remarks)
+
+
+def _is_without_host(file: SourceFile) -> bool:
+    head = itertools.islice(lines(ByteRange(file)), _LOOKED_AT)
+    return any(b'url="?curid' in line or b'"url": "?curid' in line for _, line in head)
+
+
+def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
+    """A section for all files whose text is in a column of one name; text files go with the first of them."""
+    by_column: dict[str, list[SourceFile]] = {}
+    seen: dict[str, list[str]] = {}
+    for file in files:
+        if format_of(file.name) != "text":
+            try:
+                found = _first_rows(file)
+                column = _text_column(found)
+            except InputError as error:
+                not_read[f"{file.name} ({error.what})"] += 1
+                continue
+            by_column.setdefault(column, []).append(file)
+            seen.setdefault(column, list(found[0]))
+    texts = [file for file in files if format_of(file.name) == "text"]
+    if texts:
+        by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
+    for number, (column, own) in enumerate(by_column.items()):
+        content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{column.lower()}"}
+        content |= {"path": str(folder.path), "files": _patterns(own, files)}
+        remarks = {"files": _size(own)}
+        if column in seen:
+            content["columns"] = {"text": column}
+            remarks["columns"] = f"there are {', '.join(seen[column][:12])}"
+        content |= {"domain": "unknown", "license_tag": "unknown"}
+        remarks |= {"domain": "what kind of text", "license_tag": f"of {_rows_without(seen.get(column, []))}"}
+        yield Draft(content, remarks)
+
+
+def _rows_without(columns: Sequence[str]) -> str:
+    return "rows whose column license is empty" if "license" in columns else "all that is in it"
+
+
+def _first_rows(file: SourceFile) -> list[dict[str, Any]]:
+    rows: Iterator[tuple[int, dict[str, Any] | Fault]]
+    if format_of(file.name) == "parquet":
+        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, _LOOKED_AT))
+    else:
+        [piece, *_] = byte_ranges(file, file.bytes)
+        rows = json_rows(piece, lines(piece))
+    return [row for _, row in itertools.islice(rows, _LOOKED_AT) if not isinstance(row, Fault)]
+
+
+def _text_column(rows: Sequence[dict[str, Any]]) -> str:
+    """A column of a usual name, else the one with the longest text.
+
+    Raises:
+        InputError: no column holds text.
+    """
+    held: Counter[str] = Counter()
+    for row in rows:
+        held.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
+    usual = next((name for name in _TEXT_NAMES if held[name]), None)
+    if usual is None and not held:
+        raise InputError("no column of it holds text", "its first rows", "name a nested one, such as metadata.text")
+    return usual or held.most_common(1)[0][0]
+
+
+def _patterns(own: Sequence[SourceFile], files: Sequence[SourceFile]) -> list[str]:
+    """Patterns that match these of the files alone: by the ends of names, where those tell them apart."""
+    by_end = {_end(file.name) for file in own}
+    if any(_end(file.name) in by_end for file in files if file not in own):
+        return [glob.escape(file.name) for file in own]
+    return [f"**/*{end}" for end in sorted(by_end)]
+
+
+def _end(name: str) -> str:
+    """`.jsonl.zst` of a name: what says its format, with how it is compressed."""
+    base = PurePosixPath(name).name
+    start = max(base.lower().rfind(suffix) for suffix in FORMATS)
+    return base[start:]
+
+
+def _size(files: Sequence[SourceFile]) -> str:
+    size = sum(file.bytes for file in files)
+    return f"{len(files):,} file{'s' * (len(files) != 1)}, {size / 1e6:,.1f} MB"

@@ -1,0 +1,170 @@
+"""Lines as people type them: without the group, with patterns that the shell has read, settings before or after."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from answers import Corpusmill, Typed, refused
+from stage_a_sources import DATASET, write_hub
+
+from pipeline_assets.cli import _GROUPS, COMMANDS
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.words import each_with_its_option, in_full, without_settings
+from resources.loopback_hub import LoopbackHub
+
+PROJECT = Path(__file__).parents[1]
+NAMES = [words for module in COMMANDS.values() for words in module]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two compressed files of rows, as a source is fetched."""
+    raw = tmp_path / "data" / "raw" / "my_source"
+    raw.mkdir(parents=True)
+    for number in range(2):
+        rows = [{"text": f"Words of file {number}, row {row}, that nobody wrote before."} for row in range(40)]
+        (raw / f"{number}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return tmp_path
+
+
+def in_shell(folder: Path, line: str) -> Typed:
+    """A line in a shell, which reads the patterns, by `python -m pipeline_assets`."""
+    program = f"{sys.executable} -m pipeline_assets"
+    return subprocess.run(
+        ["sh", "-c", line.replace("corpusmill", program)],
+        cwd=folder,
+        env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin", "CORPUSMILL_WORKERS": "0"},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_the_lines_of_a_corpus_work_as_typed(folder: Path) -> None:
+    lines = [
+        "corpusmill normalize --input data/raw/my_source/*.jsonl --source notes --cpu-threads 0 --verbose",
+        "corpusmill --log-every 300 dedup --input data/stage_a/normalized/notes/shards/*.jsonl.zst "
+        "--out-dir data/dedup --mode both --scope global --similarity 0.8 --permutations 128 --faiss-gpu 1",
+        "corpusmill pack --manifest stageA_manifest.yaml --out-dir data/packed --num-seqs 10",
+        "corpusmill --cpu-threads 0 --verbose report --input data/stage_a/normalized/*.manifest.json "
+        "--out data/report.json",
+        "corpusmill --faiss-gpu 1 --log-every 300 verify data/packed --verbose --cpu-threads 16",
+    ]
+    (folder / "stageA_manifest.yaml").write_text("input: data/dedup\nseq_len: 64\n")
+
+    for line in lines:
+        result = in_shell(folder, line)
+        assert result.returncode == 0, result.stderr
+
+    near = open_artifact(folder / "data" / "dedup").manifest.identity.recipe["dedup"]["near"]
+    assert (near["threshold"], near["minhash"]["permutations"]) == ("0.8", 128)
+    assert len(json.loads((folder / "data" / "report.json").read_bytes())["sources"]) == 1
+    assert open_artifact(folder / "data" / "packed").manifest.identity.counts["rows"] == 10
+
+
+@pytest.mark.slow
+def test_a_hub_dataset_and_an_extraction_are_read_as_typed(folder: Path, corpusmill: Corpusmill) -> None:
+    write_hub(folder / "hub")
+    with LoopbackHub(folder / "hub") as hub:
+        streamed = corpusmill(
+            "hf-stream", "--source", DATASET, "--max-documents", "5", cwd=folder, env={"HF_ENDPOINT": hub.endpoint}
+        )
+    pages = folder / "extracted" / "AA"
+    pages.mkdir(parents=True)
+    (pages / "wiki_00").write_text(
+        '<doc id="1" url="https://en.wikipedia.org/wiki?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n'
+    )
+    read = corpusmill(
+        "ingest-wikipedia", "--input", "extracted", "--out-dir", "D", "--dump-date", "2026-11-01", cwd=folder
+    )
+
+    assert streamed.returncode == 0, streamed.stderr
+    assert read.returncode == 0, read.stderr
+    assert (folder / "D" / "stage_a" / "normalized" / "wikipedia" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "full"),
+    [
+        ("dedup --input a", "stage-a dedup --input a"),
+        ("dedup show x", "dedup show x"),
+        ("dedup -h", "dedup -h"),
+        ("dedup", "dedup"),
+        ("normalize --input a", "stage-a normalize --input a"),
+        ("nemotron normalize --dataset a", "nemotron normalize --dataset a"),
+        ("inventory --dataset a", "nemotron inventory --dataset a"),
+        ("verify a", "verify a"),
+        ("nothing a", "nothing a"),
+        ("", ""),
+    ],
+)
+def test_a_command_may_be_typed_without_its_group(typed: str, full: str) -> None:
+    assert in_full(typed.split(), _GROUPS, NAMES) == full.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("--input a b c --out d", "--input a --input b --input c --out d"),
+        ("--out d e --input a --input b c", "--out d e --input a --input b --input c"),
+        ("--input=a b", "--input=a b"),
+        ("--flag --input a", "--flag --input a"),
+    ],
+)
+def test_what_a_shell_made_of_a_pattern_is_given_value_by_value(typed: str, told: str) -> None:
+    assert each_with_its_option(typed.split(), {"--input"}) == told.split()
+
+
+def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setattr(os, "environ", {})
+    assert without_settings(["--cpu-threads", "16", "--verbose", "verify", "--workers", "2"], leading=True) == [
+        "verify",
+        "--workers",
+        "2",
+    ]
+    assert os.environ == {"CORPUSMILL_WORKERS": "16", "CORPUSMILL_VERBOSE": "1"}
+    assert without_settings(["a", "--log-every=300", "--workers", "2", "--", "--verbose"], {"--workers"}) == [
+        "a",
+        "--workers",
+        "2",
+        "--",
+        "--verbose",
+    ]
+    assert os.environ["CORPUSMILL_LOG_EVERY"] == "300"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_wrong_setting_is_one_line_on_any_command(place: str, corpusmill: Corpusmill, demo_root: Path) -> None:
+    words, setting = ["run", "healing_text_v1", "--data", str(demo_root)], ["--log-every", "often"]
+
+    result = corpusmill(*(setting + words if place == "before" else words + setting))
+
+    assert refused(result) == "CORPUSMILL_LOG_EVERY: it is 'often'; set a whole number of 1 or more"
+
+
+def test_a_pattern_of_shards_names_their_folder(corpusmill: Corpusmill, built_notes: Path) -> None:
+    normalized = built_notes / "stage_a" / "mixed" / "normalized"
+    out = built_notes.parent / "reports"
+
+    for number, inputs in enumerate([[normalized / "notes"], sorted((normalized / "notes" / "shards").iterdir())]):
+        words = [word for one in inputs for word in ("--input", one)]
+        made = corpusmill("stage-a", "report", *words, "--out", out / str(number))
+        assert made.returncode == 0, made.stderr
+
+    digests = {open_artifact(out / str(number)).manifest.digest for number in range(2)}
+    shutil.rmtree(out)
+    assert len(digests) == 1
+
+
+def test_help_is_h_too_and_pack_without_input_says_so(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("seq_len: 64\n")
+
+    assert corpusmill("verify", "-h").stdout == corpusmill("verify", "--help").stdout
+    assert refused(corpusmill("pack", "--manifest", tmp_path / "m.yaml", "--out-dir", tmp_path / "p")).startswith(
+        f"{tmp_path / 'm.yaml'}: nothing to pack is given; give --input"
+    )
