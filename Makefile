@@ -15,8 +15,13 @@ ui: $(BIN)/.demo
 	exec $(BIN)/corpusmill ui --data "$(DATA)" --port $(PORT)
 
 test: $(BIN)/.dev
+	@echo "format, lint, types, tests: about five minutes; make test-quick takes one"
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow and not proof" -n 2 --dist worksteal
+
+test-quick: $(BIN)/.dev
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not slow and not proof" -n 2 --dist worksteal tests/corpus tests/test_layout.py tests/test_readme.py
 
 test-slow: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal --ignore tests/test_memory.py
@@ -45,4 +50,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-slow proof bench anew
+.PHONY: demo ui test test-quick test-slow proof bench anew

@@ -1,6 +1,7 @@
 """The demo: two small corpora and their recipes in a data root of their own; built, shown, and built again."""
 
 import itertools
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 import yaml
 
-from pipeline_assets.commands.terminal import Root, Workers, log_to_stderr, tell
+from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, counted, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run, check_settings
 from pipeline_assets.corpus.rows.peek import preview
@@ -31,6 +32,7 @@ DATASET = "HuggingFaceFW/fineweb-edu"
 RECIPE_NAME = "healing_text_v1"
 _STAGE_A = Path(__file__).with_name("demo_stage_a.yaml")
 _STAGE_A_WORKERS = 0  # its sources are so small that starting workers would take most of the time
+_DIGEST_LETTERS = len("sha256:") + 12
 REBUILT = ".rebuilt"  # digests of what was shown to rebuild
 _TOKEN_BUDGET = 247_000  # both splits come within 1 % of theirs
 _TEXT_BYTES = 1_920_000  # 1.6 times 4.8 bytes a token: the corpus is small, so chance needs room
@@ -45,6 +47,8 @@ def demo(
     """Example: corpusmill demo --data data/demo"""
     check_settings(os.environ)
     log_to_stderr()
+    if not os.environ.get(VERBOSE):
+        logging.getLogger("corpusmill").setLevel(logging.WARNING)
     durable.make_folder(data)  # a place where nothing can be written is told at once
     if only != "stage_a":
         write_hub(data)
@@ -125,13 +129,15 @@ def _build_stage_a(root: Path, recipe: StageARecipe) -> None:
 
 
 def _build(recipe: Recipe, root: Path, workers: int) -> None:
-    """Builds a recipe, with a line for each artifact and each check meanwhile."""
+    """Builds a recipe, with a line for each artifact meanwhile, and one for each check that didn't pass."""
     for outcome in run_targets(recipe, Run.of(root, os.environ, workers=workers, replace=True)):
-        word = "is current" if outcome.was_current else "built"
-        typer.echo(f"{word:10} {outcome.target.kind}  {outcome.target.name}")
-        typer.echo(f"           {outcome.manifest.digest if outcome.manifest else 'waiting'}")
+        word, passed = "is current" if outcome.was_current else "built", [one for one in outcome.checks if one.passed]
+        digest = outcome.manifest.digest[:_DIGEST_LETTERS] if outcome.manifest else "waiting"
+        checks = f"{counted(len(passed), 'check')} passed" if passed else ""
+        typer.echo(f"{word:10} {digest}  {outcome.target.kind:30} {outcome.target.name:36} {checks}".rstrip())
         for check in outcome.checks:
-            typer.echo(f"           {'ok' if check.passed else check.word:7} {check.name}: {check.because}")
+            if not check.passed:
+                typer.echo(f"{'':10} {check.word} {check.name}: {check.because}")
 
 
 def _show_rebuild(root: Path, folder: Path, workers: int, with_upstream: bool = True) -> None:

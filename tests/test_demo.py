@@ -27,13 +27,20 @@ def demo(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tu
 def test_every_step_of_five_sources_is_built_and_no_check_fails(demo: tuple[Path, Typed]) -> None:
     lines = [line.split() for line in demo[1].stdout.splitlines()]
 
-    built = [line[1:] for line in lines if line[:1] == ["built"]]
+    built = [line[2:4] for line in lines if line[:1] == ["built"]]
     assert [kind for kind, _ in built] == [
         *[f"stage_a/{kind}" for _ in SOURCES for kind in KINDS[:3]],
         *[f"stage_a/{kind}" for kind in KINDS[3:]],
     ]
     assert {name for kind, name in built if kind == "stage_a/raw"} == {f"stage_a_v1/{source}" for source in SOURCES}
     assert "FAILED" not in demo[1].stdout
+
+
+def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]) -> None:
+    root, result = demo
+
+    assert len((result.stdout + result.stderr).splitlines()) <= 40  # with healing fifty
+    assert result.stdout.splitlines()[-1] == f"look at it:  make ui   (or: corpusmill ui --data {root})"
 
 
 def test_all_of_it_comes_out_the_same_again(demo: tuple[Path, Typed]) -> None:

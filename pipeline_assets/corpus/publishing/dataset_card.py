@@ -10,7 +10,7 @@ content gives equal bytes. No text of a dataset, a title or a licence can leave 
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,7 +246,7 @@ def card_metadata(
         "pretty_name": title,
         **licence_metadata(licences),
         "task_categories": ["text-generation"],
-        "size_categories": [_size(rows)],
+        "size_categories": [size_category(rows)],
         **({"source_datasets": [source]} if source is not None else {}),
         "tags": list(tags),
         "configs": [
@@ -258,7 +258,7 @@ def card_metadata(
             }
         ],
         "dataset_info": {
-            "features": [{"name": field.name, **_feature(field.type)} for field in SCHEMA],
+            "features": features_of(SCHEMA),
             "splits": [
                 {"name": names[split.name], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
                 for split in splits
@@ -277,10 +277,17 @@ def type_name(kind: pa.DataType) -> str:
     return "float64" if pa.types.is_float64(kind) else str(kind)
 
 
+def features_of(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
+    """Columns as the YAML of a card names them."""
+    return [{"name": field.name, **_feature(field.type)} for field in fields]
+
+
 def _feature(kind: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(kind):
+        return {"struct": features_of(kind)}
     return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}
 
 
-def _size(rows: int) -> str:
+def size_category(rows: int) -> str:
     """The size category: from a thousand on, each is ten times the one before."""
     return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]

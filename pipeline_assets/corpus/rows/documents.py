@@ -99,6 +99,12 @@ class DocumentRows(RowStore):
                     labels = msgspec.json.encode((one.source, one.domain, one.license_tag, one.created_at))
                     yield Content(one.doc_id, one.text.encode("utf-8"), labels)
 
+    def documents(self) -> Iterator[Document]:
+        """All of them, in order; a block is in memory at a time."""
+        for shard in self.shards:
+            for block in read_line_blocks(self.artifact.path(shard)):
+                yield from _document_decoder.decode_lines(block)
+
     def at(self, number: int) -> Row:
         shard, row = place_in(self.shards, number, self.artifact.folder)
         document = self.document(shard, row)

@@ -1,8 +1,6 @@
-"""The Python of docs/packing.md: what a training loop does with a packed set."""
+"""What a training loop does with a packed set: rows over ranks and epochs, masks, labels."""
 
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pack_build import documents_of, pack, recipe, write_shards
@@ -11,16 +9,7 @@ from word_tokenizer import write_tokenizer
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-PAGE = Path(__file__).parents[3] / "docs" / "packing.md"
-
-
-@pytest.fixture
-def example() -> dict[str, Any]:
-    """The names that the page defines."""
-    [code] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)
-    return names
+batching = pytest.importorskip("pipeline_assets.corpus.batching")
 
 
 @pytest.fixture
@@ -33,40 +22,34 @@ def packed(folder: Path) -> PackedSet:
 
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 1), (1, 4), (2, 3), (5, 2), (30, 1)])
-def test_over_all_ranks_every_row_comes_once(
-    example: dict[str, Any], packed: PackedSet, ranks: int, batch: int
-) -> None:
+def test_over_all_ranks_every_row_comes_once(packed: PackedSet, ranks: int, batch: int) -> None:
     found = [
         row.tolist()
         for rank in range(ranks)
-        for tokens, _ in example["loader"](packed.folder, batch, seed=7, rank=rank, ranks=ranks)
+        for tokens, _ in batching.loader(packed.folder, batch, seed=7, rank=rank, ranks=ranks)
         for row in tokens
     ]
 
     assert sorted(found) == sorted(packed.input_ids.tolist())
 
 
-def test_a_loader_that_starts_at_a_step_gives_what_comes_from_there_on(
-    example: dict[str, Any], packed: PackedSet
-) -> None:
+def test_a_loader_that_starts_at_a_step_gives_what_comes_from_there_on(packed: PackedSet) -> None:
     for rank in range(2):
-        whole = [tokens.tolist() for tokens, _ in example["loader"](packed.folder, 3, 7, rank=rank, ranks=2)]
-        resumed = [tokens.tolist() for tokens, _ in example["loader"](packed.folder, 3, 7, rank=rank, ranks=2, step=2)]
+        whole = [tokens.tolist() for tokens, _ in batching.loader(packed.folder, 3, 7, rank=rank, ranks=2)]
+        resumed = [tokens.tolist() for tokens, _ in batching.loader(packed.folder, 3, 7, rank=rank, ranks=2, step=2)]
         assert resumed == whole[2:]
 
 
-def test_epochs_have_orders_of_their_own(example: dict[str, Any], packed: PackedSet) -> None:
-    orders = [
-        [tokens.tolist() for tokens, _ in example["loader"](packed.folder, 21, 7, epoch=epoch)] for epoch in (0, 1)
-    ]
+def test_epochs_have_orders_of_their_own(packed: PackedSet) -> None:
+    orders = [[tokens.tolist() for tokens, _ in batching.loader(packed.folder, 21, 7, epoch=epoch)] for epoch in (0, 1)]
 
     assert orders[0] != orders[1]
 
 
-def test_masks_and_labels_stay_within_a_document(example: dict[str, Any], packed: PackedSet) -> None:
-    [(tokens, documents)] = example["loader"](packed.folder, 21, 7)
+def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
+    [(tokens, documents)] = batching.loader(packed.folder, 21, 7)
 
-    mask, labels = example["mask"](documents), example["labels"](tokens, documents)
+    mask, labels = batching.attention_mask(documents), batching.labels(tokens, documents)
 
     assert (documents == -1).any()
     for row in range(21):

@@ -1,0 +1,65 @@
+"""A packed set in torch: rows in a seeded order over ranks and epochs, masks and labels that stay within a document."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from pipeline_assets.corpus.formats.memmap import open_packed
+
+_IGNORED = -100  # what torch's losses pass over
+
+
+class PackedRows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Of each row its tokens, int64 (seq_len,), and the number of each token's document in it, int32 (seq_len,), -1 for
+    padding. Workers of a loader, forked or spawned, map the file for themselves.
+
+    Args:
+        rows: of the set, in the order in which they come; None for all as they lie.
+    """
+
+    def __init__(self, folder: Path | str, rows: Sequence[int] | NDArray[np.int64] | None = None) -> None:
+        self.packed = open_packed(folder)
+        self.rows = np.arange(len(self.packed)) if rows is None else np.asarray(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
+        row = int(self.rows[place])
+        tokens = torch.from_numpy(self.packed[row].astype(np.int64))
+        return tokens, torch.from_numpy(self.packed.document_numbers(row))
+
+
+def loader(
+    folder: Path | str,
+    batch: int,
+    seed: int,
+    epoch: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+    step: int = 0,
+    workers: int = 0,
+) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of one rank from a step on: over all ranks and steps each row comes once, in an order of seed and epoch.
+    Where rows aren't a multiple of ranks × batch, some ranks' last batches are smaller, or missing.
+    """
+    order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
+    rows = PackedRows(folder, order[step * ranks * batch + rank :: ranks])
+    return DataLoader(rows, batch_size=batch, num_workers=workers)
+
+
+def attention_mask(documents: torch.Tensor) -> torch.Tensor:
+    """May a token attend to another? (batch, seq_len) → bool (batch, seq_len, seq_len): to those before it, of its
+    document; padding to padding, so that no softmax is over nothing.
+    """
+    return (documents[:, :, None] == documents[:, None, :]).tril()
+
+
+def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+    """The next token of the same document, int64 (batch, seq_len); -100 at its end, and for padding."""
+    follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
+    return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)

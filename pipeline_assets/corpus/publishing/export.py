@@ -1,0 +1,129 @@
+"""Text artifacts as folders that other programs read: shards as Parquet or JSON lines, a dataset card, the manifest.
+
+    parquet   00000.parquet, …                          README.md  manifest.json
+    jsonl     00000.jsonl.zst, …                        README.md  manifest.json
+    hf        data/train-00000-of-0000N.parquet, …      README.md  manifest.json      as a hub has it
+
+Equal rows give equal bytes. The folder takes its name when all is there.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+import yaml
+
+from pipeline_assets.corpus.formats.arrow import strings
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
+from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
+from pipeline_assets.corpus.markdown import code, plain, table
+from pipeline_assets.corpus.publishing.card_split import licence_metadata
+from pipeline_assets.corpus.publishing.dataset_card import features_of, size_category
+from pipeline_assets.corpus.rows.store import RowStore
+from pipeline_assets.corpus.rows.tables import TableShard, table_shards
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.errors import UsageError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
+
+To = Literal["parquet", "jsonl", "hf"]
+_ROW_GROUP_ROWS = 4096  # of long texts tens of megabytes
+_SOURCES, _LICENCES = ("source", "source_dataset"), ("license_tag", "meta_license")
+_MOST_SHOWN = 50
+
+
+@dataclass
+class Exported:
+    """What was written.
+
+    Attributes:
+        kinds: rows by source and licence.
+    """
+
+    folder: Path
+    files: list[str] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    kinds: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+
+
+def export(store: RowStore, to: To, out: Path, zstd_level: int) -> Exported:
+    """
+    Args:
+        out: a folder that isn't there yet.
+    Raises:
+        UsageError: it is there, or the rows are no text.
+        InputError: a shard is damaged.
+    """
+    shards = table_shards(store)
+    if out.exists():
+        raise UsageError("it is there already", out, "give another folder, or remove it")
+    building = out.with_name(f".{out.name}.building")
+    durable.remove(building)
+    durable.make_folder(building / "data" if to == "hf" else building)
+    made = Exported(out)
+    for number, shard in enumerate(shards):
+        ending = SUFFIX if to == "jsonl" else ".parquet"
+        name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if to == "hf" else f"{number:05d}{ending}"
+        path, tables = building / name, _counted(shard, made)
+        if to == "jsonl":
+            with JsonlZstWriter(path, zstd_level) as writer:
+                for rows in tables:
+                    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())
+                    writer.write_lines(lines, rows.num_rows)
+        else:
+            write_table(path, name, in_row_groups(tables, shard.schema, _ROW_GROUP_ROWS), shard.schema)
+        made.files.append(name)
+        made.bytes += path.stat().st_size
+    durable.write_durably(building / "README.md", _card(store, made, shards[0].schema if shards else pa.schema([])))
+    durable.write_durably(building / FILE_NAME, (store.artifact.folder / FILE_NAME).read_bytes())
+    durable.rename(building, out)
+    return made
+
+
+def _counted(shard: TableShard, made: Exported) -> Iterator[pa.Table]:
+    named = [next((one for one in names if one in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
+    for rows in shard.tables():
+        made.rows += rows.num_rows
+        columns = [strings([""] * rows.num_rows) if name is None else rows[name] for name in named]
+        made.kinds.update(zip(*(column.to_pylist() for column in columns), strict=True))
+        yield rows
+
+
+def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
+    manifest = store.artifact.manifest
+    title = manifest.name.partition("/")[2] or manifest.name
+    licences: Counter[str | None] = Counter()
+    for (_, licence), rows in made.kinds.items():
+        licences[licence] += rows
+    head: dict[str, Any] = {
+        "pretty_name": title,
+        **licence_metadata(licences),
+        "task_categories": ["text-generation"],
+        "size_categories": [size_category(made.rows)],
+        "tags": ["corpusmill"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": made.files}]}],
+        "dataset_info": {"features": features_of(schema)},
+    }
+    counts = [
+        [code(source), code(licence or "not stated"), f"{rows:,}"]
+        for (source, licence), rows in sorted(made.kinds.items(), key=lambda item: -item[1])[:_MOST_SHOWN]
+    ]
+    lines = [
+        f"# {plain(title)}",
+        "",
+        f"{made.rows:,} rows of {code(manifest.kind)}, {code(manifest.digest)}. What it was made from, by which",
+        f"code, and what became of every row says {code(FILE_NAME)}. Each row names the one that it was read from.",
+        "",
+        *table(["source", "licence", "rows"], counts),
+        "",
+        "```python",
+        "from datasets import load_dataset",
+        'rows = load_dataset("this/folder", split="train")',
+        "```",
+    ]
+    told = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{told}---\n\n{chr(10).join(lines)}\n".encode()

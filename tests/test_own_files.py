@@ -1,0 +1,267 @@
+"""From a folder of mixed files to packed rows, Parquet and a training loop: init, run, recipes, export, a notebook."""
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from answers import Corpusmill, refused
+
+from pipeline_assets.corpus.rows.tables import DOCUMENT_SCHEMA
+from pipeline_assets.notebook import open_folder, run
+from pipeline_assets.systems.registry import read_recipe
+
+PROJECT = Path(__file__).parents[1]
+WORDS = "One more line of plain words that nobody has written before, number"
+
+
+def text(number: int) -> str:
+    return " ".join(f"{WORDS} {number}." for _ in range(1 + number % 3)) + "\n\nAnd a last line, {number}."
+
+
+def write_files(folder: Path) -> None:
+    """Rows of three kinds, with their texts in columns of two names; notes; and what can't be read."""
+    folder.mkdir()
+    rows = [{"text": text(number), "doc_id": f"a-{number}", "id": number, "license": "MIT"} for number in range(30)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with gzip.open(folder / "more.jsonl.gz", "wt") as file:
+        file.writelines(
+            json.dumps({"text": text(100 + number), "created_at": "2020-02-03"}) + "\n" for number in range(9)
+        )
+    table = pa.table({"body": [text(200 + number) for number in range(12)], "title": ["Of words"] * 12})
+    pq.write_table(table, folder / "table.parquet")
+    (folder / "deep").mkdir()
+    for number in range(3):
+        (folder / "deep" / f"note {number}.md").write_text(text(300 + number))
+    (folder / "scan.pdf").write_bytes(b"%PDF-1.4")
+    (folder / "package.json").write_text('{\n  "name": "x"\n}\n')
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own") / "My Files"
+    write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(mixed: Path, corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data root of what `init` and `run` make of the files. Tests only read it."""
+    root = tmp_path_factory.mktemp("data")
+    made = corpusmill("init", "mine", "--input", mixed, "--data", root)
+    assert made.returncode == 0, made.stderr
+    path = root / "recipes" / "mine.yaml"
+    path.write_text(path.read_text().replace("seq_len: 2048", "seq_len: 64"))
+    ran = corpusmill("run", "mine", "--data", root, "--workers", "0")
+    assert ran.returncode == 0, ran.stderr
+    return root
+
+
+def test_init_says_what_it_wrote_what_it_did_not_read_and_what_to_type_next(
+    mixed: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    made = corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
+
+    path = tmp_path / "recipes" / "mine.yaml"
+    assert (made.returncode, made.stdout) == (
+        0,
+        f"wrote {path}: 2 sources; edit it, then\n"
+        f"  corpusmill plan mine --data {tmp_path}\n"
+        f"  corpusmill run mine --data {tmp_path}\n",
+    )
+    assert made.stderr == (
+        f"not read in {mixed}: .pdf\nnot read in {mixed}: package.json (its objects are spread over lines)\n"
+    )
+
+
+def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column(
+    mixed: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
+    written = (tmp_path / "recipes" / "mine.yaml").read_text()
+
+    one, other = yaml.safe_load(written)["sources"]
+    assert (one["source"], one["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
+    assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
+    assert "# 5 files, 0.0 MB" in written
+    assert "# there are text, created_at" in written
+    assert read_recipe(tmp_path / "recipes" / "mine.yaml").name == "mine"
+
+
+def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    pages, site = tmp_path / "enwiki-20261101" / "AA", tmp_path / "dumps" / "garden.stackexchange.com"
+    pages.mkdir(parents=True)
+    site.mkdir(parents=True)
+    (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
+    (site / "Posts.xml").write_text("<posts></posts>")
+
+    made = corpusmill("init", "both", "--input", tmp_path / "dumps", "--input", pages.parent, "--data", tmp_path)
+
+    assert made.returncode == 0, made.stderr
+    site_of, wikipedia = yaml.safe_load((tmp_path / "recipes" / "both.yaml").read_text())["sources"]
+    assert (site_of["kind"], site_of["host"], site_of["files"]) == (
+        "stackexchange",
+        "garden.stackexchange.com",
+        ["Posts.xml"],
+    )
+    assert (wikipedia["kind"], wikipedia["dump_date"], wikipedia["language"]) == ("wikipedia", "2026-11-01", "en")
+
+
+def test_init_replaces_nothing_and_names_what_holds_nothing(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
+    again = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
+    assert again == (
+        f"{built / 'recipes' / 'mine.yaml'}: a recipe of that name is there; edit it, or choose another name"
+    )
+
+    empty = built / "empty"
+    empty.mkdir(exist_ok=True)
+    (empty / "scan.pdf").write_bytes(b"%PDF")
+    assert "it holds nothing that can be read" in refused(corpusmill("init", "none", "--input", empty, "--data", built))
+    assert not (built / "recipes" / "none.yaml").exists()
+
+
+def test_what_init_wrote_is_built_whole(built: Path) -> None:
+    packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
+
+    counts = packed.manifest.identity.counts
+    assert counts["documents"] == 30 + 9 + 12 + 3
+    assert {one["epochs"] for one in counts["by_source"].values()} == {"1.000000"}
+    assert counts["tokens"] == sum(one["text_tokens"] for one in counts["by_source"].values())
+
+
+def test_usual_columns_are_taken_where_rows_have_them(built: Path) -> None:
+    normalized = open_folder(built / "stage_a" / "mine" / "normalized" / "my-files")
+
+    documents = {document.meta.source_file: document for document in normalized.documents()}
+
+    rows = documents["rows.jsonl"]
+    assert (rows.doc_id[:2], rows.license_tag, rows.meta.license_evidence) == ("a-", "mit", "row: license")
+    assert documents["more.jsonl.gz"].created_at == "2020-02-03T00:00:00.000"
+    assert len(documents["deep/note 0.md"].doc_id) == 64
+
+
+def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpusmill: Corpusmill) -> None:
+    (built / "recipes" / "broken.yaml").write_text("system: stage_a\n")
+
+    listed = corpusmill("recipes", "--data", built)
+
+    lines = {line.split()[0]: line for line in listed.stdout.splitlines()}
+    (built / "recipes" / "broken.yaml").unlink()
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "9 current" in lines["mine"]
+    assert "can't be read" in lines["broken"]
+    assert {"healing_text_v1", "stage_a_v1", "nemotron_v1"} <= lines.keys()
+
+
+@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron"])
+def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
+    system: str, corpusmill: Corpusmill
+) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    printed = corpusmill("recipes", "--schema", system)
+    schema = json.loads(printed.stdout)
+    [path] = (PROJECT / "manifests" / "recipes").glob(f"{system}*.yaml")
+    recipe = yaml.safe_load(path.read_text())
+
+    jsonschema.validate(recipe, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(recipe | {"sead": 1}, schema)
+
+
+def test_a_system_that_is_none_is_one_line(corpusmill: Corpusmill) -> None:
+    assert refused(corpusmill("recipes", "--schema", "x")) == (
+        "--schema: there is no system 'x'; give healing, stage_a, nemotron"
+    )
+
+
+def rows_in(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    import datasets
+
+    read = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    return [dict(row) for row in read]
+
+
+def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
+    expected = open_folder(folder).table().to_pylist()
+
+    for to in ("parquet", "jsonl", "hf"):
+        out = tmp_path / to
+        made = corpusmill("export", folder, "--to", to, "--out", out)
+        assert made.returncode == 0, made.stderr
+        assert made.stdout.startswith(f"{out}: 54 rows in 2 files, ")
+        assert rows_in(out, tmp_path) == expected
+        card = (out / "README.md").read_text()
+        assert "| `my-files` | `mit` | 30 |" in card
+        assert open_folder(folder).manifest.digest in card
+        assert (out / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
+
+
+def test_an_export_is_the_same_bytes_each_time_and_replaces_nothing(
+    built: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder = built / "stage_a" / "mine" / "filtered" / "my-files"
+    for name in ("one", "two"):
+        (tmp_path / ".one.building").mkdir(exist_ok=True)  # of one that was killed
+        corpusmill("export", folder, "--out", tmp_path / name)
+
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+
+    assert one == two
+    assert "it is there already" in refused(corpusmill("export", folder, "--out", tmp_path / "one"))
+    tokens = built / "stage_a" / "mine" / "packed" / "mine"
+    assert "whose rows are no text" in refused(corpusmill("export", tokens, "--out", tmp_path / "three"))
+
+
+def test_a_notebook_reads_rows_and_follows_them_to_their_files(built: Path) -> None:
+    corpus = open_folder(built / "stage_a" / "mine" / "deduplicated" / "mine")
+
+    table, documents = corpus.table(), list(corpus.documents())
+
+    assert table.schema == DOCUMENT_SCHEMA
+    assert table["doc_id"].to_pylist() == [document.doc_id for document in documents]
+    [found] = corpus.trace(doc_id="a-7")
+    assert (found.text.source.file, found.text.part.text) == ("rows.jsonl", text(7))
+    packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
+    [token] = packed.trace(token=0)
+    assert token.token is not None and token.token.id == packed.packed()[0][0]
+    assert repr(corpus).startswith("<stage_a/deduplicated ") and "54 documents" in repr(corpus)
+
+
+def test_a_notebook_runs_a_recipe_and_trains_on_its_rows_without_dagster(built: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    shutil.copytree(built / "recipes", tmp_path / "recipes")
+    code = (
+        "import sys\n"
+        "from pipeline_assets.notebook import run\n"
+        f"made = run('mine', {str(tmp_path)!r}, workers=0)\n"
+        "loaded = {'dagster', 'torch'} & set(sys.modules)\n"
+        "from pipeline_assets.corpus.batching import loader\n"
+        "[packed] = made['stage_a/packed']\n"
+        "rows = sum(len(tokens) for tokens, _ in loader(packed.folder, 4, seed=1))\n"
+        "print(rows, packed.manifest.digest, *loaded)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)
+
+    packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
+    assert told.stdout.split() == [str(len(packed.packed())), packed.manifest.digest]
+
+
+def test_a_run_says_what_is_there_already(built: Path) -> None:
+    made = run("mine", built, workers=0)
+
+    assert {kind.partition("/")[2]: len(opened) for kind, opened in made.items()} == {
+        "raw": 2,
+        "normalized": 2,
+        "filtered": 2,
+        "deduplicated": 1,
+        "packed": 1,
+        "report": 1,
+    }
