@@ -3,9 +3,11 @@
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import inspect
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import RecipeOf, asset_key, code_version, evaluations, materialization, said, upstream_keys
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from resources.hub import Hub
 from resources.materialization import metadata_of
 from resources.store import Store
@@ -95,6 +97,7 @@ def _asset(
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
         code_version=code_version(kind, targets),
+        metadata={"dagster/code_references": _page_of(recipe.system)},
         skippable=True,
     )
 
@@ -134,6 +137,16 @@ def _asset(
             yield from _check_results(kind, key, {target.partition: built.said})
 
     return asset
+
+
+def _page_of(system: str) -> dg.CodeReferencesMetadataValue:
+    """Where the kinds of a system are described."""
+    page = importlib.util.find_spec(SYSTEMS[system])
+    assert page is not None and page.origin is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # nothing else depends on it
+        reference = dg.LocalFileCodeReference(file_path=page.origin, line_number=1)
+        return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
 def _deps(recipe: Recipe, targets: Sequence[Target], recipe_of: RecipeOf) -> list[dg.AssetDep]:

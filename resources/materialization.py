@@ -1,10 +1,14 @@
 """A sealed artifact as Dagster shows it: the metadata of its materialisation, and of checks."""
 
 import dagster as dg
+from pyarrow.types import is_struct
 
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.rows.peek import preview
+from pipeline_assets.corpus.rows.tables import table_shards
+from pipeline_assets.corpus.rows.trace import open_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.trust.figures import outcomes
@@ -37,12 +41,26 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
     if text_bytes and not was_current:
         values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
-    values |= _costs(manifest)
+    values |= _costs(manifest) | _columns(artifact)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
     if rows := preview(artifact):
         values["preview"] = dg.MetadataValue.md(markdown_table(rows))
     return values
+
+
+def _columns(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Names and types of the columns of rows of text; those inside a struct by their path."""
+    try:
+        shards = table_shards(open_rows(artifact.folder))
+    except UsageError:
+        return {}
+    columns = [
+        dg.TableColumn(".".join([*above, one.name]), str(one.type))
+        for field in (shards[0].schema if shards else ())
+        for above, one in ([([field.name], inner) for inner in field.type] if is_struct(field.type) else [([], field)])
+    ]
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
 
 
 def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:

@@ -88,3 +88,11 @@ def test_every_asset_says_what_it_is(defs: dg.Definitions) -> None:
     silent = [key.to_user_string() for key in graph.get_all_asset_keys() if not graph.get(key).description]
 
     assert silent == []
+
+
+def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+
+    for key in graph.get_all_asset_keys():
+        [page] = graph.get(key).metadata["dagster/code_references"].code_references
+        assert Path(page.file_path).name == f"{key.path[0]}.py"

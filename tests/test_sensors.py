@@ -117,7 +117,10 @@ def test_it_is_shown_with_its_figures_and_what_its_checks_said(
     assert event is not None and event.asset_materialization is not None
     assert event.asset_materialization.partition == "notes"
     assert event.asset_materialization.tags["dagster/data_version"] == manifest.digest
-    assert event.asset_materialization.metadata["documents"].value == manifest.identity.counts["documents"]
+    metadata = event.asset_materialization.metadata
+    assert metadata["documents"].value == metadata["dagster/row_count"].value == manifest.identity.counts["documents"]
+    columns = metadata["dagster/column_schema"].value.columns
+    assert {one.name: one.type for one in columns}.items() >= {("text", "large_string"), ("meta.source_row", "int64")}
     [record] = instance.event_log_storage.get_asset_check_execution_history(
         dg.AssetCheckKey(FILTERED, "ledger_adds_up"), limit=2
     )
