@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
@@ -20,7 +21,17 @@ from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import RecipeOf, asset_key, code_version, evaluations, materialization, said, upstream_keys
+from pipeline_assets.events import (
+    RecipeOf,
+    asset_key,
+    code_version,
+    evaluations,
+    materialization,
+    said,
+    source_key,
+    source_keys,
+    upstream_keys,
+)
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from resources.hub import Hub
 from resources.materialization import metadata_of
@@ -38,6 +49,31 @@ def assets_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[dg.Assets
     """
     targets = _by_kind(recipe)
     return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in targets.items()]
+
+
+def sources_of(recipes: Sequence[Recipe], root: Path) -> list[dg.AssetSpec]:
+    """What recipes read that nobody builds, a node each."""
+    named = {source_key(target): target for recipe in recipes for target in recipe.targets()}
+    return [_source(key, target, root) for key, target in named.items() if key is not None]
+
+
+def _source(key: dg.AssetKey, target: Target, root: Path) -> dg.AssetSpec:
+    if isinstance(target.outside, SourceFolder):
+        return dg.AssetSpec(
+            key,
+            description=f"Files in {target.outside.path}",
+            group_name="sources",
+            kinds={"file"},
+            metadata={"path": str(target.outside.below(root).path)},
+        )
+    dataset, commit = target.recipe["dataset"], target.recipe["revision"]
+    return dg.AssetSpec(
+        key,
+        description=f"Hub dataset {dataset} at commit {commit}",
+        group_name="sources",
+        kinds={"huggingface"},
+        metadata={"dataset": dataset, "commit": commit},
+    )
 
 
 def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
@@ -58,7 +94,7 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
             for target in recipe.targets():
                 code = code_version(KINDS[target.kind], by_kind[target.kind])
                 built, key = drive.build(target, run), asset_key(target.kind, recipe.name)
-                upstream = upstream_keys(target, recipe.name, recipe_of)
+                upstream = upstream_keys(target, recipe.name, recipe_of) | source_keys(by_kind[target.kind])
                 yield materialization(
                     built.artifact, key, target.partition, upstream, context.instance, code, built.was_there
                 )
@@ -92,7 +128,7 @@ def _asset(
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
     spec = dg.AssetSpec(
         key,
-        deps=_deps(recipe, targets, recipe_of),
+        deps=[*_deps(recipe, targets, recipe_of), *source_keys(targets)],
         description=inspect.cleandoc(kind.description),
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.assets import assets_of, job_of
+from pipeline_assets.assets import assets_of, job_of, sources_of
 from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.sensors import sensor_of
 from pipeline_assets.systems.registry import recipe_of_folders, recipes_of
@@ -24,7 +24,10 @@ def definitions_of(root: Path) -> dg.Definitions:
     jobs = {recipe.name: job_of(recipe, root, recipe_of) for recipe in recipes}
     by_the_clock = scheduled(root, recipes, jobs)
     return dg.Definitions(
-        assets=[asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)],
+        assets=[
+            *(asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)),
+            *sources_of(recipes, root),
+        ],
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
         sensors=[sensor_of(recipes, root), alert],

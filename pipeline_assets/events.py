@@ -1,11 +1,12 @@
 """What is built, as the events of Dagster: the asset's key, a materialisation, what the checks said."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import CheckResult
@@ -14,6 +15,8 @@ from pipeline_assets.corpus.spine.target import Target
 from resources.materialization import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
+_COMMIT_LETTERS = 12
+_NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # as a Dagster run has it of an input that was never materialised
 _MOST_TOLD = 50  # partitions of an asset, in what a check says of them
 
 
@@ -31,6 +34,24 @@ def upstream_keys(target: Target, recipe: str, recipe_of: RecipeOf) -> dict[dg.A
         if asked_by is not None:
             keys.setdefault(asset_key(upstream.kind, asked_by), []).append(upstream)
     return keys
+
+
+def source_key(target: Target) -> dg.AssetKey | None:
+    """What an artifact is read from that nobody builds: a hub dataset at its commit, or a folder, absolute or below the
+    data root. Whatever reads it, of any recipe, hangs on one node; None of what is made from artifacts.
+    """
+    if isinstance(target.outside, SourceFolder):
+        return dg.AssetKey(["files", *(part for part in target.outside.path.parts if part != "/")])
+    dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
+    if target.upstream or not isinstance(dataset, str) or not isinstance(commit, str):
+        return None
+    return dg.AssetKey(["hub", *dataset.split("/"), commit[:_COMMIT_LETTERS]])
+
+
+def source_keys(targets: Iterable[Target]) -> dict[dg.AssetKey, list[Target]]:
+    """All that the artifacts of an asset are read from, as `upstream_keys` says what they are made from: no targets."""
+    keys = map(source_key, targets)
+    return {key: [] for key in keys if key is not None}
 
 
 def code_version(kind: Kind, targets: Sequence[Target]) -> str:
@@ -66,6 +87,10 @@ def materialization(
         "dagster/code_version": code,
     }
     for above, targets in upstream.items():
+        if not targets:  # of a source no version is told: its asset's own partition lists its files, each by its hash
+            tags[f"dagster/input_data_version/{above.to_user_string()}"] = _NO_VERSION
+            tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = _NO_EVENT
+            continue
         newest, digest = instance.fetch_materializations(above, limit=1).records, digests.get(targets[-1].role)
         if newest and digest is not None:
             tags[f"dagster/input_data_version/{above.to_user_string()}"] = digest

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import asset_key, code_version, evaluations, materialization, upstream_keys
+from pipeline_assets.events import asset_key, code_version, evaluations, materialization, source_keys, upstream_keys
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
@@ -89,6 +89,7 @@ def _sealed(recipes: Sequence[Recipe], root: Path) -> list[_Sealed]:
         for target in recipe.targets():
             asked.setdefault((root / target.folder, target.kind), []).append((recipe.name, target))
             of_kind.setdefault((recipe.name, target.kind), []).append(target)
+    sources = {asset: source_keys(targets) for asset, targets in of_kind.items()}
     codes = {(name, kind): code_version(KINDS[kind], targets) for (name, kind), targets in of_kind.items()}
 
     made_from = {one.digest: [entry.digest for entry in one.upstream] for one in lineage.sealed.values()}
@@ -96,7 +97,8 @@ def _sealed(recipes: Sequence[Recipe], root: Path) -> list[_Sealed]:
     found = []
     for folder, one in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
         for name, target in asked.get((folder, one.kind), ()):
-            key, upstream = asset_key(one.kind, name), upstream_keys(target, name, recipe_of)
+            key = asset_key(one.kind, name)
+            upstream = upstream_keys(target, name, recipe_of) | sources[name, one.kind]
             is_outdated = target.outside is not None and target.state(root)[0] == "stale"
             code = codes[name, one.kind]
             found.append(

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.events import code_version
+from pipeline_assets.events import code_version, source_key
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 PROJECT = Path(__file__).parents[1]
@@ -76,7 +76,10 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
         of_kind = [one for one in targets if one.kind == target.kind]
         assert asset.code_version == code_version(KINDS[target.kind], of_kind)
         assert asset.code_version.partition("-")[0] == str(target.stage.version)
-    edges = {(parent.path[2], artifact) for artifact, asset in assets.items() for parent in asset.parent_keys}
+    parents = [(parent, artifact) for artifact, asset in assets.items() for parent in asset.parent_keys]
+    read = {parent for parent, _ in parents if parent.path[0] in ("hub", "files")}
+    assert read == {key for target in targets if (key := source_key(target)) is not None} != set()
+    edges = {(parent.path[2], artifact) for parent, artifact in parents if parent not in read}
     assert edges == {
         (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream
     }
@@ -94,5 +97,21 @@ def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -
     graph = defs.resolve_asset_graph()
 
     for key in graph.get_all_asset_keys():
+        if graph.get(key).is_external:
+            continue
         [page] = graph.get(key).metadata["dagster/code_references"].code_references
         assert Path(page.file_path).name == f"{key.path[0]}.py"
+
+
+def test_recipes_that_read_one_dataset_at_one_commit_hang_on_one_node(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+
+    node = graph.get(dg.AssetKey(["hub", "HuggingFaceFW", "fineweb-edu", "87f09149ef47"]))
+
+    assert {key.to_user_string() for key in node.child_keys} == {
+        "healing/healing_text_v1/fineweb_edu_snapshot",
+        "stage_a/stage_a_v1/raw",
+    }
+    assert node.description == (
+        "Hub dataset HuggingFaceFW/fineweb-edu at commit 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
+    )
