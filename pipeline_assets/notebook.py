@@ -9,7 +9,7 @@
     corpus.trace(row=0)[0].text.source                            # file, row, digest, licence
 
     from pipeline_assets.corpus.batching import loader
-    for tokens, documents in loader("data/stage_a/notes/packed/notes", batch=8, seed=1): ...
+    for tokens, documents, rows in loader("data/stage_a/notes/packed/notes", batch=8, seed=1): ...
 
 Loads no Dagster, and torch only where `batching` is imported.
 """

@@ -1,9 +1,11 @@
 """What is typed, before the parser sees it: short names, settings that go with every command, values without their
-option. It loads nothing, so that the command line starts at once.
+option. It loads next to nothing, so that the command line starts at once.
 """
 
 import os
 from collections.abc import Collection, Iterable
+
+from pipeline_assets.corpus.spine.errors import UsageError
 
 # Settings of a run that every command takes, before its name or after it: it is the variable of the same setting.
 _SETTINGS = {
@@ -21,7 +23,9 @@ def without_settings(words: Iterable[str], own: Collection[str] = (), leading: b
 
     Args:
         own: options that the command has itself: they stay.
-        leading: whether only those are meant that stand before everything else.
+        leading: whether only those are meant that stand before everything else, a data root among them.
+    Raises:
+        UsageError: a setting that is no number.
     """
     rest: list[str] = []
     waiting = iter(words)
@@ -32,12 +36,17 @@ def without_settings(words: Iterable[str], own: Collection[str] = (), leading: b
             word = name + separator + value
         if word == "--" or (leading and rest):
             return [*rest, word, *waiting]
-        if name in own or name not in _SETTINGS:
+        if leading and name == "--data":
+            os.environ["CORPUSMILL_DATA"] = value if separator else next(waiting, "")
+        elif name in own or name not in _SETTINGS:
             rest.append(word)
         elif name == "--verbose":
             os.environ[_SETTINGS[name]] = "1"
         else:
-            os.environ[_SETTINGS[name]] = value if separator else next(waiting, "")
+            value = value if separator else next(waiting, "")
+            if not value.isdecimal():
+                raise UsageError(f"it is {value!r}", name, "give a whole number")
+            os.environ[_SETTINGS[name]] = value
     return rest
 
 

@@ -91,7 +91,8 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column(
     assert (one["source"], one["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
     assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
     assert "# 5 files, 0.0 MB" in written
-    assert "# there are text, created_at" in written
+    assert "# there are text, created_at, doc_id, id, license" in written
+    assert "# of rows that don't say theirs in a column license" in written
     assert read_recipe(tmp_path / "recipes" / "mine.yaml").name == "mine"
 
 
@@ -114,10 +115,47 @@ def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corp
     assert (wikipedia["kind"], wikipedia["dump_date"], wikipedia["language"]) == ("wikipedia", "2026-11-01", "en")
 
 
+def test_init_takes_no_more_than_it_was_given(mixed: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    notes, inputs = mixed / "deep", [mixed / "deep" / "note 1.md", f"{mixed}/*.jsonl", mixed / "more.jsonl.gz"]
+
+    made = corpusmill("init", "some", *(word for one in inputs for word in ("--input", one)), "--data", tmp_path)
+
+    assert made.returncode == 0, made.stderr
+    sources = yaml.safe_load((tmp_path / "recipes" / "some.yaml").read_text())["sources"]
+    assert [(one["path"], one["files"]) for one in sources] == [
+        (str(notes), ["note 1.md"]),
+        (str(mixed), ["*.jsonl"]),
+        (str(mixed), ["more.jsonl.gz"]),
+    ]
+
+
+def test_init_leaves_what_was_made_alone(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    refusal = refused(corpusmill("init", "own", "--input", built / "stage_a", "--data", tmp_path))
+
+    assert "it holds nothing that can be read" in refusal
+
+
+def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "a.txt").write_text("A few words alone.")
+    corpusmill("init", "few", "--input", tmp_path / "few", "--data", tmp_path / "data")
+
+    ran = corpusmill("run", "few", "--data", tmp_path / "data", "--workers", "0")
+
+    assert ran.returncode == 0, ran.stderr
+    packed = open_folder(tmp_path / "data" / "stage_a" / "few" / "packed" / "few").packed()
+    assert packed.input_ids.shape == (1, 2048)
+    assert packed.meta.tokens == 6
+
+
 def test_init_replaces_nothing_and_names_what_holds_nothing(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
     again = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
     assert again == (
         f"{built / 'recipes' / 'mine.yaml'}: a recipe of that name is there; edit it, or choose another name"
+    )
+
+    assert refused(corpusmill("init", "My Notes", "--input", mixed, "--data", built)) == (
+        "init: 'My Notes' is no name; write it as recipes have it: my-notes"
     )
 
     empty = built / "empty"
@@ -245,7 +283,7 @@ def test_a_notebook_runs_a_recipe_and_trains_on_its_rows_without_dagster(built: 
         "loaded = {'dagster', 'torch'} & set(sys.modules)\n"
         "from pipeline_assets.corpus.batching import loader\n"
         "[packed] = made['stage_a/packed']\n"
-        "rows = sum(len(tokens) for tokens, _ in loader(packed.folder, 4, seed=1))\n"
+        "rows = sum(len(tokens) for tokens, _, _ in loader(packed.folder, 4, seed=1))\n"
         "print(rows, packed.manifest.digest, *loaded)\n"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)

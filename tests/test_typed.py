@@ -144,7 +144,11 @@ def test_a_wrong_setting_is_one_line_on_any_command(place: str, corpusmill: Corp
 
     result = corpusmill(*(setting + words if place == "before" else words + setting))
 
-    assert refused(result) == "CORPUSMILL_LOG_EVERY: it is 'often'; set a whole number of 1 or more"
+    assert refused(result) == "--log-every: it is 'often'; give a whole number"
+
+
+def test_a_data_root_may_stand_before_the_command(corpusmill: Corpusmill, demo_root: Path) -> None:
+    assert corpusmill("--data", demo_root, "recipes").stdout == corpusmill("recipes", "--data", demo_root).stdout
 
 
 def test_a_pattern_of_shards_names_their_folder(corpusmill: Corpusmill, built_notes: Path) -> None:

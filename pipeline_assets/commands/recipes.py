@@ -47,6 +47,8 @@ def init(
     data: Root = Path("data"),
 ) -> None:
     """Example: corpusmill init notes --input ~/notes --input ~/papers"""
+    if name_of(name) != name:
+        raise UsageError(f"{name!r} is no name", "init", f"write it as recipes have it: {name_of(name) or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
     if path.exists():
         raise UsageError("a recipe of that name is there", path, "edit it, or choose another name")

@@ -13,9 +13,10 @@ from pipeline_assets.corpus.formats.memmap import open_packed
 _IGNORED = -100  # what torch's losses pass over
 
 
-class PackedRows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Of each row its tokens, int64 (seq_len,), and the number of each token's document in it, int32 (seq_len,), -1 for
-    padding. Workers of a loader, forked or spawned, map the file for themselves.
+class PackedRows(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
+    """Of each row its tokens, int64 (seq_len,), the number of each token's document in it, int32 (seq_len,), -1 for
+    padding, and the row's own number, by which `corpusmill trace --row` finds its files. Workers of a loader, forked or
+    spawned, map the file for themselves.
 
     Args:
         rows: of the set, in the order in which they come; None for all as they lie.
@@ -28,10 +29,10 @@ class PackedRows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor, int]:
         row = int(self.rows[place])
         tokens = torch.from_numpy(self.packed[row].astype(np.int64))
-        return tokens, torch.from_numpy(self.packed.document_numbers(row))
+        return tokens, torch.from_numpy(self.packed.document_numbers(row)), row
 
 
 def loader(
@@ -43,10 +44,19 @@ def loader(
     ranks: int = 1,
     step: int = 0,
     workers: int = 0,
-) -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
+) -> DataLoader[tuple[torch.Tensor, torch.Tensor, int]]:
     """Batches of one rank from a step on: over all ranks and steps each row comes once, in an order of seed and epoch.
     Where rows aren't a multiple of ranks × batch, some ranks' last batches are smaller, or missing.
+
+    Args:
+        workers: processes that read ahead.
+    Raises:
+        ValueError: a rank that isn't one of `ranks`, or a step or batch that is none: rows would be lost.
     """
+    if ranks < 1 or not 0 <= rank < ranks:
+        raise ValueError(f"rank is {rank}, of {ranks} ranks: give 0 to ranks - 1")
+    if batch < 1 or step < 0:
+        raise ValueError(f"batch is {batch}, step {step}: give a batch of 1 or more, a step of 0 or more")
     order = np.random.default_rng([seed, epoch]).permutation(len(open_packed(folder)))
     rows = PackedRows(folder, order[step * ranks * batch + rank :: ranks])
     return DataLoader(rows, batch_size=batch, num_workers=workers)

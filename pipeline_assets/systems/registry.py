@@ -1,5 +1,6 @@
 """The systems that there are: a page each; their recipes, and their kinds of artifacts."""
 
+import difflib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -133,8 +134,16 @@ def recipe_of_folders(recipes: Sequence[Recipe], root: Path) -> dict[str, str]:
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """The file of a recipe given by path, or by name: one of the data root, else of the project."""
+    """The file of a recipe given by path, or by name: one of the data root, else of the project.
+
+    Raises:
+        UsageError: there is none of that name (with the nearest).
+    """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
-    candidates = [folder / f"{name}.yaml" for folder in (root / "recipes", PROJECT_RECIPES)]
-    return next((path for path in candidates if path.exists()), candidates[-1])
+    known = recipe_paths(root)
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        fix = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+        raise UsageError("there is no such recipe", name, f"{fix} With --data those of another data root are found")
+    return known[name]

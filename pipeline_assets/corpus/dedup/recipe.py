@@ -107,7 +107,7 @@ class NearRecipe(RecipePart):
                 banding = recommended(permutations, threshold, RECALL)
                 bands = said.get("bands") or permutations // (said.get("rows") or banding.rows)
                 said = {"bands": bands, "rows": permutations // bands} | said
-        return {**content, "minhash": said}
+        return {**content, "minhash": {"bands": 1, "rows": said["permutations"]} | said}
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:

@@ -26,10 +26,11 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, site_of
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _LOOKED_AT = 20  # rows of a file
-_PAGES = "wiki_*"
+_PAGES, _ANY = "wiki_*", "**/*"
 _POSTS = "posts.xml"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
@@ -76,7 +77,9 @@ def draft_sources(folder: SourceFolder, name: str) -> Drafted:
     not_read: Counter[str] = Counter()
     for file in folder.files():
         base = PurePosixPath(file.name).name
-        if fnmatch.fnmatchcase(base, _PAGES):
+        if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
+            not_read["what lies in sealed artifacts"] += 1
+        elif fnmatch.fnmatchcase(base, _PAGES):
             pages.append(file)
         elif base.lower() == _POSTS or is_archive(file.path):
             posts.append(file)
@@ -126,7 +129,7 @@ def _is_without_host(file: SourceFile) -> bool:
 def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]) -> Iterator[Draft]:
     """A section for all files whose text is in a column of one name; text files go with the first of them."""
     by_column: dict[str, list[SourceFile]] = {}
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, dict[str, None]] = {}
     for file in files:
         if format_of(file.name) != "text":
             try:
@@ -136,24 +139,24 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
                 not_read[f"{file.name} ({error.what})"] += 1
                 continue
             by_column.setdefault(column, []).append(file)
-            seen.setdefault(column, list(found[0]))
+            seen.setdefault(column, {}).update(dict.fromkeys(found[0]))
     texts = [file for file in files if format_of(file.name) == "text"]
     if texts:
         by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
     for number, (column, own) in enumerate(by_column.items()):
         content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{column.lower()}"}
-        content |= {"path": str(folder.path), "files": _patterns(own, files)}
+        content |= {"path": str(folder.path), "files": _patterns(folder, own, len(own) == len(files) and not not_read)}
         remarks = {"files": _size(own)}
         if column in seen:
             content["columns"] = {"text": column}
-            remarks["columns"] = f"there are {', '.join(seen[column][:12])}"
+            remarks["columns"] = f"there are {', '.join(list(seen[column])[:12])}"
         content |= {"domain": "unknown", "license_tag": "unknown"}
-        remarks |= {"domain": "what kind of text", "license_tag": f"of {_rows_without(seen.get(column, []))}"}
+        remarks |= {"domain": "what kind of text", "license_tag": f"of {_rows_without(seen.get(column, {}))}"}
         yield Draft(content, remarks)
 
 
-def _rows_without(columns: Sequence[str]) -> str:
-    return "rows whose column license is empty" if "license" in columns else "all that is in it"
+def _rows_without(columns: Mapping[str, None]) -> str:
+    return "rows that don't say theirs in a column license" if "license" in columns else "all that is in it"
 
 
 def _first_rows(file: SourceFile) -> list[dict[str, Any]]:
@@ -181,12 +184,18 @@ def _text_column(rows: Sequence[dict[str, Any]]) -> str:
     return usual or held.most_common(1)[0][0]
 
 
-def _patterns(own: Sequence[SourceFile], files: Sequence[SourceFile]) -> list[str]:
-    """Patterns that match these of the files alone: by the ends of names, where those tell them apart."""
-    by_end = {_end(file.name) for file in own}
-    if any(_end(file.name) in by_end for file in files if file not in own):
-        return [glob.escape(file.name) for file in own]
-    return [f"**/*{end}" for end in sorted(by_end)]
+def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) -> list[str]:
+    """Patterns that match these files alone: of a whole folder by the ends of names, where those tell them apart; else
+    as they were given, or their names.
+
+    Args:
+        are_all: whether they are all that the folder's patterns match.
+    """
+    if folder.patterns != (_ANY,):
+        return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]
+    patterns = [f"**/*{end}" for end in sorted({_end(file.name) for file in own})]
+    matched = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()}
+    return patterns if matched == {file.name for file in own} else [glob.escape(file.name) for file in own]
 
 
 def _end(name: str) -> str:

@@ -124,10 +124,12 @@ def in_order(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusSh
     """The shards by their sources' names; those of a source as they were given. One that holds nothing needs no weight.
 
     Raises:
-        UsageError: a source without a weight, or a weight without a source.
+        UsageError: a source without a weight, or a weight without a source; nothing at all.
     """
     given = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
+    if not weighed:
+        raise UsageError("there is no document", bare("pack"), "keep some, or leave `pack` out")
     for source in sorted(weighed):
         if source not in given:
             nearest = difflib.get_close_matches(source, given, n=1)

@@ -44,7 +44,7 @@ from pipeline_assets.corpus.packing.strategies import (
     sequential_rows,
 )
 from pipeline_assets.corpus.spine.durable import DurableFile
-from pipeline_assets.corpus.spine.errors import UsageError, bare
+from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
@@ -130,7 +130,9 @@ def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, asked: 
     ranges = source_ranges(shard.encoded)
     mixture, recipe = _settled(ranges, lengths, asked)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
-    budget = budget_of(mixture, recipe)
+    # All of it may fill less than a row; who asks for rows by number wants full ones.
+    is_all = asked.num_seqs is None and asked.strategy == "best_fit"
+    budget = mixture.largest_budget if is_all else budget_of(mixture, recipe)
     drawn = number_draws(mixture, ranges, mixture.draws(budget))
     del mixture
     _write(files.taken, [drawn.taken])
@@ -307,7 +309,8 @@ def _not_enough(mixture: Mixture, recipe: SettledPack, asked: int, possible: int
     )
     fixes = [f"ask for {possible:,} rows at most"]
     if not possible:
-        fixes = [f"make rows shorter: what may be drawn doesn't fill one of {recipe.seq_len:,}"]
+        shorter = f"make rows shorter by {key('pack.seq_len')}"
+        fixes = [f"{shorter}: what may be drawn doesn't fill one of {recipe.seq_len:,}"]
     there, is_only = sum(one.most for one in mixture.sources), len(mixture.sources) == 1
     if there >= asked and not is_only:
         fixes.append(f"give it a weight of {_short(source.most / asked)} at most")

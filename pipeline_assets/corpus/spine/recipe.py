@@ -335,6 +335,9 @@ def _complaint(said: ErrorDetails, recipe: type[RecipePart], where: object) -> U
         case "value_error" if isinstance(said["input"], Mapping):  # all of it would bury what is said of it
             what = said["msg"].removeprefix("Value error, ")
             return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
+        case "tuple_type":
+            what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}, and not a list"
+            return UsageError(what, in_it, f"write [{said['input']}]")
         case _:
             what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}: {said['msg'].removeprefix('Value error, ')}"
             is_unquoted = said["type"] == "string_type" and isinstance(said["input"], int | float)

@@ -87,7 +87,21 @@ def test_a_corpus_that_fills_no_row_is_refused(folder: Path) -> None:
         packed_of(folder, documents_of("a", [3]), **ALL)
 
     assert refused.value.what == "1 row takes 8 tokens of a, which has 3: 2.667 epochs, and its cap is 1"
-    assert refused.value.fix.startswith("make rows shorter: what may be drawn doesn't fill one of 8")
+    assert refused.value.fix.startswith("make rows shorter by `pack.seq_len`: what may be drawn doesn't fill one of 8")
+
+
+def test_a_row_that_is_not_full_is_padded_where_all_is_packed(folder: Path) -> None:
+    packed = open_packed(packed_of(folder, documents_of("a", [3]), strategy="best_fit", **ALL).folder)
+
+    assert packed.input_ids.shape == (1, 8)
+    assert packed.input_ids[0].tolist()[3:] == [packed.meta.pad_id] * 5
+
+
+def test_a_corpus_without_documents_is_refused(folder: Path) -> None:
+    tokenizer = write_tokenizer(folder)
+
+    with pytest.raises(UsageError, match="there is no document"):
+        pack(folder, [], recipe(tokenizer, **ALL), tokenizer)
 
 
 def test_what_is_packed_is_what_was_written(folder: Path) -> None:

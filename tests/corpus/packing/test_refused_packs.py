@@ -45,7 +45,8 @@ from pipeline_assets.systems.stage_a import StageARecipe
             (
                 {"num_seqs": 1, "seq_len": 1000, "strategy": strategy},
                 "pack.num_seqs: 1 row takes 500 tokens of b, which has 106: 4.717 epochs, and its cap is 1; "
-                "make rows shorter: what may be drawn doesn't fill one of 1,000, or raise its max_epochs",
+                "make rows shorter by `pack.seq_len`: "
+                "what may be drawn doesn't fill one of 1,000, or raise its max_epochs",
             )
             for strategy in STRATEGIES
         ),
@@ -53,7 +54,8 @@ from pipeline_assets.systems.stage_a import StageARecipe
             (
                 {"num_seqs": 1, "seq_len": 250, "strategy": strategy},
                 "pack.num_seqs: 1 row takes 125 tokens of b, which has 106: 1.18 epochs, and its cap is 1; "
-                "make rows shorter: what may be drawn doesn't fill one of 250, or give it a weight of 0.424 at most, "
+                "make rows shorter by `pack.seq_len`: "
+                "what may be drawn doesn't fill one of 250, or give it a weight of 0.424 at most, "
                 "or raise its max_epochs",
             )
             for strategy in STRATEGIES
@@ -61,14 +63,16 @@ from pipeline_assets.systems.stage_a import StageARecipe
         (
             {"num_seqs": 9, "seq_len": 250},
             "pack.num_seqs: 9 rows take 1,125 tokens of b, which has 106: 10.614 epochs, and its cap is 1; "
-            "make rows shorter: what may be drawn doesn't fill one of 250, "
+            "make rows shorter by `pack.seq_len`: "
+            "what may be drawn doesn't fill one of 250, "
             "or give it a lower weight and ask for fewer rows, or raise its max_epochs",
         ),
         *(
             (
                 {"caps": {"a": "0.0001"}, "strategy": strategy},
                 "pack.num_seqs: 2 rows take 8 tokens of a, which has 172: 0.047 epochs, and its cap is 0.0001; "
-                "make rows shorter: what may be drawn doesn't fill one of 8, or give it a weight of 0.001075 at most, "
+                "make rows shorter by `pack.seq_len`: "
+                "what may be drawn doesn't fill one of 8, or give it a weight of 0.001075 at most, "
                 "or raise its max_epochs",
             )
             for strategy in STRATEGIES
