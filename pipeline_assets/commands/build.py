@@ -18,6 +18,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError, key
+from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.recipe import Recipe
@@ -138,12 +139,20 @@ def _row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
         "digest": manifest.digest if manifest else None,
         "checks": target.results(root, manifest) if manifest else [],
         "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
+        "gone": _gone(manifest.identity.ledger) if manifest and "ledger" in counts else {},
         "folder": root / target.folder,
     }
 
 
+def _gone(ledger: Ledger) -> dict[str, int]:
+    """Rows that went in and didn't come out, by why."""
+    return {reason or fate: count for fate, reason, count in ledger.fates() if count}
+
+
 def _row_line(row: Mapping[str, Any]) -> str:
     counts = ", ".join(f"{_number(count)} {name}" for name, count in row["counts"].items())
+    gone = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
+    counts += f"; other rows: {gone}" if gone else ""
     word = "built" if row["was_built"] else row["state"]
     return f"{word:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}"
 

@@ -5,6 +5,7 @@ Every row is a Document, a reject with its reason, or dropped by a rule that is 
 
 import dataclasses
 import datetime
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import THE_RECIPE
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, key
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
@@ -277,7 +278,14 @@ def finish(
     by_reason = Ledger.of(counts).rejected
     rejected = sum(count for reason, count in by_reason.items() if reason not in converted.expected_rejects)
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
-    check_rejects(rejected, counts.get("rows", 0), max_reject_fraction, shown, building.target, converted.words)
+    first = next(shown, None)
+    advice = "look at those rows"
+    if first is not None and first.detail.startswith(NO_SUCH_COLUMN):
+        column = key("columns.text", IN_RECIPE)
+        advice = f"set {column} to the column that holds the text, for files of other columns in a source of their own"
+    told = itertools.chain([first] if first is not None else [], shown)
+    rows = counts.get("rows", 0)
+    check_rejects(rejected, rows, max_reject_fraction, told, building.target, converted.words, advice)
     published = publish(building, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or building.target, fix)

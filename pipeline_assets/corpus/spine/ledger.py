@@ -114,13 +114,20 @@ Words = Callable[[Reject], str]
 
 
 def check_rejects(
-    rejects: int, rows: int, max_fraction: str, first: Iterable[Reject], where: object, words: Words = str
+    rejects: int,
+    rows: int,
+    max_fraction: str,
+    first: Iterable[Reject],
+    where: object,
+    words: Words = str,
+    advice: str = "look at those rows",
 ) -> None:
     """
     Args:
         rows: all rows of the input, planned or read.
         max_fraction: the recipe's limit, a decimal string.
         first: the rejects in their order, to count their reasons and show five of.
+        advice: what to do first.
     Raises:
         InputError: more rejects than the limit.
     """
@@ -130,9 +137,7 @@ def check_rejects(
             f"{rejects:,} of {rows:,} rows are rejected ({counted}), above {bare('max_reject_fraction')} "
             f"{max_fraction} (the first: {shown})"
         )
-        raise InputError(
-            what, where, f"look at those rows; raise {key('max_reject_fraction', IN_RECIPE)} if that is how it is"
-        )
+        raise InputError(what, where, f"{advice}; raise {key('max_reject_fraction', IN_RECIPE)} if that is how it is")
 
 
 def reasons_of(rejects: Iterable[Reject], words: Words = str) -> tuple[str, str]:
