@@ -19,12 +19,35 @@ PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
+def commands_of_the_readme() -> tuple[list[list[str]], list[list[str]]]:
+    """What is typed for a folder of one's own, and for a hub dataset."""
+    commands = [words for words in commands_of(PROJECT / "README.md") if words[0] != "ui"]
+    first = [words[0] for words in commands].index("pin")
+    return commands[:first], commands[first:]
+
+
+@pytest.mark.slow
+def test_the_commands_for_a_folder_of_ones_own_run(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "my_folder"
+    folder.mkdir()
+    (folder / "notes.md").write_text("# A note\n\nOf some words alone.\n")
+    (folder / "rows.jsonl").write_text("".join(f'{{"text": "Row {row} of words."}}\n' for row in range(20)))
+    commands, _ = commands_of_the_readme()
+    assert [words[0] for words in commands] == ["init", "run", "trace"]
+
+    for words in commands:
+        result = corpusmill(*(word.replace("~", str(tmp_path)) for word in words), cwd=tmp_path)
+
+        assert result.returncode == 0, result.stderr
+    assert "rows.jsonl" in result.stdout or "notes.md" in result.stdout
+
+
 @pytest.mark.slow
 def test_the_commands_for_real_data_run_on_a_hub(
     corpusmill: Corpusmill, demo_root: Path, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
-    commands = [words for words in commands_of(PROJECT / "README.md") if words[0] != "ui"]
+    _, commands = commands_of_the_readme()
     assert [words[0] for words in commands] == ["pin", "plan", "run", "verify"]
 
     for words in commands:
