@@ -24,10 +24,12 @@ from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import (
     RecipeOf,
     asset_key,
+    by_kind,
     code_version,
     evaluations,
     materialization,
     said,
+    shown_targets,
     source_key,
     source_keys,
     upstream_keys,
@@ -47,8 +49,7 @@ def assets_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[dg.Assets
         root: the data root.
         recipe_of: who asks for what lies there already.
     """
-    targets = _by_kind(recipe)
-    return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in targets.items()]
+    return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in by_kind(recipe).items()]
 
 
 def sources_of(recipes: Sequence[Recipe], root: Path) -> list[dg.AssetSpec]:
@@ -89,16 +90,11 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         context: dg.OpExecutionContext, store: Store, hub: Hub
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         run = store.run(root, hub.files(root))
-        by_kind = _by_kind(recipe)
         with as_failure(root):
-            for target in recipe.targets():
-                code = code_version(KINDS[target.kind], by_kind[target.kind])
-                built, key = drive.build(target, run), asset_key(target.kind, recipe.name)
-                upstream = upstream_keys(target, recipe.name, recipe_of) | source_keys(by_kind[target.kind])
-                yield materialization(
-                    built.artifact, key, target.partition, upstream, context.instance, code, built.was_there
-                )
-                yield from evaluations(key, KINDS[target.kind], {target.partition: built.said})
+            for target, shown in shown_targets(recipe, recipe_of):
+                built = drive.build(target, run)
+                yield materialization(built.artifact, shown, context.instance, built.was_there)
+                yield from evaluations(shown.key, KINDS[target.kind], {target.partition: built.said})
                 target.refuse_failed(root)
 
     @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})
@@ -112,13 +108,6 @@ def name_in_dagster(name: str) -> str:
     """A recipe's name where Dagster takes letters, digits and underscores alone; unlike names stay unlike."""
     fit = _UNFIT_IN_NAME.sub("_", name)
     return fit if fit == name else f"{fit}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
-
-
-def _by_kind(recipe: Recipe) -> dict[str, list[Target]]:
-    targets: dict[str, list[Target]] = {}
-    for target in recipe.targets():
-        targets.setdefault(target.kind, []).append(target)
-    return targets
 
 
 def _asset(

@@ -1,6 +1,7 @@
 """What is built, as the events of Dagster: the asset's key, a materialisation, what the checks said."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -11,7 +12,9 @@ from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.manifest import sha256_of
+from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.systems.registry import KINDS
 from resources.materialization import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
@@ -62,21 +65,50 @@ def code_version(kind: Kind, targets: Sequence[Target]) -> str:
     return f"{kind.stage.version}-{sha256_of(asked).removeprefix('sha256:')[:12]}"
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How the UI shows an artifact.
+
+    Attributes:
+        key: of its asset.
+        code: version of the asset, see `code_version`; something else of an artifact that isn't as asked.
+        upstream: what it is made and read from, by asset.
+    """
+
+    key: dg.AssetKey
+    partition: str | None
+    code: str
+    upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
+
+
+def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
+    """What a recipe asks for, an asset each; upstream first."""
+    targets: dict[str, list[Target]] = {}
+    for target in recipe.targets():
+        targets.setdefault(target.kind, []).append(target)
+    return targets
+
+
+def shown_targets(recipe: Recipe, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
+    """What a recipe asks for, upstream first, with how it is shown."""
+    assets = {
+        kind: (asset_key(kind, recipe.name), code_version(KINDS[kind], targets), source_keys(targets))
+        for kind, targets in by_kind(recipe).items()
+    }
+    return [
+        (target, Shown(key, target.partition, code, upstream_keys(target, recipe.name, recipe_of) | sources))
+        for target in recipe.targets()
+        for key, code, sources in [assets[target.kind]]
+    ]
+
+
 def materialization(
-    artifact: Artifact,
-    key: dg.AssetKey,
-    partition: str | None,
-    upstream: Mapping[dg.AssetKey, Sequence[Target]],
-    instance: dg.DagsterInstance,
-    code: str,
-    was_there: bool = False,
+    artifact: Artifact, shown: Shown, instance: dg.DagsterInstance, was_there: bool = False
 ) -> dg.AssetMaterialization:
     """The event of an artifact that no Dagster run of its asset built. Its tags keep staleness true: they say, as a run
     would, which content came out, by which code, of which inputs.
 
     Args:
-        upstream: what it is made from, by asset.
-        code: as `code_version` says it, or something else of one that isn't as asked.
         was_there: nothing was built.
     """
     manifest = artifact.manifest
@@ -84,9 +116,9 @@ def materialization(
     tags = {
         "dagster/data_version": manifest.digest,
         "dagster/data_version_is_user_provided": "true",
-        "dagster/code_version": code,
+        "dagster/code_version": shown.code,
     }
-    for above, targets in upstream.items():
+    for above, targets in shown.upstream.items():
         if not targets:  # of a source no version is told: its asset's own partition lists its files, each by its hash
             tags[f"dagster/input_data_version/{above.to_user_string()}"] = _NO_VERSION
             tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = _NO_EVENT
@@ -95,7 +127,8 @@ def materialization(
         if newest and digest is not None:
             tags[f"dagster/input_data_version/{above.to_user_string()}"] = digest
             tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(newest[0].storage_id)
-    return dg.AssetMaterialization(key, partition=partition, metadata=metadata_of(artifact, was_there), tags=tags)
+    metadata = metadata_of(artifact, was_there)
+    return dg.AssetMaterialization(shown.key, partition=shown.partition, metadata=metadata, tags=tags)
 
 
 def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import graphlib
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dagster as dg
@@ -20,7 +20,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import asset_key, code_version, evaluations, materialization, source_keys, upstream_keys
+from pipeline_assets.events import Shown, asset_key, evaluations, materialization, shown_targets
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
@@ -31,7 +31,10 @@ _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 
 
 def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
-    """The sensor of a data root. It runs unless it is switched off; where nothing changed, it reads manifests alone."""
+    """The sensor of a data root. It runs unless it is switched off; where nothing changed, it reads manifests and lists
+    source files.
+    """
+    asked = _asked(recipes, root)
 
     @dg.sensor(
         name="sealed_artifacts",
@@ -40,7 +43,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def sealed_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        there = _sealed(recipes, root)
+        there = _sealed(asked, root)
         seen = _fingerprint(there)
         if seen == context.cursor:
             return dg.SkipReason("nothing was built since the last look")
@@ -55,7 +58,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Reports what the instance doesn't know yet; of a lot, what can be told in half a minute."""
-    _report(_sealed(recipes, root), root, instance)
+    _report(_sealed(_asked(recipes, root), root), root, instance)
 
 
 @dataclass(frozen=True)
@@ -63,51 +66,45 @@ class _Sealed:
     """What lies in a folder, as an asset.
 
     Attributes:
-        code: version of the asset.
         target: None of what a command made that had no recipe.
-        upstream: what it is made from, by asset; nothing where there is no recipe.
         is_outdated: whether the files that it lists are others by now.
     """
 
     folder: Path
     kind: str
     digest: str
-    key: dg.AssetKey
-    partition: str | None
-    code: str
+    shown: Shown
     target: Target | None = None
-    upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
     is_outdated: bool = False
 
 
-def _sealed(recipes: Sequence[Recipe], root: Path) -> list[_Sealed]:
-    """All that is sealed below a data root, upstream first: of each recipe that asks for it; else by its own name."""
-    lineage, recipe_of = Lineage(root), recipe_of_folders(recipes, root)
-    asked: dict[tuple[Path, str], list[tuple[str, Target]]] = {}
-    of_kind: dict[tuple[str, str], list[Target]] = {}
-    for recipe in recipes:
-        for target in recipe.targets():
-            asked.setdefault((root / target.folder, target.kind), []).append((recipe.name, target))
-            of_kind.setdefault((recipe.name, target.kind), []).append(target)
-    sources = {asset: source_keys(targets) for asset, targets in of_kind.items()}
-    codes = {(name, kind): code_version(KINDS[kind], targets) for (name, kind), targets in of_kind.items()}
+_Asked = Mapping[tuple[Path, str], Sequence[tuple[Target, Shown]]]
+"""By folder and kind what recipes ask for there."""
 
+
+def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
+    recipe_of = recipe_of_folders(recipes, root)
+    asked: dict[tuple[Path, str], list[tuple[Target, Shown]]] = {}
+    for recipe in recipes:
+        for target, shown in shown_targets(recipe, recipe_of):
+            asked.setdefault((root / target.folder, target.kind), []).append((target, shown))
+    return asked
+
+
+def _sealed(asked: _Asked, root: Path) -> list[_Sealed]:
+    """All that is sealed below a data root, upstream first: of each recipe that asks for it; else by its own name."""
+    lineage = Lineage(root)
     made_from = {one.digest: [entry.digest for entry in one.upstream] for one in lineage.sealed.values()}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(made_from).static_order())}
     found = []
     for folder, one in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
-        for name, target in asked.get((folder, one.kind), ()):
-            key = asset_key(one.kind, name)
-            upstream = upstream_keys(target, name, recipe_of) | sources[name, one.kind]
+        for target, shown in asked.get((folder, one.kind), ()):
             is_outdated = target.outside is not None and target.state(root)[0] == "stale"
-            code = codes[name, one.kind]
-            found.append(
-                _Sealed(folder, one.kind, one.digest, key, target.partition, code, target, upstream, is_outdated)
-            )
+            found.append(_Sealed(folder, one.kind, one.digest, shown, target, is_outdated))
         if (folder, one.kind) not in asked and one.kind in KINDS:
             name, _, partition = one.name.partition("/")
-            key, code = asset_key(one.kind, name), str(KINDS[one.kind].stage.version)
-            found.append(_Sealed(folder, one.kind, one.digest, key, partition or None, code))
+            shown = Shown(asset_key(one.kind, name), partition or None, str(KINDS[one.kind].stage.version))
+            found.append(_Sealed(folder, one.kind, one.digest, shown))
     return found
 
 
@@ -118,7 +115,8 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
         asked_at = 0
         with contextlib.suppress(FileNotFoundError):
             asked_at = record_path(one.folder).stat().st_mtime_ns
-        words = (one.key.to_user_string(), one.partition, one.digest, one.code, one.is_outdated, asked_at)
+        shown = one.shown
+        words = (shown.key.to_user_string(), shown.partition, one.digest, shown.code, one.is_outdated, asked_at)
         lines.append(" ".join(map(str, words)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -126,24 +124,23 @@ def _fingerprint(sealed: Sequence[_Sealed]) -> str:
 def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance) -> int | None:
     """How many events were news; None where time ran out before the last. A damaged artifact is passed over."""
     deadline, count, log = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage
-    kinds = {one.key: one.kind for one in sealed}
+    kinds = {one.shown.key: one.kind for one in sealed}
     known_of = {key: _known(instance, key) for key in kinds}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     for one in sealed:
-        results[one.key][one.partition] = kept_results(one.folder, one.digest) or ()
-        digest, code = known_of[one.key].get(one.partition, ("", ""))
-        if (digest, code) == (one.digest, one.code) and not one.is_outdated:
+        shown = one.shown
+        results[shown.key][shown.partition] = kept_results(one.folder, one.digest) or ()
+        digest, code = known_of[shown.key].get(shown.partition, ("", ""))
+        if (digest, code) == (one.digest, shown.code) and not one.is_outdated:
             continue
         is_stale = one.target is not None and one.target.state(root)[0] == "stale"
-        if digest == one.digest and is_stale and code != one.code:
+        if digest == one.digest and is_stale and code != shown.code:
             continue  # it is shown as stale
         if time.monotonic() > deadline:
             return None
         with contextlib.suppress(InputError):
-            artifact, said_code = open_artifact(one.folder), _OUTDATED if is_stale else one.code
-            instance.report_runless_asset_event(
-                materialization(artifact, one.key, one.partition, one.upstream, instance, said_code)
-            )
+            said = replace(shown, code=_OUTDATED) if is_stale else shown
+            instance.report_runless_asset_event(materialization(open_artifact(one.folder), said, instance))
             count += 1
     for key, kind in kinds.items():
         checks = [dg.AssetCheckKey(key, check.name) for check in KINDS[kind].checks]
