@@ -14,7 +14,7 @@ import json
 import logging
 import re
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from pipeline_assets.assets import as_failure, name_in_dagster
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import pin_recipe
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import RECIPE_FILE, Name, Recipe, RecipePart, read_yaml, refuse_repeated
@@ -115,10 +116,15 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
             what = f"schedule {section.name} names recipe {section.recipe}, which isn't there"
             wrong.append(UsageError(what, root / FILE, f"there are {', '.join(sorted(known))}"))
             continue
-        job = jobs[section.recipe]
-        if section.action != "run":
-            job = _repin_job(section, root) if section.action == "repin" else _verify_job(section, root)
-            own.append(job)
+        match section.action:
+            case "run":
+                job = jobs[section.recipe]
+            case "repin":
+                job = _job(section, root, _repin, f"Builds {section.recipe} at the heads of its datasets")
+                own.append(job)
+            case "verify":
+                job = _job(section, root, _verify, f"Reads {section.sample} of what {section.recipe} made")
+                own.append(job)
         try:
             made.append(_schedule(section, job))
         except dg.DagsterInvalidDefinitionError as error:
@@ -141,58 +147,49 @@ def _schedule(section: ScheduleSection, job: dg.JobDefinition) -> dg.ScheduleDef
     )
 
 
-def _verify_job(section: ScheduleSection, root: Path) -> dg.JobDefinition:
-    name = name_in_dagster(f"{section.name}__verify")
+Act = Callable[[dg.OpExecutionContext, ScheduleSection, Run], None]
 
-    @dg.op(name=f"{name}__op", description=f"Reads {section.sample} of what {section.recipe} made")
-    def verify_sample(context: dg.OpExecutionContext, store: Store, hub: Hub) -> None:
-        run, sample = (
-            store.run(root, hub.files(root)),
-            Sample.parse(section.sample, _moment(context).date().isoformat()),
-        )
-        findings = []
+
+def _job(section: ScheduleSection, root: Path, act: Act, description: str) -> dg.JobDefinition:
+    name = name_in_dagster(f"{section.name}__{section.action}")
+
+    @dg.op(name=f"{name}__op", description=description)
+    def act_now(context: dg.OpExecutionContext, store: Store, hub: Hub) -> None:
         with as_failure(root):
-            for target in read_recipe(recipe_path(section.recipe, root)).targets():
-                if not target.is_sealed(root):
-                    context.log.info(f"{target.name}: {target.state(root)[0]}, not read")
-                    continue
-                scope = Scope(None, sample, False, max(run.settings.workers, 1), run.settings.log_every_s)
-                found = look_at_chain(root / target.folder, scope)
-                hold(found, Journal(None))
-                context.log.info(f"{target.name}: {len(found.findings)} findings")
-                findings += found.findings
-            if findings:
-                first = findings[0]
-                what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
-                raise InputError(what, first.where, "see `corpusmill verify`, and `rebuild --put-back`")
+            act(context, section, store.run(root, hub.files(root)))
 
-    @dg.job(name=name, description=f"Verifies a sample of {section.recipe}")
-    def verify() -> None:
-        verify_sample()
+    @dg.job(name=name, description=description)
+    def now() -> None:
+        act_now()
 
-    return verify
+    return now
 
 
-def _repin_job(section: ScheduleSection, root: Path) -> dg.JobDefinition:
-    name = name_in_dagster(f"{section.name}__repin")
+def _verify(context: dg.OpExecutionContext, section: ScheduleSection, run: Run) -> None:
+    sample, findings = Sample.parse(section.sample, _moment(context).date().isoformat()), []
+    for target in read_recipe(recipe_path(section.recipe, run.root)).targets():
+        if not target.is_sealed(run.root):
+            context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
+            continue
+        scope = Scope(None, sample, False, max(run.settings.workers, 1), run.settings.log_every_s)
+        found = look_at_chain(run.root / target.folder, scope)
+        hold(found, Journal(None))
+        context.log.info(f"{target.name}: {len(found.findings)} findings")
+        findings += found.findings
+    if findings:
+        first = findings[0]
+        what = f"{len(findings)} of the files that were read are not as sealed, the first: {first.what}"
+        raise InputError(what, first.where, "see `corpusmill verify`, and `rebuild --put-back`")
 
-    @dg.op(name=f"{name}__op", description=f"Builds {section.recipe} at the heads of its datasets")
-    def repin_and_build(context: dg.OpExecutionContext, store: Store, hub: Hub) -> None:
-        run = store.run(root, hub.files(root))
-        with as_failure(root):
-            path, moved = repinned(section.recipe, root, run.hub_for("the heads"), _moment(context))
-            if path is None:
-                context.log.info("no head moved: nothing is written")
-                return
-            context.log.info("%s: %s", path, "; ".join(moved))
-            for outcome in run_targets(read_recipe(path), run):
-                context.log.info("%s: %s", outcome.target.name, outcome.manifest and outcome.manifest.digest)
 
-    @dg.job(name=name, description=f"Moves {section.recipe} to the heads of its datasets, and builds it")
-    def repin() -> None:
-        repin_and_build()
-
-    return repin
+def _repin(context: dg.OpExecutionContext, section: ScheduleSection, run: Run) -> None:
+    path, moved = repinned(section.recipe, run.root, run.hub_for("the heads"), _moment(context))
+    if path is None:
+        context.log.info("no head moved: nothing is written")
+        return
+    context.log.info("%s: %s", path, "; ".join(moved))
+    for outcome in run_targets(read_recipe(path), run):
+        context.log.info("%s: %s", outcome.target.name, outcome.manifest and outcome.manifest.digest)
 
 
 def repinned(name: str, root: Path, hub: HubFiles, moment: datetime) -> tuple[Path | None, list[str]]:
