@@ -218,16 +218,11 @@ def _refused(error: TyperException) -> UsageError:
     ):
         complaint = cause.errors(include_url=False)[0]
         source = context.get_parameter_source(error.param.name) if context is not None else None
-        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else _as_typed(error.param.opts)
+        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[-1]
         return UsageError(f"it is {complaint['input']!r}", where, _wanted(complaint))
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
-
-
-def _as_typed(options: list[str]) -> str:
-    """The one of an option's names that was typed."""
-    return next((name for name in options if any(word.partition("=")[0] == name for word in sys.argv)), options[-1])
 
 
 def _wanted(complaint: "ErrorDetails") -> str:

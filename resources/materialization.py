@@ -6,7 +6,7 @@ from pyarrow.types import is_struct
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.rows.tables import table_shards
-from pipeline_assets.corpus.rows.trace import open_rows
+from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger
@@ -51,10 +51,11 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
 
 def _columns(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Names and types of the columns of rows of text; those inside a struct by their path."""
+    store = rows_of(artifact)
     try:
-        shards = table_shards(open_rows(artifact.folder))
-    except UsageError:
-        return {}
+        shards = [] if store is None else table_shards(store)
+    except UsageError:  # its rows are no text
+        shards = []
     columns = [
         dg.TableColumn(".".join([*above, one.name]), str(one.type))
         for field in (shards[0].schema if shards else ())

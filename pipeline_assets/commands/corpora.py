@@ -48,7 +48,7 @@ from pipeline_assets.corpus.spine.errors import InputError, RetryableError, Usag
 from pipeline_assets.corpus.spine.lineage import Lineage, root_of
 from pipeline_assets.corpus.spine.recipe import read_yaml
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.stage_a import (
     DECONTAMINATED,
@@ -76,7 +76,6 @@ _LEAST_ITEM_WORDS = 8  # GPT-3 (arXiv 2005.14165, appendix C) looked for n-grams
 
 _SOURCES = {kind.name: kind for kind in (NORMALIZED, FILTERED)}
 _OF_SEVERAL = {kind.name: kind for kind in (DEDUPLICATED, DECONTAMINATED)}
-_TOKENIZER = {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256}
 
 
 def dedup(
@@ -411,7 +410,7 @@ def report(
         sources = [folder for folder, kind in kinds.items() if kind not in _OF_SEVERAL]
         between = [_as_sealed(folder, _OF_SEVERAL[kind]) for folder, kind in kinds.items() if kind in _OF_SEVERAL]
         corpora = (*_given_sources(sources), *between, *corpora)
-    target = _named(REPORT.target(place.below.name, {}, corpora, tokenizer=_TOKENIZER), place.below)
+    target = _named(REPORT.target(place.below.name, {}, corpora, tokenizer=TokenizerRecipe().content()), place.below)
 
     def lines(made: Artifact) -> Iterator[str]:
         counts, sources = made.manifest.identity.counts, sum(one.partition is not None for one in corpora)

@@ -12,7 +12,7 @@ from pipeline_assets.commands.terminal import counted
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
-from pipeline_assets.corpus.nemotron.rows_recipe import EFFORTS, Domain, RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import EFFORTS, SHARD_BYTES, Domain, RowsRecipe
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
 from pipeline_assets.corpus.nemotron.splits import SPLITS, dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -20,10 +20,9 @@ from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.nemotron import DatasetSection, HubLayout, NemotronRecipe, Scan, known_domain
 
-SHARD_BYTES = 1 << 27
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder here of the same layout.")]
 
 
@@ -62,7 +61,7 @@ def normalize(
         "keep_user_names": False,
         "keep_urls": False,
         "shard_bytes": SHARD_BYTES,
-        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "tokenizer": TokenizerRecipe().content(),
     }
     _build("normalize", dataset, out_dir, said, {"rows": whole} | ({"hf_layout": layout} if hf_layout else {}), flags)
 

@@ -12,7 +12,7 @@ import yaml
 from pipeline_assets.commands.build import Inputs, name_of
 from pipeline_assets.commands.stage_a import folder_and_patterns
 from pipeline_assets.commands.status import KnownRecipe
-from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command
+from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, counted
 from pipeline_assets.corpus.normalize.drafts import Draft, draft_sources
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.spine import durable
@@ -71,7 +71,7 @@ def init(
     except UsageError:
         durable.remove(path)
         raise
-    lines = [f"wrote {path}: {len(drafts)} source{'s' * (len(drafts) != 1)}; edit it, then"]
+    lines = [f"wrote {path}: {counted(len(drafts), 'source')}; edit it, then"]
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
     typer.echo("\n".join(lines))

@@ -37,13 +37,12 @@ from pipeline_assets.corpus.snapshot.plan import is_lines
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import read_yaml
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, read_yaml
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.registry import recipe_path
 from pipeline_assets.systems.stage_a import FILTERED, NORMALIZED, RAW, StageARecipe
 
 NORMALIZED_DIR = "stage_a/normalized"
-SHARD_TEXT_BYTES = 1 << 26
 _LIMIT = "max_reject_fraction"
 _KINDS = {"normalized": {RAW.name, NORMALIZED.name}, "filtered": {FILTERED.name}}
 _MAGIC = frozenset("*?[")
@@ -348,7 +347,7 @@ def write_recipe(
         "name": name,
         "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": up_to},
         "refuse_licences": list(refuse_licences),
-        "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "tokenizer": TokenizerRecipe().content(),
         "shard_text_bytes": SHARD_TEXT_BYTES,
         "sources": list(sources),
     }

@@ -100,9 +100,12 @@ class NearRecipe(RecipePart):
         """By MinHash where nothing else is said, in the recommended bands."""
         if not isinstance(content, Mapping) or content.get("faiss") is not None:
             return content
-        said = {"permutations": 112} | dict(content.get("minhash") or {})
+        said = {"permutations": MinHashRecipe.model_fields["permutations"].default} | dict(content.get("minhash") or {})
         with contextlib.suppress(ValueError, TypeError):  # what is wrong is said of its key
-            threshold, permutations = float(content.get("threshold", "0.7")), int(said["permutations"])
+            threshold, permutations = (
+                float(content.get("threshold", cls.model_fields["threshold"].default)),
+                int(said["permutations"]),
+            )
             if 0 < threshold <= 1 and 0 < permutations <= _MOST_PERMUTATIONS:
                 banding = recommended(permutations, threshold, RECALL)
                 bands = said.get("bands") or permutations // (said.get("rows") or banding.rows)

@@ -10,7 +10,7 @@ import pydantic
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
 from pipeline_assets.corpus.harmony.message import Analysis, Template
-from pipeline_assets.corpus.harmony.prompt import SystemContent
+from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart, Share
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -108,6 +108,7 @@ class NormaliseRules:
 
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 3)
+SHARD_BYTES = 1 << 27  # of a split, that become one Parquet file
 
 
 _LOSS = Option("The completion: assistant_all or assistant_last.", "loss", default="assistant_all")
@@ -130,12 +131,12 @@ class AssistantLastLoss(RecipePart):
 class SystemMessage(RecipePart):
     """The system message before each rendered conversation; null leaves its line out. See `SystemContent`."""
 
-    model_identity: str | None = "You are ChatGPT, a large language model trained by OpenAI."
-    knowledge_cutoff: str | None = "2024-06"
-    conversation_start_date: str | None = None
-    reasoning_effort: Effort | None = "medium"
-    valid_channels: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ("analysis", "commentary", "final")
-    channel_required: bool = True
+    model_identity: str | None = GPT_OSS_SYSTEM.model_identity
+    knowledge_cutoff: str | None = GPT_OSS_SYSTEM.knowledge_cutoff
+    conversation_start_date: str | None = GPT_OSS_SYSTEM.conversation_start_date
+    reasoning_effort: Effort | None = GPT_OSS_SYSTEM.reasoning_effort
+    valid_channels: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = GPT_OSS_SYSTEM.valid_channels
+    channel_required: bool = GPT_OSS_SYSTEM.channel_required
 
 
 class RowsRecipe(RecipePart):
@@ -164,7 +165,7 @@ class RowsRecipe(RecipePart):
     max_rows: Annotated[int | None, Option("Rows of a split at most, from all over it.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )
-    shard_bytes: int = pydantic.Field(1 << 27, gt=0)
+    shard_bytes: int = pydantic.Field(SHARD_BYTES, gt=0)
     max_reject_fraction: Annotated[Share, Option("More bad rows of a split than this stop it.")] = "0.05"
     tokenizer: TokenizerRecipe = TokenizerRecipe()
 

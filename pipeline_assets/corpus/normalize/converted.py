@@ -5,7 +5,6 @@ Every row is a Document, a reject with its reason, or dropped by a rule that is 
 
 import dataclasses
 import datetime
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +177,13 @@ def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, li
     return msgspec.structs.replace(document, **changes) if changes else document
 
 
+def _advice(first: Reject | None) -> str:
+    if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
+        return "look at those rows"
+    column = key("columns.text", IN_RECIPE)
+    return f"set {column} to the column that holds the text, for files of other columns in a source of their own"
+
+
 def no_derived_id(text: str) -> str:
     """For sources whose every row has an id."""
     return ""
@@ -278,14 +284,8 @@ def finish(
     by_reason = Ledger.of(counts).rejected
     rejected = sum(count for reason, count in by_reason.items() if reason not in converted.expected_rejects)
     shown = (one for one in read_rejects(building, receipts) if one.reason not in converted.expected_rejects)
-    first = next(shown, None)
-    advice = "look at those rows"
-    if first is not None and first.detail.startswith(NO_SUCH_COLUMN):
-        column = key("columns.text", IN_RECIPE)
-        advice = f"set {column} to the column that holds the text, for files of other columns in a source of their own"
-    told = itertools.chain([first] if first is not None else [], shown)
     rows = counts.get("rows", 0)
-    check_rejects(rejected, rows, max_reject_fraction, told, building.target, converted.words, advice)
+    check_rejects(rejected, rows, max_reject_fraction, shown, building.target, converted.words, _advice)
     published = publish(building, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or building.target, fix)

@@ -219,7 +219,8 @@ def _pack(
         [plan] = run("plan", [PlannedCorpus(encoded)], building)
         files, settled = PlanFiles.below(building), SettledPack.from_content(plan.notes[SETTLED])
         row_bytes = settled.seq_len * DTYPE.itemsize
-        _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
+        if recipe.num_seqs is None:
+            _refuse_beyond_disk(building, settled.num_seqs, settled.seq_len)
         ranges = row_ranges(encoded, files, recipe.seq_len)
         reserve(building.path(INPUT_IDS), settled.num_seqs * row_bytes)
         tokens, index = SharedFileHash(building.path(INPUT_IDS)), []

@@ -1,8 +1,5 @@
-"""Rows of an artifact as Arrow tables, shard by shard: Documents in one schema, other rows as their files have them.
-
-text, source, domain, doc_id, license_tag, created_at   text
-meta                                                     source_file, source_row, license_evidence, title, url,
-                                                         language, extra
+"""Rows of an artifact as Arrow tables, shard by shard: of Documents the fields of their struct, of other rows those of
+their files.
 """
 
 from collections.abc import Iterator
@@ -13,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.rows.conversations import ConversationRows
@@ -21,24 +18,18 @@ from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.errors import UsageError
 
-_META = pa.struct(
-    [
-        pa.field("source_file", pa.string(), nullable=False),
-        pa.field("source_row", pa.int64(), nullable=False),
-        *(
-            pa.field(name, pa.string(), nullable=False)
-            for name in ("license_evidence", "title", "url", "language", "extra")
-        ),
+_TYPES = {str: pa.string(), int: pa.int64()}
+
+
+def _fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
+    return [
+        pa.field(one.name, pa.struct(_fields(Meta)) if one.type is Meta else _TYPES[one.type], nullable=False)
+        for one in msgspec.structs.fields(struct)
     ]
-)
-_LABELS = ("source", "domain", "doc_id", "license_tag", "created_at")
-DOCUMENT_SCHEMA = pa.schema(
-    [
-        pa.field("text", pa.large_string(), nullable=False),
-        *(pa.field(name, pa.string(), nullable=False) for name in _LABELS),
-        pa.field("meta", _META, nullable=False),
-    ]
-)
+
+
+# Texts of more than 2 GiB may lie in one table.
+DOCUMENT_SCHEMA = pa.schema(_fields(Document)).set(0, pa.field("text", pa.large_string(), nullable=False))
 _decoder = msgspec.json.Decoder(Document)
 
 
@@ -48,12 +39,10 @@ class TableShard:
 
     Attributes:
         file: on disk.
-        name: of the shard, without its ending.
         schema: of all shards of the artifact.
     """
 
     file: Path
-    name: str
     schema: pa.Schema
 
     def tables(self) -> Iterator[pa.Table]:
@@ -80,12 +69,9 @@ def table_shards(store: RowStore) -> list[TableShard]:
     """
     folder = store.artifact.folder
     if isinstance(store, DocumentRows):
-        return [
-            TableShard(store.artifact.path(shard), Path(shard).name.removesuffix(SUFFIX), DOCUMENT_SCHEMA)
-            for shard in store.shards
-        ]
+        return [TableShard(store.artifact.path(shard), DOCUMENT_SCHEMA) for shard in store.shards]
     if isinstance(store, ConversationRows):
         files = [store.artifact.path(name) for name in store.files]
-        return [TableShard(file, file.stem, pq.read_schema(file).remove_metadata()) for file in files]
+        return [TableShard(file, pq.read_schema(file).remove_metadata()) for file in files]
     fix = "give documents (normalized, filtered, deduplicated, …) or normalised rows"
     raise UsageError(f"this is {store.artifact.manifest.kind}, whose rows are no text", folder, fix)

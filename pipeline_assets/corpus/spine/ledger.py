@@ -1,5 +1,6 @@
 """Ledgers: what became of the rows that came in. Rejects are kept aside with file, row and reason."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -120,24 +121,27 @@ def check_rejects(
     first: Iterable[Reject],
     where: object,
     words: Words = str,
-    advice: str = "look at those rows",
+    advice: Callable[[Reject | None], str] = lambda first: "look at those rows",
 ) -> None:
     """
     Args:
         rows: all rows of the input, planned or read.
         max_fraction: the recipe's limit, a decimal string.
         first: the rejects in their order, to count their reasons and show five of.
-        advice: what to do first.
+        advice: what to do about the first one.
     Raises:
         InputError: more rejects than the limit.
     """
     if rejects > Fraction(max_fraction) * rows:
-        counted, shown = reasons_of(first, words)
+        waiting = iter(first)
+        one = next(waiting, None)
+        counted, shown = reasons_of(itertools.chain(() if one is None else (one,), waiting), words)
         what = (
             f"{rejects:,} of {rows:,} rows are rejected ({counted}), above {bare('max_reject_fraction')} "
             f"{max_fraction} (the first: {shown})"
         )
-        raise InputError(what, where, f"{advice}; raise {key('max_reject_fraction', IN_RECIPE)} if that is how it is")
+        limit = key("max_reject_fraction", IN_RECIPE)
+        raise InputError(what, where, f"{advice(one)}; raise {limit} if that is how it is")
 
 
 def reasons_of(rejects: Iterable[Reject], words: Words = str) -> tuple[str, str]:

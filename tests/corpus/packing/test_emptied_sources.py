@@ -38,7 +38,11 @@ def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
 
 
 def test_one_that_is_not_asked_for_may_be_empty() -> None:
-    refuse_emptied({"all": CLEAN, "c": corpus(documents=1)}, DEDUPLICATED, ["b", "c"])
+    corpora = {"all": CLEAN, "c": corpus(documents=1)}
+
+    refuse_emptied(corpora, DEDUPLICATED, ["b", "c"])
+    with pytest.raises(UsageError, match="nothing is left of a"):
+        refuse_emptied(corpora, DEDUPLICATED, ["a", "b", "c"])
 
 
 def test_a_corpus_of_one_source_has_its_name() -> None:
