@@ -18,7 +18,7 @@ from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows
 from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing import summary as packed_summary
 from pipeline_assets.corpus.profile import (
@@ -34,11 +34,11 @@ from pipeline_assets.corpus.profile import (
 )
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
+from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -48,7 +48,6 @@ REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTI
 _EXAMPLES = 3  # of each reason of a source, the first ones
 _EXAMPLE_CHARACTERS = 400
 _document_decoder = msgspec.json.Decoder(Document)
-_reject_decoder = msgspec.json.Decoder(Reject)
 
 
 @dataclass(frozen=True)
@@ -148,11 +147,11 @@ def _refuse_shared_ids(
         return
     shard, row, count = repeat
     steps, path = places[shard]
-    doc_id = next(document.doc_id for number, document in _documents(steps.corpus, path) if number == row)
+    doc_id = next(document.doc_id for number, document in enumerate(_documents(steps.corpus, path)) if number == row)
     first = next(
         other.source
         for other, other_path in places
-        if any(document.doc_id == doc_id for _, document in _documents(other.corpus, other_path))
+        if any(document.doc_id == doc_id for document in _documents(other.corpus, other_path))
     )
     more = f", and {count - 1:,} more ids are in two sources" if count > 1 else ""
     what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
@@ -160,12 +159,8 @@ def _refuse_shared_ids(
     raise InputError(what, steps.corpus.folder, fix)
 
 
-def _documents(corpus: Artifact, shard: str) -> Iterator[tuple[int, Document]]:
-    row = 0
-    for block in read_line_blocks(corpus.path(shard)):
-        for document in _document_decoder.decode_lines(block):
-            yield row, document
-            row += 1
+def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
+    return read_structs(corpus.path(shard), _document_decoder)
 
 
 def _ledgers(steps: SourceSteps) -> Iterator[SourceLedger]:
@@ -192,14 +187,13 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = {}
     wanted = len(normalized.manifest.identity.ledger.rejected)
     is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
-    for block in read_line_blocks(normalized.path(REJECTS_FILE)):
-        for reject in _reject_decoder.decode_lines(block):
-            examples = found.setdefault(reject.reason, [])
-            if len(examples) < _EXAMPLES:
-                place = f"row {reject.row:,}" if is_hub else row_words(reject.file, reject.row, None)
-                examples.append(Example(f"{reject.file} {place}", reject.detail, ""))
-        if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
-            break
+    for reject in read_rejects(normalized.path(REJECTS_FILE)):
+        examples = found.setdefault(reject.reason, [])
+        if len(examples) < _EXAMPLES:
+            place = f"row {reject.row:,}" if is_hub else row_words(reject.file, reject.row, None)
+            examples.append(Example(f"{reject.file} {place}", reject.detail, ""))
+            if len(found) == wanted and all(len(examples) == _EXAMPLES for examples in found.values()):
+                break
     return found
 
 
@@ -227,7 +221,7 @@ def _dropped_examples(steps: SourceSteps) -> dict[str, list[Example]]:
 
 
 def _first_rows(corpus: Artifact, shard: str, last: int) -> Iterator[tuple[int, Document]]:
-    for row, document in _documents(corpus, shard):
+    for row, document in enumerate(_documents(corpus, shard)):
         yield row, document
         if row >= last:
             return

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
 
@@ -56,8 +56,7 @@ _decoder = msgspec.json.Decoder(ContaminatedLine)
 
 def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
     """What was found, in the order of the corpus."""
-    for block in read_line_blocks(decontaminated.path(CONTAMINATED_FILE)):
-        yield from _decoder.decode_lines(block)
+    yield from read_structs(decontaminated.path(CONTAMINATED_FILE), _decoder)
 
 
 def evidence_on(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | None:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import REBUILD, OwnFile
@@ -78,8 +78,7 @@ def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
     """A decision for each document, in the order of the corpus."""
-    for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)):
-        yield from _decoder.decode_lines(block)
+    yield from read_structs(deduplicated.path(DECISIONS_FILE), _decoder)
 
 
 def compared_inputs(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:

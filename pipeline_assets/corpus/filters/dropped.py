@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pipeline_assets.corpus.filters.column_rules import Measurement, Value
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.manifest import StageVersion
 
@@ -34,8 +34,7 @@ _decoder = msgspec.json.Decoder(DroppedLine)
 
 def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
     """What was dropped, in the order of the corpus."""
-    for block in read_line_blocks(filtered.path(DROPPED_FILE)):
-        yield from _decoder.decode_lines(block)
+    yield from read_structs(filtered.path(DROPPED_FILE), _decoder)
 
 
 def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:

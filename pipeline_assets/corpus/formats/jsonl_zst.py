@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -60,6 +60,7 @@ def count_lines(block: bytes) -> int:
 
 SUFFIX = ".jsonl.zst"
 _BLOCK_BYTES = 1 << 20
+T = TypeVar("T")
 _FIX = "restore the file or rebuild the artifact"
 
 
@@ -123,3 +124,14 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
     """
     with open(path, "rb", buffering=0) as file:
         yield from whole_lines(decompressed(hashed(file, path), ZSTD, path, _FIX, 1), path, block_bytes=block_bytes)
+
+
+def read_structs(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+    """What each line says, in order; a block of them is in memory at a time.
+
+    Raises:
+        InputError: as `read_line_blocks`.
+        msgspec.DecodeError: a line is not of the decoder's type.
+    """
+    for block in read_line_blocks(path):
+        yield from decoder.decode_lines(block)

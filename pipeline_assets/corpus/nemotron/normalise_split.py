@@ -30,7 +30,7 @@ import pyarrow as pa
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_lines, read_rejects
 from pipeline_assets.corpus.formats.arrow import strings
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
@@ -209,8 +209,7 @@ def _catalogue(building: StagingDir, receipts: Sequence[Receipt], name: str) -> 
 
 
 def _tools(path: Path) -> Iterator[tuple[str, str]]:
-    for block in read_line_blocks(path):
-        yield from _tool_decoder.decode_lines(block)
+    yield from read_structs(path, _tool_decoder)
 
 
 HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 1)

@@ -120,7 +120,7 @@ _CHUNK = 1 << 20
 
 
 def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, asked: PackRecipe) -> Receipt:
-    """Files: those of `PlanFiles`. Counts: `tokens` that are placed, `draws`, `segments`. Notes: `drawn`, see
+    """Files: those of `PlanFiles`. Counts: `tokens` that are placed, `draws`, `segments`. Notes: `settled`, see
     `drawn_of`.
 
     Raises:

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, shard_r
 from pipeline_assets.corpus.filters.column_rules import Verdict
 from pipeline_assets.corpus.filters.dropped import dropped_line
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.rows.store import (
     Content,
@@ -94,16 +94,14 @@ class DocumentRows(RowStore):
 
     def __iter__(self) -> Iterator[Content]:
         for shard in self.shards:
-            for block in read_line_blocks(self.artifact.path(shard)):
-                for one in _compared_decoder.decode_lines(block):
-                    labels = msgspec.json.encode((one.source, one.domain, one.license_tag, one.created_at))
-                    yield Content(one.doc_id, one.text.encode("utf-8"), labels)
+            for one in read_structs(self.artifact.path(shard), _compared_decoder):
+                labels = msgspec.json.encode((one.source, one.domain, one.license_tag, one.created_at))
+                yield Content(one.doc_id, one.text.encode("utf-8"), labels)
 
     def documents(self) -> Iterator[Document]:
         """All of them, in order; a block is in memory at a time."""
         for shard in self.shards:
-            for block in read_line_blocks(self.artifact.path(shard)):
-                yield from _document_decoder.decode_lines(block)
+            yield from read_structs(self.artifact.path(shard), _document_decoder)
 
     def at(self, number: int) -> Row:
         shard, row = place_in(self.shards, number, self.artifact.folder)
@@ -148,13 +146,9 @@ class DocumentRows(RowStore):
             shards: where to look; None looks everywhere.
         """
         for shard in self.shards if shards is None else shards:
-            first_row = 0
-            for block in read_line_blocks(self.artifact.path(shard)):
-                documents = _id_decoder.decode_lines(block)
-                for row, one in enumerate(documents, first_row):
-                    if one.doc_id == doc_id and source in (None, one.source):
-                        return shard, row
-                first_row += len(documents)
+            for row, one in enumerate(read_structs(self.artifact.path(shard), _id_decoder)):
+                if one.doc_id == doc_id and source in (None, one.source):
+                    return shard, row
         return None
 
     def origin(self, part: Part) -> Line | Source:
@@ -192,11 +186,10 @@ class SourceRows(DocumentRows):
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         number, has_answers = 0, _has_answers(self.artifact)
         for shard in self.shards:
-            for block in read_line_blocks(self.artifact.path(shard)):
-                for one in _placed_decoder.decode_lines(block):
-                    if one.meta.source_file == file and source_row in _rows_of(one.meta, has_answers):
-                        return number, one.meta.source_row != source_row
-                    number += 1
+            for one in read_structs(self.artifact.path(shard), _placed_decoder):
+                if one.meta.source_file == file and source_row in _rows_of(one.meta, has_answers):
+                    return number, one.meta.source_row != source_row
+                number += 1
         return None
 
 

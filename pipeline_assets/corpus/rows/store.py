@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -308,8 +308,7 @@ def number_of(sizes: Mapping[str, int], name: str, row: int, where: Path) -> int
 
 def read_rejects(rejects: Path) -> Iterator[Reject]:
     """All rejects of an artifact, in order."""
-    for block in read_line_blocks(rejects):
-        yield from _reject_decoder.decode_lines(block)
+    yield from read_structs(rejects, _reject_decoder)
 
 
 def reject_at(rejects: Iterable[Reject], file: str, row: int) -> Reject | None:

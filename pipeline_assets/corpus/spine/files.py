@@ -92,8 +92,8 @@ class OwnFile(Generic[T]):
         """
         return self.parse(self.bytes_of(path), path)
 
-    def bytes_of(self, path: Path) -> bytes:
-        """What the file holds. Raises as `read` does."""
+    def bytes_of(self, path: Path | str) -> bytes:
+        """What the file holds. Raises as `read` does. A path is longer made than its file read, so a name will do."""
         flags = _WITHOUT_WAITING | (0 if self.may_be_link else os.O_NOFOLLOW)
         try:
             with io.FileIO(os.open(path, flags)) as file:
@@ -110,7 +110,7 @@ class OwnFile(Generic[T]):
         except PermissionError:
             raise RetryableError("reading is not allowed", path, "give read permission") from None
         except OSError as error:
-            is_link = error.errno == errno.ELOOP and not self.may_be_link and path.is_symlink()
+            is_link = error.errno == errno.ELOOP and not self.may_be_link and os.path.islink(path)
             words = "it is a link" if is_link else f"it can't be read ({error.strerror or error})"
             raise self._refused(words, path) from None
 
@@ -146,7 +146,7 @@ class OwnFile(Generic[T]):
         except msgspec.ValidationError as error:
             raise self._refused(str(error), where) from None
 
-    def _refused(self, complaint: str, where: Path) -> InputError:
+    def _refused(self, complaint: str, where: Path | str) -> InputError:
         return InputError(f"this is no {self.noun}: {complaint}", where, self.fix)
 
 

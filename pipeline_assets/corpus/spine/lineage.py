@@ -87,7 +87,7 @@ class Listed(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Listed)
 
 
-def listed(path: Path) -> Listed:
+def listed(path: Path | str) -> Listed:
     """What the manifest in a file says, in short. One whose seal doesn't hold is read to the end.
 
     Raises:
@@ -96,11 +96,11 @@ def listed(path: Path) -> Listed:
     """
     data = MANIFEST_FILE.bytes_of(path)
     if not seal_holds(data):
-        Manifest.from_bytes(data, path)
+        Manifest.from_bytes(data, Path(path))
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError:
-        Manifest.from_bytes(data, path)  # it says what is wrong
+        Manifest.from_bytes(data, Path(path))  # it says what is wrong
         raise
 
 
@@ -121,7 +121,7 @@ class _Listing:
         folder = Path(place)
         members: Collection[str] | None = None
         try:
-            found = self.sealed[folder] = listed(Path(f"{place}/{FILE_NAME}"))
+            found = self.sealed[folder] = listed(f"{place}/{FILE_NAME}")
             members = found.members
             if not members:
                 return
