@@ -29,9 +29,9 @@ def added(number: int) -> int:
 """
 
 
-def stepped(folder: Path, argument: str = "1", **environment: str) -> str:
+def stepped(folder: Path, argument: str = "1", then: str = "", **environment: str) -> str:
     """Of a process of its own: 1 with a step added, and how often the code was found on disk."""
-    code = f"from kernels import *; print(stepped({argument}), sum(stepped.stats.cache_hits.values()))"
+    code = f"from kernels import *; print(stepped({argument}), sum(stepped.stats.cache_hits.values())); {then}"
     # Bytecode on disk is told from another by the second and the size: a source rewritten at once would not be seen.
     paths = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(folder)]), "PYTHONDONTWRITEBYTECODE": "1"}
     everything = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), **paths, **environment}
@@ -83,6 +83,14 @@ def test_another_clone_finds_the_code(folder: Path, tmp_path: Path) -> None:
     clone = Path(shutil.copytree(folder, tmp_path / "clone"))
 
     assert (first, stepped(clone, NUMBA_CACHE_DIR=cache)) == ("2 0", "2 1")
+
+
+def test_code_on_disk_runs_without_what_numba_compiles_with(folder: Path) -> None:
+    then = "import sys; print('numba.np.polynomial' in sys.modules)"
+
+    compiled, found = stepped(folder, then=then), stepped(folder, then=then)
+
+    assert (compiled, found) == ("2 0\nTrue", "2 1\nFalse")
 
 
 def test_the_cache_lies_in_the_users_cache_folder(folder: Path, tmp_path: Path) -> None:

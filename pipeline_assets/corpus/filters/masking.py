@@ -36,7 +36,7 @@ _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTES)
-_TWO_DOTS = re2.compile(rb"\.[0-9]{1,3}\.[0-9]", _BYTES)
+_THREE_DOTS = re2.compile(rb"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]", _BYTES)
 _LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
 _DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTES)
 _DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
@@ -113,7 +113,7 @@ def _with_ips(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Documents that may have an address, by one search through all for what RE2 finds eight times as fast."""
     texts = [candidate.text for candidate in candidates]
     ends = list(itertools.accumulate(len(text) + 1 for text in texts))
-    found = _TWO_DOTS.finditer(b"\n".join(texts))
+    found = _THREE_DOTS.finditer(b"\n".join(texts))
     return [candidates[place] for place in sorted({bisect.bisect_right(ends, match.start()) for match in found})]
 
 
