@@ -13,12 +13,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.checks import CheckResult
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, TransientError
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.events import (
@@ -30,15 +29,18 @@ from pipeline_assets.events import (
     materialization,
     said,
     shown_targets,
-    source_key,
-    source_keys,
     upstream_keys,
 )
+from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 from resources.hub import Hub
 from resources.materialization import metadata_of
 from resources.store import Store
+from resources.tokenizer import Tokenizer
 
+# Of what passes by itself alone, see `as_failure`. The hub's own tries came before: see CORPUSMILL_HUB_TRIES.
+_RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+_HUB_POOL, _CPU_POOL = "hub", "cpu"
 _UNFIT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -52,31 +54,6 @@ def assets_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[dg.Assets
     return [_asset(recipe, KINDS[kind], asked, root, recipe_of) for kind, asked in by_kind(recipe).items()]
 
 
-def sources_of(recipes: Sequence[Recipe], root: Path) -> list[dg.AssetSpec]:
-    """What recipes read that nobody builds, a node each."""
-    named = {source_key(target): target for recipe in recipes for target in recipe.targets()}
-    return [_source(key, target, root) for key, target in named.items() if key is not None]
-
-
-def _source(key: dg.AssetKey, target: Target, root: Path) -> dg.AssetSpec:
-    if isinstance(target.outside, SourceFolder):
-        return dg.AssetSpec(
-            key,
-            description=f"Files in {target.outside.path}",
-            group_name="sources",
-            kinds={"file"},
-            metadata={"path": str(target.outside.below(root).path)},
-        )
-    dataset, commit = target.recipe["dataset"], target.recipe["revision"]
-    return dg.AssetSpec(
-        key,
-        description=f"Hub dataset {dataset} at commit {commit}",
-        group_name="sources",
-        kinds={"huggingface"},
-        metadata={"dataset": dataset, "commit": commit},
-    )
-
-
 def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
     """The job that makes all that a recipe asks for, whatever its partitions."""
     name = name_in_dagster(recipe.name)
@@ -85,9 +62,11 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         name=f"{name}__all",
         description=f"Builds every artifact of {recipe.name} that is not there as asked",
         out={},
+        retry_policy=_RETRIES,
+        pool=_CPU_POOL,
     )
     def build_all(
-        context: dg.OpExecutionContext, store: Store, hub: Hub
+        context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         run = store.run(root, hub.files(root))
         with as_failure(root):
@@ -115,9 +94,10 @@ def _asset(
 ) -> dg.AssetsDefinition:
     key, by_partition = asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
+    externals = externals_of(targets)
     spec = dg.AssetSpec(
         key,
-        deps=[*_deps(recipe, targets, recipe_of), *source_keys(targets)],
+        deps=[*_deps(recipe, targets, recipe_of), *externals],
         description=inspect.cleandoc(kind.description),
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
@@ -135,9 +115,11 @@ def _asset(
         ],
         partitions_def=None if None in by_partition else partitions,
         can_subset=True,
+        retry_policy=_RETRIES,
+        pool=_HUB_POOL if any(above.path[0] == _HUB_POOL for above in externals) else _CPU_POOL,
     )
     def asset(
-        context: dg.AssetExecutionContext, store: Store, hub: Hub
+        context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
         with as_failure(root):
@@ -152,6 +134,7 @@ def _asset(
                 raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
             if _waits(context, target, root):
                 return
+            # `tokenizer` is asked for so that its file is held against its hash before anything is built.
             context.log.info("%s: %s (%s)", target.name, *target.state(root))
             built = drive.build(target, store.run(root, hub.files(root)), asks_again=True)
             yield dg.MaterializeResult(
@@ -231,7 +214,7 @@ def _check_results(
 
 @contextlib.contextmanager
 def as_failure(root: Path) -> Iterator[None]:
-    """What a user can cause, or the world, ends the step with its one line.
+    """What a user can cause, or the world, ends the step with its one line; what passes by itself is tried again.
 
     Raises:
         dg.Failure: of an InputError or an OSError.
@@ -239,7 +222,7 @@ def as_failure(root: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
+        raise dg.Failure(description=str(error), allow_retries=isinstance(error, TransientError)) from error
     except OSError as error:
         explained = durable.explain(error, Path(os.fsdecode(error.filename or root)))
         raise dg.Failure(description=str(explained), allow_retries=False) from explained

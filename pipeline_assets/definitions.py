@@ -7,12 +7,16 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.assets import assets_of, job_of, sources_of
+from pipeline_assets.assets import assets_of, job_of
+from pipeline_assets.external import externals_of, observer_of
+from pipeline_assets.freshness import Freshness, watch
 from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.sensors import sensor_of
 from pipeline_assets.systems.registry import recipe_of_folders, recipes_of
 from resources.hub import Hub
+from resources.labels import labelled
 from resources.store import Store, data_root
+from resources.tokenizer import Tokenizer
 
 
 def definitions_of(root: Path) -> dg.Definitions:
@@ -22,16 +26,22 @@ def definitions_of(root: Path) -> dg.Definitions:
         logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
     recipe_of = recipe_of_folders(recipes, root)
     jobs = {recipe.name: job_of(recipe, root, recipe_of) for recipe in recipes}
+    externals = externals_of(target for recipe in recipes for target in recipe.targets())
     by_the_clock = scheduled(root, recipes, jobs)
+    by_name = {recipe.name: recipe for recipe in recipes}
+    fresh = [Freshness(section, by_name[section.recipe], root) for section in by_the_clock.runs]
     return dg.Definitions(
-        assets=[
-            *(asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)),
-            *sources_of(recipes, root),
-        ],
+        assets=labelled(
+            [
+                *(asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)),
+                *(one.spec() for one in externals.values()),
+            ]
+        ),
+        asset_checks=[one.checks() for one in fresh],
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
-        sensors=[sensor_of(recipes, root), alert],
-        resources={"store": Store(), "hub": Hub()},
+        sensors=[sensor_of(recipes, root), observer_of(externals.values(), root), watch(fresh), alert],
+        resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer()},
         executor=dg.in_process_executor,
     )
 

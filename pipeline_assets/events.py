@@ -1,24 +1,23 @@
 """What is built, as the events of Dagster: the asset's key, a materialisation, what the checks said."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from pipeline_assets.corpus.markdown import plain
-from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.recipes.kind import Kind
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS
 from resources.materialization import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
-_COMMIT_LETTERS = 12
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # as a Dagster run has it of an input that was never materialised
 _MOST_TOLD = 50  # partitions of an asset, in what a check says of them
 
@@ -39,30 +38,17 @@ def upstream_keys(target: Target, recipe: str, recipe_of: RecipeOf) -> dict[dg.A
     return keys
 
 
-def source_key(target: Target) -> dg.AssetKey | None:
-    """What an artifact is read from that nobody builds: a hub dataset at its commit, or a folder, absolute or below the
-    data root. Whatever reads it, of any recipe, hangs on one node; None of what is made from artifacts.
-    """
-    if isinstance(target.outside, SourceFolder):
-        return dg.AssetKey(["files", *(part for part in target.outside.path.parts if part != "/")])
-    dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
-    if target.upstream or not isinstance(dataset, str) or not isinstance(commit, str):
-        return None
-    return dg.AssetKey(["hub", *dataset.split("/"), commit[:_COMMIT_LETTERS]])
-
-
-def source_keys(targets: Iterable[Target]) -> dict[dg.AssetKey, list[Target]]:
-    """All that the artifacts of an asset are read from, as `upstream_keys` says what they are made from: no targets."""
-    keys = map(source_key, targets)
-    return {key: [] for key in keys if key is not None}
-
-
 def code_version(kind: Kind, targets: Sequence[Target]) -> str:
     """What decides an asset's content beside what it is made from: its stage, and what the recipe says of it. When a
     recipe is edited, Dagster takes the asset for stale; partitions of it that are current still are reported anew.
     """
     asked = sorted((target.partition or "", sha256_of(target.asked())) for target in targets)
     return f"{kind.stage.version}-{sha256_of(asked).removeprefix('sha256:')[:12]}"
+
+
+def _externals(targets: Sequence[Target]) -> dict[dg.AssetKey, list[Target]]:
+    """What an asset is read from, as `upstream_keys` says what it is made from: no targets."""
+    return {key: [] for key in externals_of(targets)}
 
 
 @dataclass(frozen=True)
@@ -92,7 +78,7 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
 def shown_targets(recipe: Recipe, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
     """What a recipe asks for, upstream first, with how it is shown."""
     assets = {
-        kind: (asset_key(kind, recipe.name), code_version(KINDS[kind], targets), source_keys(targets))
+        kind: (asset_key(kind, recipe.name), code_version(KINDS[kind], targets), _externals(targets))
         for kind, targets in by_kind(recipe).items()
     }
     return [

@@ -81,10 +81,15 @@ class _Schedules(RecipePart):
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What the UI offers by the clock."""
+    """What the UI offers by the clock.
+
+    Attributes:
+        runs: the sections that run their recipes.
+    """
 
     schedules: Sequence[dg.ScheduleDefinition]
     jobs: Sequence[dg.JobDefinition]
+    runs: Sequence[ScheduleSection]
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
@@ -111,6 +116,7 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
     known = {recipe.name for recipe in recipes}
     made: list[dg.ScheduleDefinition] = []
     own: list[dg.JobDefinition] = []
+    runs: list[ScheduleSection] = []
     for section in sections:
         if section.recipe not in known:
             what = f"schedule {section.name} names recipe {section.recipe}, which isn't there"
@@ -127,12 +133,13 @@ def scheduled(root: Path, recipes: Sequence[Recipe], jobs: Mapping[str, dg.JobDe
                 own.append(job)
         try:
             made.append(_schedule(section, job))
+            runs += [section] * (section.action == "run")
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
             wrong.append(UsageError(f"schedule {section.name}: {' '.join(str(error).split())}", root / FILE, fix))
     for one in wrong:
         logging.getLogger("corpusmill").warning("a schedule is left out: %s", one)
-    return Scheduled(made, own)
+    return Scheduled(made, own, runs)
 
 
 def _schedule(section: ScheduleSection, job: dg.JobDefinition) -> dg.ScheduleDefinition:

@@ -41,6 +41,8 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     text_bytes = provenance.get("text_bytes_encoded", counts.get("text_bytes"))
     if text_bytes and not was_current:
         values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
+    if manifest.identity.tokenizer is not None:
+        values["tokenizer"] = dg.MetadataValue.text(" ".join(map(str, manifest.identity.tokenizer.values())))
     values |= _costs(manifest) | _columns(artifact)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))

@@ -3,12 +3,19 @@
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from pipeline_assets.definitions import definitions_of
 from resources.hub import Hub
 from resources.store import Store
+from resources.tokenizer import Tokenizer
 
 NOWHERE = "http://127.0.0.1:9"  # where no hub answers
+
+
+def resources(endpoint: str = NOWHERE, **store: object) -> dict[str, dg.ConfigurableResource]:
+    """Those of a code location, working in this process, with a hub at an address."""
+    return {"store": Store(**{"workers": 0, **store}), "hub": Hub(endpoint=endpoint), "tokenizer": Tokenizer()}
 
 
 class Materialized:
@@ -40,7 +47,7 @@ class Materialized:
             partition_key=partition,
             instance=self.instance,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            resources={"store": Store(**{"workers": 0, **store}), "hub": Hub(endpoint=self.endpoint)},
+            resources=resources(self.endpoint, **store),
         )
 
 
@@ -56,3 +63,13 @@ def materialization(result: dg.ExecuteInProcessResult, artifact: str) -> dg.Asse
 
 def has_materialized(result: dg.ExecuteInProcessResult) -> bool:
     return bool(result.get_asset_materialization_events())
+
+
+def external_look(
+    root: Path, instance: dg.DagsterInstance, cursor: str | None = None, endpoint: str = NOWHERE
+) -> SensorExecutionData:
+    """A tick of the sensor that looks at what nobody builds, as its daemon has it."""
+    [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "external_sources"]
+    hub = {"hub": Hub(endpoint=endpoint, tries=1)}
+    with dg.build_sensor_context(instance=instance, cursor=cursor, resources=hub) as context:
+        return sensor.evaluate_tick(context)

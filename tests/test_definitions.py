@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 
 from pipeline_assets.definitions import definitions_of
-from pipeline_assets.events import code_version, source_key
+from pipeline_assets.events import code_version
+from pipeline_assets.external import externals_of
 from pipeline_assets.systems.registry import KINDS, read_recipe
 
 PROJECT = Path(__file__).parents[1]
@@ -77,8 +78,9 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
         assert asset.code_version == code_version(KINDS[target.kind], of_kind)
         assert asset.code_version.partition("-")[0] == str(target.stage.version)
     parents = [(parent, artifact) for artifact, asset in assets.items() for parent in asset.parent_keys]
-    read = {parent for parent, _ in parents if parent.path[0] in ("hub", "files")}
-    assert read == {key for target in targets if (key := source_key(target)) is not None} != set()
+    read = {parent for parent, _ in parents if graph.get(parent).is_external}
+    assert read == set(externals_of(targets))
+    assert {"hub", "tokenizers"} - {"tokenizers" * (name == "nemotron_v1")} <= {key.path[0] for key in read}
     edges = {(parent.path[2], artifact) for parent, artifact in parents if parent not in read}
     assert edges == {
         (one.kind.partition("/")[2], target.kind.partition("/")[2]) for target in targets for one in target.upstream

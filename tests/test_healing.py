@@ -16,12 +16,14 @@ from dagster._core.errors import DagsterAssetCheckFailedError
 from forged import overwrite
 from materialized import Materialized, has_materialized, materialization
 
-from pipeline_assets import demo
+from pipeline_assets import assets, demo
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.definitions import definitions_of
 from pipeline_assets.systems.registry import read_recipe
+from resources.loopback_faults import Fault, FaultKind
 from resources.loopback_hub import LoopbackHub
 
 SPLITS = ("train", "valid")
@@ -274,3 +276,37 @@ def test_no_secret_is_written_anywhere(
     assert result.returncode == 0
     assert secret not in result.stdout + result.stderr
     assert not [path for path in root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+def test_what_passes_by_itself_is_tried_again_and_nothing_else(
+    root: Path, demo_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "1")
+    monkeypatch.setattr(assets, "_RETRIES", dg.RetryPolicy(max_retries=1))
+    shutil.rmtree(root / "corpora")
+    shutil.rmtree(root / "selections")
+    with LoopbackHub(demo_root / demo.HUB_FOLDER) as hub:
+        run = Materialized(root, hub.endpoint)
+        hub.inject(Fault(FaultKind.FORBIDDEN))
+        with pytest.raises(dg.Failure, match="may not read it"):
+            run(NAME, "fineweb_edu_snapshot")
+        hub.inject(Fault(FaultKind.BUSY))
+        once = run(NAME, "fineweb_edu_snapshot")
+
+    assert once.success
+    assert [event.event_type_value for event in once.all_node_events].count("STEP_UP_FOR_RETRY") == 1
+
+
+def test_steps_share_the_hub_and_the_processors(root: Path) -> None:
+    pools = {
+        asset.key.path[2]: asset.op.pool
+        for asset in definitions_of(root).assets or []
+        if isinstance(asset, dg.AssetsDefinition) and asset.key.path[1] == NAME
+    }
+
+    assert pools == {
+        "fineweb_edu_snapshot": "hub",
+        "healing_text_manifest": "cpu",
+        "megatron_split": "cpu",
+        "megatron_dataset": "cpu",
+    }

@@ -38,11 +38,23 @@ MAY_IMPORT = {
     "systems": {"spine", "corpus", "systems"},
     "resources": {"spine", "systems", "corpus", "resources"},
     "modal_jobs": {"spine", "corpus"},
-    "events": {"resources", "systems", "corpus", "spine"},
-    "assets": {"events", "systems", "resources", "corpus", "spine"},
+    "external": {"resources", "corpus", "spine"},
+    "events": {"external", "resources", "systems", "corpus", "spine"},
+    "assets": {"events", "external", "systems", "resources", "corpus", "spine"},
     "sensors": {"events", "systems", "corpus", "spine"},
     "schedules": {"assets", "systems", "resources", "corpus", "spine"},
-    "definitions": {"assets", "schedules", "sensors", "systems", "resources", "corpus", "spine"},
+    "freshness": {"assets", "events", "schedules", "systems", "corpus", "spine"},
+    "definitions": {
+        "assets",
+        "external",
+        "freshness",
+        "schedules",
+        "sensors",
+        "systems",
+        "resources",
+        "corpus",
+        "spine",
+    },
     "instance": {"spine"},
     "demo_library": {"spine"},
     "demo_sources": {"demo_library"},
@@ -105,7 +117,8 @@ def test_imports_point_one_way() -> None:
 
 HOMES = {
     "dagster": lambda module: (
-        layer(module) in ("events", "assets", "schedules", "sensors", "definitions", "instance", "resources")
+        layer(module)
+        in ("events", "external", "assets", "freshness", "schedules", "sensors", "definitions", "instance", "resources")
     ),
     "modal": lambda module: module.startswith(("resources.modal_launcher", "modal_jobs")),
     "torch": lambda module: module.startswith(

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from dagster._utils.schedules import schedule_execution_time_iterator
 from demo_variants import copy_of
+from materialized import resources
 
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
@@ -20,9 +21,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.definitions import definitions_of
 from pipeline_assets.schedules import WEBHOOK, alert, read_schedules, repinned
 from pipeline_assets.systems.registry import read_recipe
-from resources.hub import Hub
 from resources.loopback_hub import LoopbackHub
-from resources.store import Store
 
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
 
@@ -54,7 +53,7 @@ def run_job(
         instance=instance,
         raise_on_error=False,
         tags=tags,
-        resources={"store": Store(workers=0), "hub": Hub(endpoint=endpoint)},
+        resources=resources(endpoint),
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
 

@@ -10,7 +10,7 @@ import pytest
 from answers import Corpusmill
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
-from materialized import NOWHERE, Materialized
+from materialized import NOWHERE, Materialized, external_look
 
 from pipeline_assets import sensors
 from pipeline_assets.corpus.recipes.drive import run_targets
@@ -100,6 +100,8 @@ def test_what_a_command_built_is_fresh(look: Callable[[], str], instance: dg.Dag
     run_kinds(root)
 
     said = look()
+    for observed in external_look(root, instance).asset_events:  # which makes nothing stale
+        instance.report_runless_asset_event(observed)
 
     assert before == ("events reported: 0", dict.fromkeys(states(root), "MISSING"))
     assert said != before[0]

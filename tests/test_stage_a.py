@@ -10,7 +10,7 @@ import dagster as dg
 import msgspec
 import pytest
 from answers import Corpusmill
-from materialized import NOWHERE, Materialized, has_materialized
+from materialized import NOWHERE, Materialized, has_materialized, resources
 from stage_a_build import build, digests, ledger, step
 from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, write_sources
 
@@ -24,9 +24,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.registry import KINDS
 from pipeline_assets.systems.stage_a import StageARecipe
-from resources.hub import Hub
 from resources.loopback_hub import LoopbackHub
-from resources.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +165,7 @@ def test_checks_are_asked_again_without_a_build_of_all_that_is_there(built_root:
     result = dg.materialize(
         [filtered],
         selection=dg.AssetSelection.checks_for_assets(filtered),
-        resources={"store": Store(workers=0), "hub": Hub(endpoint=NOWHERE)},
+        resources=resources(),
     )
 
     assert not has_materialized(result)
@@ -179,9 +177,7 @@ def test_checks_are_asked_again_without_a_build_of_all_that_is_there(built_root:
 def test_the_job_of_a_recipe_makes_all_of_it(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
 
-    result = run.definitions.resolve_job_def("mixed").execute_in_process(
-        instance=run.instance, resources={"store": Store(workers=0), "hub": Hub(endpoint=NOWHERE)}
-    )
+    result = run.definitions.resolve_job_def("mixed").execute_in_process(instance=run.instance, resources=resources())
 
     assert result.success
     assert {target.role: target.state(root)[1] for target in recipe_in(root).targets()} == digests(built)

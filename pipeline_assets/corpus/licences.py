@@ -17,6 +17,7 @@ from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.manifest import sha256_of
 
 UNKNOWN = "unknown"
+TABLE = Path(__file__).parents[2] / "manifests" / "licences.json"
 _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 
 
@@ -95,15 +96,22 @@ class LicenceTable:
         tag = self.tag_of(value)
         return Licensed(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else Licensed(tag, evidence)
 
+    def __len__(self) -> int:
+        return len(self._by_tag)
+
     def fingerprint(self) -> str:
         """Of the spellings and their tags: what the tags of documents depend on."""
         return sha256_of(self._by_spelling)
 
+    def digest(self) -> str:
+        """Of all that it says: what a report depends on."""
+        return sha256_of([msgspec.to_builtins(licence) for licence in self._by_tag.values()])
+
 
 @functools.cache
 def licence_table() -> LicenceTable:
-    """The project's table, manifests/licences.json."""
-    return read_licences(Path(__file__).parents[2] / "manifests" / "licences.json")
+    """The project's table."""
+    return read_licences(TABLE)
 
 
 def read_licences(path: Path) -> LicenceTable:

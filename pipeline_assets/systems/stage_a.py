@@ -133,7 +133,7 @@ class StageARecipe(Recipe):
         left = [*map(self._filtered, self.sources)]
         if up_to == "filtered":
             return left
-        goals, names = [*left], {"sources": [source.source for source in self.sources]}
+        goals, names = [*left], dict[str, Any](sources=[source.source for source in self.sources])
         if self.dedup is not None:
             upstream = [*left, *(seen_store(Path(folder)) for folder in self.seen)]
             content = {"dedup": self.dedup.content()} | names
@@ -150,7 +150,8 @@ class StageARecipe(Recipe):
             goals.append(packed_target(self.pack, self.name, self._folder() / "packed" / self.name, left))
         told = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
         of_report = [target for target in goals if target.kind in told]
-        return [*goals, self._of_all(REPORT, names, of_report, tokenizer=self.tokenizer.content())]
+        content = {**names, "licences": licence_table().digest()}
+        return [*goals, self._of_all(REPORT, content, of_report, tokenizer=self.tokenizer.content())]
 
     def _raw(self, source: HubSource | FileSource) -> Target:
         if isinstance(source, HubSource):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def with_retries(call: Callable[[], T], asked: HubCall) -> T:
             if attempt == asked.tries:
                 what = f"the answer for revision {asked.revision} can't be read ({error})"
                 fix = "run the same command later; if it persists, check what answers at HF_ENDPOINT"
-                raise RetryableError(what, f"{asked.dataset} on {asked.address}", fix) from None
+                raise TransientError(what, f"{asked.dataset} on {asked.address}", fix) from None
             seconds, problem = None, f"an answer that can't be read ({error})"
         seconds = (
             min(60.0, asked.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25) if seconds is None else seconds
@@ -128,7 +128,7 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         case RemoteEntryNotFoundError():
             return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
     if status == 429:
-        return RetryableError(
+        return TransientError(
             f"rate limited, after {asked.tries} tries", where, "run the same command later: it goes on"
         )
     if status in (401, 404):
@@ -138,12 +138,13 @@ def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
         return kind(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
     if status == 403:
         return RetryableError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
-    return RetryableError(f"HTTP {status} after {asked.tries} tries", where, "run the same command later: it goes on")
+    kind = TransientError if status in _RETRIED_STATUS else RetryableError
+    return kind(f"HTTP {status} after {asked.tries} tries", where, "run the same command later: it goes on")
 
 
 def _unreachable(error: Exception, asked: HubCall) -> InputError:
     fix = "check the network and HF_ENDPOINT, then run the same command again"
-    return RetryableError(f"{asked.dataset} can't be reached ({_shown(error)})", asked.address, fix)
+    return TransientError(f"{asked.dataset} can't be reached ({_shown(error)})", asked.address, fix)
 
 
 def _shown(error: Exception) -> str:
@@ -163,7 +164,7 @@ def changed_under_its_name(what: str, where: str) -> InputError:
 
 def refused_by_storage(status: int, where: str) -> InputError:
     what = f"the storage that the hub names refuses the bytes (HTTP {status})"
-    return RetryableError(what, where, "run the same command later: it goes on; if it persists, pin a new commit")
+    return TransientError(what, where, "run the same command later: it goes on; if it persists, pin a new commit")
 
 
 def _asked_wait_s(headers: object) -> float | None:

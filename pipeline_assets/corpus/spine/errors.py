@@ -97,6 +97,10 @@ class RetryableError(InputError):
     """Something in the way (network, disk, rights, another builder): once it is gone, the same command goes on."""
 
 
+class TransientError(RetryableError):
+    """What passes by itself: a hub that doesn't answer or asks to wait, another builder at work."""
+
+
 class UsageError(InputError):
     """The question itself is wrong (an option, a recipe key, a name): exit status 2 rather than 1."""
 

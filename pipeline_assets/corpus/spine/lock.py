@@ -26,7 +26,7 @@ from typing import Annotated
 import msgspec
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError
 from pipeline_assets.corpus.spine.files import OwnFile
 
 _LAST_BREATH_S = 2.0
@@ -56,7 +56,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 _FILE = OwnFile("lock", 4096, "move it away, then run the same command", Builder)
 
 
-class BuilderBusy(RetryableError):
+class BuilderBusy(TransientError):
     """Another process builds the same artifact."""
 
 

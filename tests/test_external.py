@@ -1,0 +1,101 @@
+"""What nobody builds: nodes of the lineage, looked at, and never a reason to build anything again."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from materialized import NOWHERE, external_look
+
+from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.demo import DATASET
+from resources.loopback_hub import LoopbackHub
+
+Seen = dict[str, dict[str, object]]
+TOKENIZER = f"tokenizers/o200k_harmony/{VOCABULARY_SHA256[:12]}"
+
+
+def looker(root: Path) -> Callable[..., Seen]:
+    """A tick of the sensor, as its daemon has it: what it observed, by node. Without a hub none can be reached."""
+    cursor: list[str | None] = [None]
+
+    def tick(endpoint: str = NOWHERE) -> Seen:
+        with dg.DagsterInstance.ephemeral() as instance:
+            data = external_look(root, instance, cursor[0], endpoint)
+        cursor[0] = data.cursor
+        assert all(isinstance(event, dg.AssetObservation) for event in data.asset_events)
+        return {
+            event.asset_key.to_user_string(): {name: value.value for name, value in event.metadata.items()}
+            for event in data.asset_events
+        }
+
+    return tick
+
+
+@pytest.fixture
+def root(demo_root: Path, tmp_path: Path) -> Path:
+    """A data root with the demo's recipes and its hub's files, none of which is another's too."""
+    for name in ("recipes", "hub"):
+        shutil.copytree(demo_root / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder of one file, which a recipe of the data root reads."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "one.txt").write_text("A note.")
+    (tmp_path / "recipes").mkdir()
+    source = {"source": "notes", "kind": "local", "path": str(folder), "files": ["*.txt"]}
+    recipe = {"name": "mine", "system": "stage_a", "sources": [source]}
+    (tmp_path / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    return folder
+
+
+def test_each_node_says_what_is_pinned_and_what_is_there(notes: Path) -> None:
+    found = looker(notes.parent)()
+
+    folder = found["/".join(["files", *notes.parts[1:]])]
+    assert (folder["path"], folder["files"], folder["bytes"]) == (str(notes), 1, len("A note."))
+    assert found[TOKENIZER]["sha256"] == VOCABULARY_SHA256
+    assert found[TOKENIZER]["is as pinned"] is True
+    assert found["licences/table"]["licences"] == len(licence_table())
+
+
+def test_only_what_changed_is_told_again(notes: Path) -> None:
+    look = looker(notes.parent)
+    look()
+
+    unchanged = look()
+    (notes / "two.txt").write_text("Another.")
+    [changed] = look().values()
+
+    assert unchanged == {}
+    assert (changed["path"], changed["files"]) == (str(notes), 2)
+
+
+def test_where_a_head_moved_its_node_says_so(root: Path) -> None:
+    look = looker(root)
+    with LoopbackHub(root / "hub") as hub:
+        before, commit = look(hub.endpoint), hub.commits()[DATASET]
+    [name] = [name for name, seen in before.items() if seen.get("commit") == commit]
+    card = root / "hub" / "datasets" / DATASET / "README.md"
+    card.chmod(0o644)
+    card.write_text(card.read_text() + "\nAnother line.\n")
+
+    with LoopbackHub(root / "hub") as hub:
+        after, head = look(hub.endpoint), hub.commits()[DATASET]
+
+    assert (before[name]["head of main"], before[name]["is at the head"]) == (commit, True)
+    assert (after[name]["commit"], after[name]["head of main"], after[name]["is at the head"]) == (commit, head, False)
+
+
+def test_a_hub_that_cannot_be_reached_is_told_and_stops_no_other_look(root: Path) -> None:
+    found = looker(root)()
+
+    assert {"can't be read" in seen for name, seen in found.items() if name.startswith("hub/")} == {True}
+    assert found[TOKENIZER]["is as pinned"] is True
