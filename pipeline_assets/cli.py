@@ -116,7 +116,7 @@ def command(group: typer.Typer, name: str, help: str, load: Callable[[], Callabl
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="LLM training data whose every token traces to a row at a hub commit.",
@@ -240,7 +240,9 @@ def _wanted(complaint: "ErrorDetails") -> str:
 
 def _fail(error: InputError) -> None:
     lines = [f"corpusmill: {one}" for one in (error, *error.others)]
-    typer.echo("\n".join([*lines, *getattr(error, "__notes__", [])]), err=True)
+    from pipeline_assets.commands.terminal import tell
+
+    tell([*lines, *getattr(error, "__notes__", [])], err=True)
     sys.exit(2 if isinstance(error, UsageError) else 1)
 
 

@@ -38,18 +38,15 @@ def ui(
             raise InputError("the port is taken", f"127.0.0.1:{port}", "give another one with --port") from None
     # Dagster loads for seconds: a taken port is told before.
     from pipeline_assets.instance import instance_home, open_instance
+    from pipeline_assets.report_pages import reports_served
     from pipeline_assets.sensors import report_sealed
 
-    with open_instance(data) as instance:
-        report_sealed(recipes_of(data.absolute())[0], data.absolute(), instance)
-    environment = {
-        **os.environ,
-        "CORPUSMILL_DATA": str(data.absolute()),
-        "DAGSTER_HOME": str(instance_home(data)),
-        "PYTHONWARNINGS": "ignore",
-    }
-    with _hub_of(data) as variables:
-        environment |= variables
+    with reports_served(data.absolute(), port + 1) as pages, _hub_of(data) as hub:
+        os.environ.update(pages)
+        with open_instance(data) as instance:
+            report_sealed(recipes_of(data.absolute())[0], data.absolute(), instance)
+        variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
+        environment = {**os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(Path(__file__).parents[1] / "workspace.yaml")
         command = [sys.executable, "-m", "dagster", "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each look of its sensor would be told

@@ -1,8 +1,11 @@
 """A sealed artifact as Dagster shows it: the metadata of its materialisation, and of checks."""
 
+import urllib.parse
+
 import dagster as dg
 from pyarrow.types import is_struct
 
+from pipeline_assets.corpus.corpus_report import REPORT_HTML
 from pipeline_assets.corpus.markdown import plain, table
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.rows.tables import table_shards
@@ -10,9 +13,11 @@ from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger
+from pipeline_assets.corpus.spine.lineage import root_of
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.corpus.trust.figures import outcomes
 
+REPORTS = "CORPUSMILL_REPORTS"  # where `corpusmill ui` shows reports as pages
 _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
@@ -46,6 +51,10 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
     values |= _costs(manifest) | _columns(artifact)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))
+    if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
+        root = root_of(artifact.folder)
+        place = artifact.folder.relative_to(root) if root is not None else artifact.folder
+        values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(place.as_posix())}/{REPORT_HTML}")
     if rows := preview(artifact):
         values["preview"] = dg.MetadataValue.md(markdown_table(rows))
     return values

@@ -92,7 +92,7 @@ def test_a_command_that_only_looks_writes_nothing(corpusmill: Corpusmill, demo_r
     assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")} == before
 
 
-def test_a_run_says_what_it_built_and_what_was_there(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_a_run_says_what_it_built_and_what_was_there_a_line_each(corpusmill: Corpusmill, notes_root: Path) -> None:
     for step in ("normalized", "filtered", "report"):
         shutil.rmtree(notes_root / "stage_a" / "mixed" / step)
 
@@ -100,10 +100,19 @@ def test_a_run_says_what_it_built_and_what_was_there(corpusmill: Corpusmill, not
     second = corpusmill("run", "mixed", "--data", notes_root)
 
     assert first.returncode == second.returncode == 0, first.stderr
-    assert [line.split()[0] for line in first.stdout.splitlines()[::2]] == ["current", "built", "built", "built"]
-    assert "check mixed/notes: ledger_adds_up: passed" in first.stderr
-    assert "pages_add_up" not in first.stderr, "it says nothing of what is no Wikipedia extraction"
-    assert [line.split()[0] for line in second.stdout.splitlines()[::2]] == ["current"] * 4
+    assert [line.split()[0] for line in first.stdout.splitlines()] == ["current", "built", "built", "built"]
+    assert [line.split()[0] for line in second.stdout.splitlines()] == ["current"] * 4
+    assert "sha256:" not in first.stdout and "check " not in first.stderr
+
+
+def test_with_verbose_it_says_digests_and_what_checks_said(corpusmill: Corpusmill, notes_root: Path) -> None:
+    shutil.rmtree(notes_root / "stage_a" / "mixed" / "normalized")
+
+    result = corpusmill("run", "mixed", "--data", notes_root, "--verbose")
+
+    assert all("  sha256:" in line for line in result.stdout.splitlines())
+    assert "check mixed/notes: ledger_adds_up: passed" in result.stderr
+    assert "pages_add_up" not in result.stderr, "it says nothing of what is no Wikipedia extraction"
 
 
 def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
@@ -204,3 +213,23 @@ def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_pat
     assert found["sha256"] == VOCABULARY_SHA256
     assert (found["ranks"], found["vocabulary_size"], found["end_of_text"]) == (199998, 201088, 199999)
     assert found["driver"] == "gigatoken"
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("corpusmill sta", {"status", "stage-a"}),
+        ("corpusmill stage-a norm", {"normalize"}),
+        ("corpusmill run --work", {"--workers"}),
+        ("corpusmill run heal", {"healing_text_v1"}),
+        ("corpusmill status mix", {"mixed"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_recipes(
+    typed: str, completed: set[str], corpusmill: Corpusmill, built_notes: Path
+) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_CORPUSMILL_COMPLETE": "complete_bash"}
+
+    result = corpusmill(env={**words, "CORPUSMILL_DATA": str(built_notes)})
+
+    assert set(result.stdout.split()) == completed, result.stderr

@@ -12,7 +12,17 @@ from typing import Annotated, Any, Self
 import typer
 
 from pipeline_assets.commands.sections import Sets
-from pipeline_assets.commands.terminal import VERBOSE, AsJson, Root, Workers, answer, log_to_stderr, naming, tell
+from pipeline_assets.commands.terminal import (
+    VERBOSE,
+    AsJson,
+    RecipeName,
+    Root,
+    Workers,
+    answer,
+    log_to_stderr,
+    naming,
+    tell,
+)
 from pipeline_assets.corpus.recipes import drive
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
@@ -27,7 +37,7 @@ from pipeline_assets.systems.registry import read_recipe, recipe_path
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
-OutDir = Annotated[Path, typer.Option("--out-dir", help="Data root of what is made."), Sets("name", "data")]
+OutDir = Annotated[Path, typer.Option("--data", "--out-dir", help="Data root of what is made."), Sets("name", "data")]
 OutFolder = Annotated[Path, typer.Option("--out-dir", help="Folder of what is made."), Sets("name", "data")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 MemoryMib = Annotated[
@@ -76,7 +86,7 @@ class StrictFlags(Flags):
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
+    recipe: RecipeName,
     partition: Annotated[str | None, typer.Option(help="Only this partition, such as train.")] = None,
     workers: Workers = 2,
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
@@ -119,11 +129,11 @@ def _build(recipe: Recipe, path: Path, partition: str | None, artifacts: int, se
             if outcome.failure is not None:
                 outcome.failure.name_keys(path)
                 failures[outcome.target.role] = outcome.failure
-                typer.echo(f"FAILED {outcome.target.role}: {outcome.failure}", err=True)
+                tell([f"FAILED {outcome.target.role}: {outcome.failure}"], err=True)
             elif not outcome.was_current:
                 built.add(outcome.target.role)
-            for check in outcome.checks:
-                typer.echo(_check_line(outcome.target, check), err=True)
+            told = outcome.checks if os.environ.get(VERBOSE) else [one for one in outcome.checks if not one.passed]
+            tell((_check_line(outcome.target, check) for check in told), err=True)
         _refuse_failures(failures, f"{artifacts} artifacts", path, "what isn't made from them is built")
     return built
 
@@ -154,7 +164,8 @@ def _row_line(row: Mapping[str, Any]) -> str:
     gone = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     counts += f"; other rows: {gone}" if gone else ""
     word = "built" if row["was_built"] else row["state"]
-    return f"{word:8} {row['folder']}\n         {row['digest'] or 'not built'}  {counts}"
+    digest = f"  {row['digest'] or 'not built'}" if os.environ.get(VERBOSE) else ""
+    return f"{word:8} {row['folder']}{digest}  {counts}".rstrip()
 
 
 def _number(count: object) -> str:
@@ -286,7 +297,7 @@ def build_parts(
         except InputError as error:
             if isinstance(error, RetryableError) or len(parts) == 1:
                 raise
-            typer.echo(f"FAILED {part}: {error}", err=True)
+            tell([f"FAILED {part}: {error}"], err=True)
             failures[part] = error
     _refuse_failures(failures, f"{len(parts)} {noun}", path, "the others are built")
     build(None, of_all)

@@ -14,6 +14,7 @@ import typer
 
 from pipeline_assets.commands.terminal import (
     AsJson,
+    RecipeName,
     Root,
     Workers,
     answer,
@@ -48,7 +49,7 @@ _COSTS = ("bytes", "peak_memory_bytes", "cpu_seconds", "build_seconds")
 
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
+    recipe: RecipeName,
     workers: Workers = 2,
     mbit: Annotated[
         float | None, typer.Option(min=0.01, help="Mbit a second of the network; else as in earlier fetches.")

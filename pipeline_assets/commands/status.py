@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.commands.terminal import AsJson, Root, age_s, ago, aligned, answer, as_command, existing_root
+from pipeline_assets.commands.terminal import (
+    AsJson,
+    Root,
+    age_s,
+    ago,
+    aligned,
+    answer,
+    as_command,
+    existing_root,
+    known_recipes,
+)
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.inventory import (
     ArtifactStatus,
@@ -86,7 +96,9 @@ class KnownRecipe:
 
 
 def status(
-    recipe: Annotated[str | None, typer.Argument(help="Name or path of a recipe; all by default.")] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(help="Name or path of a recipe; all by default.", autocompletion=known_recipes)
+    ] = None,
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> bool:

@@ -5,7 +5,9 @@ import datetime
 import json
 import logging
 import os
+import re
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -18,6 +20,16 @@ import typer
 
 from pipeline_assets.corpus.spine.errors import InputError, OptionOf, RetryableError, UsageError, no_option
 
+
+def known_recipes(incomplete: str) -> list[str]:
+    """Names of recipes that begin so, for the shell to complete: of the project, and of the data root that is set."""
+    from pipeline_assets.systems.registry import recipe_paths
+
+    names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+RecipeName = Annotated[str, typer.Argument(help="Name or path of a recipe.", autocompletion=known_recipes)]
 Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OptionalRoot = Annotated[
@@ -26,7 +38,11 @@ OptionalRoot = Annotated[
 ]
 Workers = Annotated[int, typer.Option(min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none.")]
 VERBOSE = "CORPUSMILL_VERBOSE"
-
+_LEAST_SHOWN = 16  # characters of a cell
+_FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
+_COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), "green")
+_COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
+_COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "corpusmill"), "red")
 
 # A page may hold escape sequences: on a terminal they are shown, not obeyed.
 VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
@@ -65,10 +81,17 @@ def existing_root(root: Path) -> Path:
     raise UsageError(what, root, "give the data root with --data")
 
 
-def tell(lines: Iterable[str]) -> None:
-    """Prints them, each once it is there."""
+def tell(lines: Iterable[str], err: bool = False) -> None:
+    """Prints them, each once it is there; on a terminal what they begin with is coloured, if it is a state."""
     for line in lines:
-        typer.echo(line)
+        typer.echo(painted(line), err=err)  # which leaves colours out where no terminal is
+
+
+def painted(line: str) -> str:
+    """The line, its first word in the colour of what it says; plain where NO_COLOR is set (no-color.org)."""
+    found = _FIRST_WORD.match(line)
+    colour = _COLOURS.get(found[2]) if found is not None and not os.environ.get("NO_COLOR") else None
+    return line if found is None or colour is None else f"{found[1]}{typer.style(found[2], fg=colour)}{found[3]}"
 
 
 def answer(as_json: bool, content: object, lines: Iterable[str]) -> None:
@@ -120,8 +143,15 @@ def counted(count: int, noun: str) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
-    """Rows of cells as lines, column under column; the columns in `numbers` to the right."""
+    """Rows of cells as lines, column under column; the columns in `numbers` to the right. On a terminal that is too
+    narrow the widest column is cut, in the middle of what it says.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if rows and sys.stdout.isatty():
+        widest = max(range(len(widths)), key=lambda column: -1 if column in numbers else widths[column])
+        beyond = sum(widths) + 2 * len(widths) - shutil.get_terminal_size().columns
+        widths[widest] = max(widths[widest] - max(0, beyond), min(widths[widest], _LEAST_SHOWN))
+        rows = [tuple(_cut(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return [
         "  ".join(
             cell.rjust(width) if column in numbers else cell.ljust(width)
@@ -129,6 +159,12 @@ def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> l
         ).rstrip()
         for row in rows
     ]
+
+
+def _cut(cell: str, width: int) -> str:
+    """The cell in so many characters."""
+    kept = width - 1
+    return cell if len(cell) <= width else f"{cell[: kept // 2]}…{cell[len(cell) - kept + kept // 2 :]}"
 
 
 def as_command(*words: object) -> str:

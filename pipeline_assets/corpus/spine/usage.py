@@ -12,6 +12,7 @@ import logging
 import os
 import platform
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 logger = logging.getLogger("corpusmill")
+_BAR_PARTS = 20
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -61,11 +63,19 @@ class Progress:
         if now < self._speaks_from:
             return
         if self._on_terminal:
-            sys.stderr.write(f"\r{self.line()}\x1b[K" + ("\n" if self._done >= self._total else ""))
+            line = f"{self.bar()} {self.line()}"[
+                : shutil.get_terminal_size().columns - 1
+            ]  # what wraps can't be redrawn
+            sys.stderr.write(f"\r{line}\x1b[K" + ("\n" if self._done >= self._total else ""))
             sys.stderr.flush()
         elif now - self._spoke >= self._every_s or self._done >= self._total:
             self._spoke = now
             logger.info(self.line())
+
+    def bar(self) -> str:
+        """How far it is, in twenty parts."""
+        filled = _BAR_PARTS * self._done // self._total if self._total else _BAR_PARTS
+        return "█" * min(filled, _BAR_PARTS) + "░" * max(0, _BAR_PARTS - filled)
 
     def line(self) -> str:
         """Done of total, counts, their rates and the time left; no rate of what nothing was worked on."""

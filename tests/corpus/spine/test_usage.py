@@ -253,8 +253,21 @@ def test_a_terminal_gets_one_line_redrawn_and_ended_by_the_last_unit(
         progress.add(1, {})
         progress.add(1, {})
 
-    assert terminal.getvalue() == "\rfetch: 1/2 files; 1 s left\x1b[K\rfetch: 2/2 files\x1b[K\n"
+    half, whole = "█" * 10 + "░" * 10, "█" * 20
+    assert terminal.getvalue() == f"\r{half} fetch: 1/2 files; 1 s left\x1b[K\r{whole} fetch: 2/2 files\x1b[K\n"
     assert caplog.messages == []
+
+
+def test_a_line_is_cut_where_it_would_wrap_and_could_not_be_redrawn(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+
+    Progress("fetch " + "of a long name " * 9, 2, "files", every_s=0).add(1)
+
+    assert len(terminal.getvalue().removeprefix("\r").removesuffix("\x1b[K")) == 39
 
 
 def test_bytes_are_shown_as_mb_with_their_rate(clock: list[float]) -> None:

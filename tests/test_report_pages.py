@@ -1,0 +1,62 @@
+"""Reports as pages: from the link in the UI to `report.html`, and to nothing else."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.spine.artifact import open_artifact
+from pipeline_assets.report_pages import reports_served
+from resources.materialization import REPORTS, metadata_of
+
+FOLDER = "stage_a/mixed/report/mixed"
+
+
+@pytest.fixture
+def address(built_notes: Path) -> Iterator[str]:
+    with reports_served(built_notes, 0) as variables:
+        yield variables[REPORTS]
+
+
+def test_the_link_of_a_materialisation_leads_to_the_report(
+    built_notes: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORTS, address)
+
+    link = str(metadata_of(open_artifact(built_notes / FOLDER), was_current=False)["report"].value)
+    with urllib.request.urlopen(link) as answer:
+        page, policy = answer.read(), answer.headers["Content-Security-Policy"]
+
+    assert page == (built_notes / FOLDER / "report.html").read_bytes()
+    assert policy.startswith("default-src 'none'")
+
+
+def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> None:
+    assert "report" not in metadata_of(open_artifact(built_notes / FOLDER), was_current=False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{FOLDER}/report.json",
+        f"{FOLDER}/../mixed/report.html",
+        "stage_a/mixed/packed/mixed/report.html",
+        "recipes/mixed.yaml",
+        "../../etc/passwd",
+        "%00/report.html",
+        "report.html",
+        "",
+    ],
+)
+def test_nothing_else_is_served(path: str, address: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{address}/{path}")
+
+
+def test_a_taken_port_gives_way_to_a_free_one(built_notes: Path, address: str) -> None:
+    taken = int(address.rpartition(":")[2])
+
+    with reports_served(built_notes, taken) as other:
+        assert other[REPORTS] != address
