@@ -156,7 +156,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         (
             ["--source", "x"],
             "x: this is no row of a source; write owner/name@commit:path#row, the commit with 40 hex digits, "
-            "or of a file here path#row; rows from 0",
+            "or of a file here path#row or path:line",
         ),
         ([train, "--token", tokens], f"{train}: there is no token {tokens:,}; give 0 to {tokens - 1:,}"),
         ([train, "--token", -1], f"{train}: there is no token -1; give 0 to {tokens - 1:,}"),

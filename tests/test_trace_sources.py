@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answers import Corpusmill, refused
+from answers import Corpusmill, only_line, refused
 from stage_a_build import step
 from stage_a_sources import SOURCES
 
@@ -87,6 +87,18 @@ def test_of_a_local_source_the_place_leads_into_the_file(corpusmill: Corpusmill,
     place = int(lines[2].rpartition("#")[2])
     assert json.loads(path.read_bytes()[place:].splitlines()[0])["key"] == "note-30"
     assert lines[5] == "licence   mit (row: license)"
+
+
+def test_a_line_of_a_file_here_leads_to_its_document(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    path = stage_a_root / "sources" / "notes" / "1.jsonl"
+
+    by_line = corpusmill("trace", "--source", f"{path}:11", "--data", stage_a_root)
+    by_place = corpusmill("trace", "--source", f"{path}#2118", "--data", stage_a_root)
+    beyond = corpusmill("trace", "--source", f"{path}:100000", "--data", stage_a_root)
+
+    assert by_line.stdout == by_place.stdout
+    assert "document  note-30\n" in by_line.stdout
+    assert beyond.returncode == 2 and "none is line 100,000; give one that it has" in only_line(beyond)
 
 
 def test_of_a_thread_the_rows_of_its_answers_are_told_too(corpusmill: Corpusmill, stage_a_root: Path) -> None:

@@ -48,7 +48,7 @@ def trace(
         ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW or PATH#ROW; no FOLDER.")
+        str | None, typer.Option(help="Row of a source, REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE; no FOLDER.")
     ] = None,
     data: OptionalRoot = None,
     as_json: AsJson = False,
@@ -84,7 +84,9 @@ def _traced_lines(found: Traced) -> Iterator[str]:
     text, labels, token = found.text, found.text.store.labels, found.token
     if token is not None:
         place = f"number {token.number:,} of its document"
-        place += "" if token.byte_offset is None else f", at byte {token.byte_offset:,} of the text"
+        place += (
+            "" if token.byte_offset is None else f", at byte {token.byte_offset:,} of the text, line {token.line:,}"
+        )
         if token.is_end_of_document:
             after = "" if token.byte_offset is None else f", after byte {token.byte_offset:,}"
             place = f"the end of text that closes the document{after}"

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.readers.columns import (
     utf8_fault,
 )
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject, Words
 from pipeline_assets.corpus.spine.reads import hashed
 
@@ -109,6 +109,26 @@ def line_number(file: SourceFile, place: int) -> int | None:
             if at >= place:
                 break
     return lines
+
+
+def place_of_line(file: SourceFile, line: int) -> int:
+    """Where a line begins, by its number, from 1: what `line_number` tells backwards.
+
+    Raises:
+        InputError: the file can't be read.
+        UsageError: its rows have numbers, or it has fewer lines.
+    """
+    if file.name.lower().endswith(_NUMBERED):
+        raise UsageError("its rows have numbers, no lines", file.path, "write path#row, rows from 0")
+    place, left = 0, line - 1
+    with open_source(file) as opened:
+        for block in _blocks(opened, file):
+            newlines = block.count(b"\n")
+            if left < newlines or (left == newlines and not block.endswith(b"\n")):
+                return place + sum(map(len, block.split(b"\n")[:left])) + left
+            left -= newlines
+            place += len(block)
+    raise UsageError(f"it has {line - 1 - left:,} lines, none is line {line:,}", file.path, "give one that it has")
 
 
 def line_before(file: SourceFile, place: int) -> bytes:

@@ -19,6 +19,7 @@ from pipeline_assets.corpus.filters.dropped import dropped_line
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.readers.source_folder import format_of
 from pipeline_assets.corpus.rows.store import (
     Content,
     Fate,
@@ -184,13 +185,17 @@ class SourceRows(DocumentRows):
     reads_sources = True
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        number, has_answers = 0, _has_answers(self.artifact)
+        """Of a file of text, a row is all from the beginning of a document on."""
+        number, has_answers, is_text = 0, _has_answers(self.artifact), format_of(file) == "text"
+        around = None
         for shard in self.shards:
             for one in read_structs(self.artifact.path(shard), _placed_decoder):
                 if one.meta.source_file == file and source_row in _rows_of(one.meta, has_answers):
                     return number, one.meta.source_row != source_row
+                if is_text and one.meta.source_file == file and one.meta.source_row < source_row:
+                    around = number, False
                 number += 1
-        return None
+        return around
 
 
 class SnapshotRows(SourceRows):

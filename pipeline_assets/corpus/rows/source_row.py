@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.readers.lines import file_at, row_words
+from pipeline_assets.corpus.readers.lines import file_at, place_of_line, row_words
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -16,6 +16,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 
 _SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]+)")
 _LIKE_A_HUB_FILE = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
+_LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]*)", re.DOTALL)
 _FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]+)", re.DOTALL)
 
 
@@ -81,16 +82,22 @@ def place_told(row: AnyRow) -> str:
 
 
 def parse_row(text: str) -> AnyRow:
-    """A row as people write it: of a hub file, or `path#row`, the path as from where they are.
+    """A row as people write it: of a hub file, or `path#row`, or `path:line` of a file of lines that is here. The path
+    is as from where they are.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is none of them, or there is no such line.
+        InputError: the file of a line can't be read.
     """
     if _LIKE_A_HUB_FILE.match(text):
         return SourceRow.parse(text)
+    by_line = _LINE.fullmatch(text)
+    file = None if by_line is None else file_at(Path(by_line["path"]).absolute())
+    if by_line is not None and file is not None:
+        return FileRow(file.path, place_of_line(file, int(by_line["line"])))
     match = _FILE.fullmatch(text)
     if match is None:
-        fix = "write owner/name@commit:path#row, the commit with 40 hex digits, or of a file here path#row; rows from 0"
+        fix = "write owner/name@commit:path#row, the commit with 40 hex digits, or of a file here path#row or path:line"
         raise UsageError("this is no row of a source", text, fix)
     return FileRow(Path(match["path"]).absolute(), int(match["row"]))
 

@@ -34,6 +34,7 @@ class Token:
             a character only are replacement characters.
         byte_offset: where it begins in the UTF-8 of the document's text; the end of the document lies behind its last
             byte. None where the tokenizer doesn't tell.
+        line: of the document's text, from 1, on which it begins. None where the tokenizer doesn't tell.
         hex: its bytes; empty for the end, which stands for none; None where the tokenizer doesn't tell.
     """
 
@@ -45,6 +46,7 @@ class Token:
     before: str
     after: str
     byte_offset: int | None
+    line: int | None
     hex: str | None
 
 
@@ -193,9 +195,10 @@ def _check(store: RowStore, row: Row, part: Part, ids: NDArray[np.int32]) -> Non
 
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
     """The token of a document with this number, which the token file has at this position."""
-    is_end, byte_offset, own = number == len(ids) - 1, None, None
+    is_end, byte_offset, line, own = number == len(ids) - 1, None, None, None
     if isinstance(tokenizer, Encoder):
-        byte_offset = len(tokenizer.oracle.decode_bytes(ids[:number].tolist()))
+        before = tokenizer.oracle.decode_bytes(ids[:number].tolist())
+        byte_offset, line = len(before), 1 + before.count(b"\n")
         own = b"" if is_end else tokenizer.oracle.decode_single_token_bytes(int(ids[number]))
     return Token(
         position=position,
@@ -206,5 +209,6 @@ def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: 
         before=tokenizer.decode(ids[max(0, number - _TOKENS_AROUND) : number]),
         after=tokenizer.decode(ids[number + 1 : number + 1 + _TOKENS_AROUND]),
         byte_offset=byte_offset,
+        line=line,
         hex=None if own is None else own.hex(),
     )

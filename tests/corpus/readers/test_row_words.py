@@ -1,14 +1,18 @@
 """A row is told to people by its line and its byte; what has no lines, or can't be counted, by what is known."""
 
+import gzip
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline_assets.corpus.readers.lines import file_at, reject_words, row_words
+from pipeline_assets.corpus.readers.lines import file_at, line_number, place_of_line, reject_words, row_words
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject, check_rejects
 
 Source = Callable[..., SourceFile]
@@ -50,3 +54,25 @@ def test_the_rejects_that_stop_a_build_are_told_by_line(source: Source) -> None:
         check_rejects(1, 2, "0.1", rejects, "here", reject_words([file]))
 
     assert "(the first: deep/notes.jsonl line 2 (byte 14): not_json (malformed))" in str(refused.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@given(lines=st.lists(st.text("ab ", max_size=9), min_size=1), ends=st.booleans())
+def test_the_number_of_a_line_leads_to_its_place_and_back(
+    packed: bool, lines: list[str], ends: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / ("notes.txt.gz" if packed else "notes.txt")
+    text = ("\n".join(lines) + ("\n" if ends else "end")).encode()
+    path.write_bytes(gzip.compress(text) if packed else text)
+    file = SourceFile(path, path.name, path.stat().st_size)
+    starts = list(itertools.accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
+
+    assert [place_of_line(file, number + 1) for number in range(len(lines))] == starts
+    assert [line_number(file, place) for place in starts] == list(range(1, len(lines) + 1))
+    with pytest.raises(UsageError, match=f"none is line {len(lines) + 1}"):
+        place_of_line(file, len(lines) + 1)
+
+
+def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="its rows have numbers"):
+        place_of_line(SourceFile(tmp_path / "a.parquet", "a.parquet", 1), 1)

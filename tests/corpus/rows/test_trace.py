@@ -56,6 +56,7 @@ def test_a_random_token_is_in_its_source_row_at_its_place_and_the_row_leads_back
         assert part.id == row["id"]
         assert text.startswith(prefix + own)
         assert (token.byte_offset, token.hex) == (len(prefix), own.hex())
+        assert token.line == len((prefix + b"x").splitlines())
         assert token.is_end_of_document == (ids[position] == 199_999) == (prefix == text)
         assert sequence.first_token + token.number == token.position == position
 
