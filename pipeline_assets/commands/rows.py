@@ -18,11 +18,12 @@ from pipeline_assets.commands.terminal import (
     data_root,
     existing_root,
 )
-from pipeline_assets.corpus.dedup.decision import Decision, DocumentGroup, document_of, groups_of, word_diff
+from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member, document_of, groups_of, word_diff
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.rows.fates import Followed, follow_document, follow_source
 from pipeline_assets.corpus.rows.peek import peek as peek_at
-from pipeline_assets.corpus.rows.source_row import AnyRow, parse_row, place_told
+from pipeline_assets.corpus.rows.source_row import AnyRow, listing_of, parse_row, place_told
 from pipeline_assets.corpus.rows.store import Fate, Part, Row, Source
 from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
@@ -333,19 +334,23 @@ def _group_lines(lineage: Lineage, group: DocumentGroup, doc_id: str, every: boo
         gone = f"its corpus is not below {lineage.root}"
         yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {gone})"
     else:
-        kept = document_of(lineage, group.kept).text
+        document = document_of(lineage, group.kept)
+        kept = document.text
         seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
-        yield f"kept  {_decided(group.kept.decision)}{seen}"
+        yield f"kept  {_decided(lineage, group.kept, document)}{seen}"
         yield _beginning(kept)
     asked_first = sorted(group.gone, key=lambda member: member.decision.doc_id != doc_id)
     shown = asked_first if every else asked_first[:_SHOWN_GONE]
     for member in shown:
-        one, text = member.decision, document_of(lineage, member).text
-        yield f"{one.decision.replace('_', ' ')}  {_decided(one)}"
+        one, document = member.decision, document_of(lineage, member)
+        yield f"{one.decision.replace('_', ' ')}  {_decided(lineage, member, document)}"
         yield f"  similarity {one.similarity:.4f}, {one.containment:.1%} of its shingles are in the one that stays"
         if one.copy_of is not None and one.copy_of != group.kept_id:
             yield f"  the same words as {one.copy_of}"
-        yield _beginning(text) if kept is None else "  " + " ".join(word_diff(kept, text)).translate(VISIBLE)
+        if kept is None:
+            yield _beginning(document.text)
+        else:
+            yield "  " + " ".join(word_diff(kept, document.text)).translate(VISIBLE)
     if len(shown) < len(asked_first):
         yield f"and {len(asked_first) - len(shown):,} more (--all)"
 
@@ -354,5 +359,12 @@ def _beginning(text: str) -> str:
     return f"  {text[:_BEGINNING].translate(IN_ONE_LINE)}"
 
 
-def _decided(decision: Decision) -> str:
-    return f"{decision.doc_id}  ({decision.source} {decision.shard} row {decision.row:,})"
+def _decided(lineage: Lineage, member: Member, document: Document) -> str:
+    """A document, and where in which file it was read."""
+    one, meta = member.decision, document.meta
+    try:
+        row = listing_of(lineage, member.corpus, one.source).row(meta.source_file, meta.source_row)
+        place = f"{row.file} {place_told(row)}"
+    except InputError:  # what the corpus was made from is gone
+        place = f"{one.shard} row {one.row:,}"
+    return f"{one.doc_id}  ({one.source}, {place})".translate(IN_ONE_LINE)

@@ -91,7 +91,7 @@ def hf_stream(
     source: Annotated[
         list[str],
         typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."),
-        Sets("sources.0.hub.source"),
+        Sets("sources.0.source"),
     ],
     said: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
     flags: StrictFlags,

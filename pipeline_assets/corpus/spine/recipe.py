@@ -315,7 +315,7 @@ def _nearest_key(recipe: type[RecipePart], location: tuple[int | str, ...]) -> s
 
 
 def _complaint(said: ErrorDetails, recipe: type[RecipePart], where: object) -> UsageError:
-    name = ".".join(str(part) for part in said["loc"])
+    name = ".".join(_sections_of(recipe, said["loc"])[1])
     in_it = key(name, str(where)) if name else where  # an option is told as the place
     match said["type"]:
         case "extra_forbidden":
@@ -369,14 +369,21 @@ def _keys_beside(recipe: type[pydantic.BaseModel], location: tuple[int | str, ..
     """Keys that the section holding `location` knows; where it may be one of several that no tag tells apart, the keys
     of all.
     """
-    sections = [recipe]
-    for part in location[:-1]:
-        fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
-        if fields:
-            sections = [section for field in fields for section in sections_in(field.annotation)]
-        else:  # a position in a list, or the tag of a union
-            sections = [section for section in sections if _is_tagged(section, part)] or sections
+    sections, _ = _sections_of(recipe, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
+
+
+def _sections_of(
+    recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
+) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
+    """The sections that a location may lead to, and the keys on the way: without tags of unions, which are none."""
+    sections, keys = [recipe], list[str]()
+    for part in location:
+        fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
+        tagged = [section for section in sections if not fields and _is_tagged(section, part)]
+        keys += [] if tagged else [str(part)]
+        sections = [section for field in fields for section in sections_in(field.annotation)] or tagged or sections
+    return sections, keys
 
 
 def _is_tagged(section: type[pydantic.BaseModel], tag: int | str) -> bool:

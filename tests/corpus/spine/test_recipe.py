@@ -215,10 +215,10 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
         ("{leaves: 3}", "the key `parts.0.kind` is missing", "add it"),
         (
             "{kind: leaf, leaves: 3, depth: 2}",
-            "unknown key `parts.0.leaf.depth`",
+            "unknown key `parts.0.depth`",
             "remove it; known here: kind, leaves",
         ),
-        ("{kind: root, dept: 3}", "unknown key `parts.0.root.dept`", "did you mean `depth`?"),
+        ("{kind: root, dept: 3}", "unknown key `parts.0.dept`", "did you mean `depth`?"),
     ],
 )
 def test_a_section_of_several_kinds_is_told_by_its_kind_and_compared_with_the_keys_of_that(

@@ -51,15 +51,15 @@ def without_kind(content: dict[str, Any]) -> None:
             "unknown key `refuse_licence`",
             "did you mean `refuse_licences`?",
         ),
-        (of("notes", text_units="file"), "unknown key `sources.4.local.text_units`", "did you mean `text_unit`?"),
+        (of("notes", text_units="file"), "unknown key `sources.4.text_units`", "did you mean `text_unit`?"),
         (
             of("notes", filters={"lenght": {"min_words": 3}}),
-            "unknown key `sources.4.local.filters.lenght`",
+            "unknown key `sources.4.filters.lenght`",
             "did you mean `length`?",
         ),
         (
             of("wikipedia_en", text_unit="file"),  # a key of another kind
-            "unknown key `sources.1.wikipedia.text_unit`",
+            "unknown key `sources.1.text_unit`",
             "remove it; known here: domain, dump_date, files, filters, kind, language, license_tag, "
             "max_reject_fraction, path, source, title",
         ),
@@ -101,18 +101,18 @@ def without_kind(content: dict[str, Any]) -> None:
         ),
         (
             of("pages", revision="main"),
-            "`sources.0.hub.revision` is 'main': a revision is a commit of 40 hex digits, since a branch moves; "
+            "`sources.0.revision` is 'main': a revision is a commit of 40 hex digits, since a branch moves; "
             "`corpusmill pin` gives the commit",
             "correct the value",
         ),
         (
             of("pages", max_reject_fraction="3"),
-            "`sources.0.hub.max_reject_fraction` is '3': a fraction is at most 1",
+            "`sources.0.max_reject_fraction` is '3': a fraction is at most 1",
             "correct the value",
         ),
         (
             of("notes", source="My notes"),
-            "`sources.4.local.source` is 'My notes': a name has lower-case letters, digits, `_`, `.` and `-`, "
+            "`sources.4.source` is 'My notes': a name has lower-case letters, digits, `_`, `.` and `-`, "
             "a letter or digit first",
             "correct the value",
         ),
