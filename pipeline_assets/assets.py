@@ -27,6 +27,7 @@ from pipeline_assets.events import (
     code_version,
     evaluations,
     materialization,
+    newest_shown,
     said,
     shown_targets,
     upstream_keys,
@@ -70,9 +71,12 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         run = store.run(root, hub.files(root))
         with as_failure(root):
+            newest = functools.cache(functools.partial(newest_shown, context.instance))
             for target, shown in shown_targets(recipe, recipe_of):
                 built = drive.build(target, run)
-                yield materialization(built.artifact, shown, context.instance, built.was_there)
+                content = built.artifact.manifest.digest, shown.code
+                if newest(shown.key).get(shown.partition) != content:  # else it is shown, and plotted, already
+                    yield materialization(built.artifact, shown, context.instance, built.was_there)
                 yield from evaluations(shown.key, KINDS[target.kind], {target.partition: built.said})
                 target.refuse_failed(root)
 

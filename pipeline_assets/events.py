@@ -18,6 +18,8 @@ from pipeline_assets.systems.registry import KINDS
 from resources.materialization import metadata_of
 
 RecipeOf = Mapping[str, str]  # names of recipes by the folders, below the data root, of the artifacts they ask for
+_DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+_RECORDS_AT_ONCE = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # as a Dagster run has it of an input that was never materialised
 _MOST_TOLD = 50  # partitions of an asset, in what a check says of them
 
@@ -100,9 +102,9 @@ def materialization(
     manifest = artifact.manifest
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
     tags = {
-        "dagster/data_version": manifest.digest,
+        _DATA_VERSION: manifest.digest,
         "dagster/data_version_is_user_provided": "true",
-        "dagster/code_version": shown.code,
+        _CODE_VERSION: shown.code,
     }
     for above, targets in shown.upstream.items():
         if not targets:  # of a source no version is told: its asset's own partition lists its files, each by its hash
@@ -115,6 +117,25 @@ def materialization(
             tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(newest[0].storage_id)
     metadata = metadata_of(artifact, was_there)
     return dg.AssetMaterialization(shown.key, partition=shown.partition, metadata=metadata, tags=tags)
+
+
+def newest_shown(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
+    """The newest content of an asset that the instance knows of, and by which code, by partition."""
+    latest = instance.event_log_storage.get_latest_storage_id_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION
+    )
+    events, stored = [instance.get_latest_materialization_event(key)], list(latest.values())
+    for start in range(0, len(stored), _RECORDS_AT_ONCE):
+        ids = stored[start : start + _RECORDS_AT_ONCE]
+        wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=ids)
+        events += [record.event_log_entry for record in instance.fetch_materializations(wanted, limit=len(ids)).records]
+    newest: dict[str | None, tuple[str, str]] = {}
+    for event in events:
+        said = event.asset_materialization if event is not None else None
+        if said is not None:
+            tags = said.tags or {}
+            newest.setdefault(said.partition, (tags.get(_DATA_VERSION, ""), tags.get(_CODE_VERSION, "")))
+    return newest
 
 
 def said(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class External:
     """One of them.
 
     Attributes:
+        key: what people call it comes last, which is what a node of the UI shows.
         kind: whose sign the UI shows.
         pinned: what recipes say of it.
         look: what is there now, below a data root or on a hub; InputErrors and OSErrors where it can't be told.
@@ -78,7 +79,7 @@ def _dataset(dataset: str, commit: str) -> External:
         head = hub.resolve(dataset)
         return {"head of main": head, "is at the head": head == commit}
 
-    key = dg.AssetKey(["hub", *dataset.split("/"), commit[:_SHORT]])
+    key = dg.AssetKey(["hub", commit[:_SHORT], *dataset.split("/")])
     pinned = {"dataset": dataset, "commit": commit}
     return External(key, f"Hub dataset {dataset} at commit {commit}", "huggingface", pinned, look)
 
@@ -99,7 +100,7 @@ def _tokenizer(family: str, sha256: str, path: Path) -> External:
         found = file_sha256(root / path)
         return {"sha256": found, "is as pinned": found == sha256}
 
-    key = dg.AssetKey(["tokenizers", family, sha256[:_SHORT]])
+    key = dg.AssetKey(["tokenizers", sha256[:_SHORT], family])
     return External(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, look)
 
 
@@ -108,7 +109,7 @@ def _look_at_licences(root: Path, hub: HubFiles) -> dict[str, Any]:
 
 
 _LICENCES = External(
-    dg.AssetKey(["licences", "table"]),
+    dg.AssetKey(["tables", "licences"]),
     "Tags of licences, and what each asks for",
     "json",
     {"path": str(TABLE)},

@@ -20,12 +20,10 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
-from pipeline_assets.events import Shown, asset_key, evaluations, materialization, shown_targets
+from pipeline_assets.events import Shown, asset_key, evaluations, materialization, newest_shown, shown_targets
 from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 
-_DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
 _OUTDATED = "not as asked"  # no code version: what has it is stale
-_RECORDS_AT_ONCE = 500
 _EVERY_S = 15
 _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 
@@ -125,7 +123,7 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
     """How many events were news; None where time ran out before the last. A damaged artifact is passed over."""
     deadline, count, log = time.monotonic() + _AT_MOST_S, 0, instance.event_log_storage
     kinds = {one.shown.key: one.kind for one in sealed}
-    known_of = {key: _known(instance, key) for key in kinds}
+    known_of = {key: newest_shown(instance, key) for key in kinds}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     for one in sealed:
         shown = one.shown
@@ -153,25 +151,6 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
                 instance.report_runless_asset_event(event)
                 count += 1
     return count
-
-
-def _known(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
-    """The newest content of an asset that the instance knows of, and by which code, by partition."""
-    latest = instance.event_log_storage.get_latest_storage_id_by_partition(
-        key, dg.DagsterEventType.ASSET_MATERIALIZATION
-    )
-    events, stored = [instance.get_latest_materialization_event(key)], list(latest.values())
-    for start in range(0, len(stored), _RECORDS_AT_ONCE):
-        ids = stored[start : start + _RECORDS_AT_ONCE]
-        wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=ids)
-        events += [record.event_log_entry for record in instance.fetch_materializations(wanted, limit=len(ids)).records]
-    newest: dict[str | None, tuple[str, str]] = {}
-    for event in events:
-        said = event.asset_materialization if event is not None else None
-        if said is not None:
-            tags = said.tags or {}
-            newest.setdefault(said.partition, (tags.get(_DATA_VERSION, ""), tags.get(_CODE_VERSION, "")))
-    return newest
 
 
 def _words(event: dg.AssetCheckEvaluation | None) -> tuple[object, ...]:

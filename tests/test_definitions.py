@@ -108,7 +108,7 @@ def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -
 def test_recipes_that_read_one_dataset_at_one_commit_hang_on_one_node(defs: dg.Definitions) -> None:
     graph = defs.resolve_asset_graph()
 
-    node = graph.get(dg.AssetKey(["hub", "HuggingFaceFW", "fineweb-edu", "87f09149ef47"]))
+    node = graph.get(dg.AssetKey(["hub", "87f09149ef47", "HuggingFaceFW", "fineweb-edu"]))
 
     assert {key.to_user_string() for key in node.child_keys} == {
         "healing/healing_text_v1/fineweb_edu_snapshot",

@@ -15,7 +15,7 @@ from pipeline_assets.demo import DATASET
 from resources.loopback_hub import LoopbackHub
 
 Seen = dict[str, dict[str, object]]
-TOKENIZER = f"tokenizers/o200k_harmony/{VOCABULARY_SHA256[:12]}"
+TOKENIZER = f"tokenizers/{VOCABULARY_SHA256[:12]}/o200k_harmony"
 
 
 def looker(root: Path) -> Callable[..., Seen]:
@@ -63,7 +63,7 @@ def test_each_node_says_what_is_pinned_and_what_is_there(notes: Path) -> None:
     assert (folder["path"], folder["files"], folder["bytes"]) == (str(notes), 1, len("A note."))
     assert found[TOKENIZER]["sha256"] == VOCABULARY_SHA256
     assert found[TOKENIZER]["is as pinned"] is True
-    assert found["licences/table"]["licences"] == len(licence_table())
+    assert found["tables/licences"]["licences"] == len(licence_table())
 
 
 def test_only_what_changed_is_told_again(notes: Path) -> None:

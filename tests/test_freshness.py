@@ -126,3 +126,12 @@ def test_the_ui_asks_it_too(root: Path, instance: dg.DagsterInstance) -> None:
     result = dg.materialize(checks, instance=instance, selection=dg.AssetSelection.checks(*checks))
 
     assert {evaluation.passed for evaluation in result.get_asset_check_evaluations()} == {True}
+
+
+def test_a_run_that_builds_nothing_draws_no_point_in_the_plots(root: Path, instance: dg.DagsterInstance) -> None:
+    points = []
+    for _ in range(2):
+        assert run(root, instance)
+        points.append(len(instance.fetch_materializations(FILTERED, limit=9).records))
+
+    assert points == [1, 1]
