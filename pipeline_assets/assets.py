@@ -75,9 +75,11 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
             for target, shown in shown_targets(recipe, recipe_of):
                 built = drive.build(target, run)
                 content = built.artifact.manifest.digest, shown.code
+                said = built.said
                 if newest(shown.key).get(shown.partition) != content:  # else it is shown, and plotted, already
                     yield materialization(built.artifact, shown, context.instance, built.was_there)
-                yield from evaluations(shown.key, KINDS[target.kind], {target.partition: built.said})
+                    said = said or target.results(root, built.artifact.manifest)
+                yield from evaluations(shown.key, KINDS[target.kind], {target.partition: said})
                 target.refuse_failed(root)
 
     @dg.job(name=name, description=f"Everything that {recipe.name} asks for", tags={"corpusmill/recipe": recipe.name})

@@ -44,8 +44,9 @@ def code_version(kind: Kind, targets: Sequence[Target]) -> str:
     """What decides an asset's content beside what it is made from: its stage, and what the recipe says of it. When a
     recipe is edited, Dagster takes the asset for stale; partitions of it that are current still are reported anew.
     """
-    asked = sorted((target.partition or "", sha256_of(target.asked())) for target in targets)
-    return f"{kind.stage.version}-{sha256_of(asked).removeprefix('sha256:')[:12]}"
+    asked = sorted([target.partition or "", sha256_of(target.asked())] for target in targets)
+    nodes = sorted(key.to_user_string() for key in externals_of(targets))  # an edge more or less is stale to Dagster
+    return f"{kind.stage.version}-{sha256_of([asked, nodes]).removeprefix('sha256:')[:12]}"
 
 
 def _externals(targets: Sequence[Target]) -> dict[dg.AssetKey, list[Target]]:

@@ -109,7 +109,9 @@ def watch(fresh: Sequence[Freshness]) -> dg.SensorDefinition:
         for one in fresh:
             for event in one.evaluations(context.instance, datetime.now(UTC)):
                 name = event.asset_check_key.to_user_string()
-                found[name] = hashlib.sha256(f"{event.passed} {event.description}".encode()).hexdigest()[:16]
+                newest = context.instance.fetch_materializations(event.asset_key, limit=1).records
+                of = newest[0].storage_id if newest else None  # what was said before it counts as said of another one
+                found[name] = hashlib.sha256(f"{of} {event.passed} {event.description}".encode()).hexdigest()[:16]
                 if known.get(name) != found[name]:
                     events.append(event)
         return dg.SensorResult(asset_events=events, cursor=json.dumps(found))

@@ -143,14 +143,20 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
     for key, kind in kinds.items():
         checks = [dg.AssetCheckKey(key, check.name) for check in KINDS[kind].checks]
         known = log.get_latest_asset_check_execution_by_key(checks)
+        newest = instance.get_latest_materialization_event(key)
         for event in evaluations(key, KINDS[kind], results[key]):
             record = known.get(event.asset_check_key)
-            if record is None or _words(record.evaluation) != _words(event):
+            if record is None or _is_older(record.event, newest) or _words(record.evaluation) != _words(event):
                 if time.monotonic() > deadline:
                     return None
                 instance.report_runless_asset_event(event)
                 count += 1
     return count
+
+
+def _is_older(said: dg.EventLogEntry | None, newest: dg.EventLogEntry | None) -> bool:
+    """Whether a check said something before the newest materialization: then the UI takes it for not asked."""
+    return newest is not None and (said is None or said.timestamp < newest.timestamp)
 
 
 def _words(event: dg.AssetCheckEvaluation | None) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, Materialized, external_look
 
-from pipeline_assets import sensors
+from pipeline_assets import events, sensors
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
@@ -327,3 +327,18 @@ def test_what_a_dagster_run_built_is_not_reported_once_more(
 
     assert (materializations(instance, RAW), passed(instance, RAW, "files_match_manifest")) == before
     assert before == (1, [True])
+
+
+def test_after_another_materialization_checks_are_shown_as_asked_of_it(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look()
+    monkeypatch.setattr(events, "externals_of", lambda targets: {})  # as in a program that shows other nodes
+    look()
+
+    [newest, *_] = instance.fetch_materializations(REPORT, limit=9).records
+    [asked, *_] = instance.event_log_storage.get_asset_check_execution_history(
+        dg.AssetCheckKey(REPORT, "files_match_manifest"), limit=9
+    )
+    assert materializations(instance, REPORT) == 2
+    assert asked.event.timestamp >= newest.event_log_entry.timestamp
