@@ -128,7 +128,7 @@ def observer_of(externals: Collection[External], root: Path) -> dg.SensorDefinit
     )
     def external_sources(context: dg.SensorEvaluationContext, hub: Hub) -> dg.SensorResult:
         seen: dict[str, Any] = json.loads(context.cursor or "{}")
-        files, deadline = hub.files(root), time.monotonic() + _AT_MOST_S
+        files, deadline = hub.files(root, tries=1), time.monotonic() + _AT_MOST_S
         events = []
         # The one that was looked at longest ago comes first: what a look has no time for, the next one begins with.
         for one in sorted(externals, key=lambda one: seen.get(one.key.to_user_string(), {}).get("at", 0.0)):

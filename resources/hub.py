@@ -20,8 +20,12 @@ class Hub(dg.ConfigurableResource):
 
     tries: int | None = Field(default=None, ge=1, description="Tries of a call; else CORPUSMILL_HUB_TRIES, 6")
 
-    def files(self, data_root: Path) -> HubFiles:
-        """Reading access, with the cache below the data root unless the config says otherwise."""
+    def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
+        """Reading access, with the cache below the data root unless the config says otherwise.
+
+        Args:
+            tries: of a call, whatever is set; None leaves it at that.
+        """
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
-        tries = self.tries or HUB_TRIES.parse(environment().get(HUB_TRIES.variable, ""))
+        tries = tries or self.tries or HUB_TRIES.parse(environment().get(HUB_TRIES.variable, ""))
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)

@@ -70,6 +70,6 @@ def external_look(
 ) -> SensorExecutionData:
     """A tick of the sensor that looks at what nobody builds, as its daemon has it."""
     [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "external_sources"]
-    hub = {"hub": Hub(endpoint=endpoint, tries=1)}
+    hub = {"hub": Hub(endpoint=endpoint)}
     with dg.build_sensor_context(instance=instance, cursor=cursor, resources=hub) as context:
         return sensor.evaluate_tick(context)

@@ -1,0 +1,95 @@
+"""What it costs that the Dagster UI shows a build: CPU seconds an artifact, beside what building it takes.
+
+    python benchmarks/shown.py --sources 18
+
+A recipe of small folders, all steps of each. `run` builds and writes nothing to Dagster; the sensor reports; the job
+builds and reports in one Dagster run; a look that finds no news is what the daemon does all day.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from measure import PROJECT, machine_line
+from roots import typed
+
+sys.path.insert(0, str(PROJECT))
+
+
+def write_recipe(root: Path, sources: int) -> None:
+    """Folders of two notes each, and a recipe that normalises, filters and reports on them."""
+    written = []
+    for number in range(sources):
+        folder = root / "notes" / f"{number:04d}"
+        folder.mkdir(parents=True)
+        for note in range(2):
+            (folder / f"{note}.txt").write_text(f"Note {note} of folder {number}, which is about nothing much.\n")
+        written.append({"kind": "local", "source": f"n{number:04d}", "path": str(folder), "files": ["*.txt"]})
+    (root / "recipes").mkdir()
+    recipe = {"name": "many", "system": "stage_a", "sources": written}
+    (root / "recipes" / "many.yaml").write_text(json.dumps(recipe))
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sources", type=int, default=18)
+    options = parser.parse_args()
+    import dagster as dg
+
+    from pipeline_assets.definitions import definitions_of
+    from pipeline_assets.instance import open_instance
+    from pipeline_assets.sensors import report_sealed
+    from pipeline_assets.systems.registry import read_recipe, recipes_of
+    from resources.hub import Hub
+    from resources.store import Store
+    from resources.tokenizer import Tokenizer
+
+    print(machine_line())
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        for root in (Path(first), Path(second)):
+            write_recipe(root, options.sources)
+        root = Path(first)
+        artifacts = len(read_recipe(root / "recipes" / "many.yaml").targets())
+        figures["run"] = typed("run", "many", "--data", root, "--workers", 0)[0]
+        figures["run, all current"] = typed("run", "many", "--data", root)[0]
+        report = root / "stage_a" / "many" / "report" / "many"
+        figures["rebuild"] = typed("rebuild", report, "--upstream", "--workers", 0)[0]
+        definitions_of(root).resolve_asset_graph()  # what is loaded once is no part of it
+        figures["definitions"] = cpu_s(lambda: definitions_of(root).resolve_asset_graph())
+        recipes, _ = recipes_of(root)
+        with open_instance(root) as instance:
+            figures["first report"] = cpu_s(lambda: report_sealed(recipes, root, instance))
+            figures["look without news"] = cpu_s(lambda: report_sealed(recipes, root, instance))
+            observer = next(one for one in definitions_of(root).sensors or [] if one.name == "external_sources")
+
+            def look() -> None:
+                with dg.build_sensor_context(instance=instance, resources={"hub": Hub()}) as context:
+                    observer.evaluate_tick(context)
+
+            figures["look at sources"] = cpu_s(look)
+        with open_instance(Path(second)) as instance:
+            job = definitions_of(Path(second)).resolve_job_def("many")
+            resources = {"store": Store(workers=0), "hub": Hub(), "tokenizer": Tokenizer()}
+            quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+            figures["job"] = cpu_s(
+                lambda: job.execute_in_process(instance=instance, resources=resources, run_config=quiet)
+            )
+    print(f"{options.sources:,} sources, {artifacts:,} artifacts\n\n| | CPU s | CPU s an artifact |\n|---|---|---|")
+    for name, seconds in figures.items():
+        print(f"| {name} | {seconds:.2f} | {seconds / artifacts:.3f} |")
+    print(json.dumps({"benchmark": "shown", "artifacts": artifacts, "cpu_s": figures}))
+
+
+if __name__ == "__main__":
+    main()
