@@ -109,32 +109,32 @@ class _Listing:
     """What a look below a data root found, by folder: an artifact before its members, else by name.
 
     Attributes:
+        sealed: by the folder's name: to make ten thousand paths takes as long as to read their manifests.
         leftovers: folders that a build or a seal left, or is at work in.
     """
 
-    sealed: dict[Path, Listed] = field(default_factory=dict)
+    sealed: dict[str, Listed] = field(default_factory=dict)
     unreadable: dict[Path, InputError] = field(default_factory=dict)
     leftovers: list[Path] = field(default_factory=list)
 
     def look_into(self, place: str) -> None:
         """A folder, and those below it. What a sealed one holds besides its members is not looked at."""
-        folder = Path(place)
         members: Collection[str] | None = None
         try:
-            found = self.sealed[folder] = listed(f"{place}/{FILE_NAME}")
+            found = self.sealed[place] = listed(f"{place}/{FILE_NAME}")
             members = found.members
             if not members:
                 return
         except InputError as error:
-            self.unreadable[folder] = error
+            self.unreadable[Path(place)] = error
         except (FileNotFoundError, NotADirectoryError):
             pass
         for name in _folders_in(place):
             if not name.startswith("."):
                 if members is None or name in members:
                     self.look_into(f"{place}/{name}")
-            elif target_of(folder / name) is not None:
-                self.leftovers.append(folder / name)
+            elif target_of(Path(place, name)) is not None:
+                self.leftovers.append(Path(place, name))
 
 
 class Lineage:
@@ -150,10 +150,10 @@ class Lineage:
             listing.look_into(str(self.root / area))
         return listing
 
-    @property
+    @cached_property
     def sealed(self) -> Mapping[Path, Listed]:
         """All that is sealed in the areas and can be read, members too, by folder."""
-        return self._listing.sealed
+        return {Path(place): one for place, one in self._listing.sealed.items()}
 
     @property
     def unreadable(self) -> Mapping[Path, InputError]:
@@ -166,16 +166,18 @@ class Lineage:
         return self._listing.leftovers
 
     @cached_property
-    def _places(self) -> Mapping[str, list[Path]]:
-        places: dict[str, list[Path]] = {}
-        for folder, one in self.sealed.items():
-            places.setdefault(one.digest, []).append(folder)
+    def _places(self) -> Mapping[str, list[str]]:
+        places: dict[str, list[str]] = {}
+        for place, one in self._listing.sealed.items():
+            places.setdefault(one.digest, []).append(place)
         return places
 
     def place_of(self, digest: str, name: str | None = None) -> Path | None:
         """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
-        places = self._places.get(digest, [])
-        return next((folder for folder in places if self.sealed[folder].name == name), places[0] if places else None)
+        places = self._places.get(digest)
+        if places is None:
+            return None
+        return Path(next((place for place in places if self._listing.sealed[place].name == name), places[0]))
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
         """The sealed artifact with this digest, wherever below the data root it lies.
