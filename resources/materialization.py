@@ -48,6 +48,8 @@ def metadata_of(artifact: Artifact, was_current: bool) -> dict[str, dg.MetadataV
         values["mb_per_second"] = dg.MetadataValue.float(round(text_bytes / 1e6 / max(seconds, 1e-3), 3))
     if manifest.identity.tokenizer is not None:
         values["tokenizer"] = dg.MetadataValue.text(" ".join(map(str, manifest.identity.tokenizer.values())))
+    if command := provenance.get("command"):
+        values["command"] = dg.MetadataValue.text(command["typed"])
     values |= _costs(manifest) | _columns(artifact)
     if "ledger" in counts:
         values["ledger"] = dg.MetadataValue.md(ledger_table(manifest.identity.ledger))

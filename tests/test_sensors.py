@@ -21,6 +21,7 @@ from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import definitions_of
+from pipeline_assets.events import COMMAND
 from pipeline_assets.sensors import report_sealed
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import read_recipe
@@ -107,6 +108,20 @@ def test_what_a_command_built_is_fresh(look: Callable[[], str], instance: dg.Dag
     assert said != before[0]
     assert set(states(root).values()) == {"current"}
     assert staleness(root, instance) == dict.fromkeys(states(root), "FRESH")
+
+
+def test_what_one_command_built_is_one_group(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path, corpusmill: Corpusmill
+) -> None:
+    shutil.rmtree(root / "stage_a")
+    result = corpusmill("run", "mixed", "--data", root, "--workers", 0)
+    look()
+
+    events = [instance.get_latest_materialization_event(key) for key in (RAW, FILTERED, REPORT)]
+    said = [event.asset_materialization for event in events if event and event.asset_materialization]
+    assert result.returncode == 0
+    assert len({one.tags[COMMAND] for one in said}) == 1 and len(said) == 3
+    assert {one.metadata["command"].value for one in said} == {f"corpusmill run mixed --data {root} --workers 0"}
 
 
 def test_it_is_shown_with_its_figures_and_what_its_checks_said(

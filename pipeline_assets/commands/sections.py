@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
 from pipeline_assets.corpus.spine.errors import OptionOf
 from pipeline_assets.corpus.spine.recipe import Option, sections_in
+from pipeline_assets.corpus.spine.usage import Stopwatch
 
 Content = dict[str, Any]
 
@@ -72,6 +73,7 @@ def made(function: Callable[..., bool | None]) -> TyperCommand:
     option_of = option_finder(options, names)
 
     def run(**given: Any) -> None:
+        Stopwatch.name_command(as_typed())
         with resume_hint(as_typed()), naming(option_of=option_of):
             is_yes = function(**{name: part(given) for name, part in parts.items()})
         raise typer.Exit(int(is_yes is False))

@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import functools
 import gc
+import hashlib
 import logging
 import os
 import platform
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 logger = logging.getLogger("corpusmill")
 _BAR_PARTS = 20
@@ -244,7 +245,19 @@ _PROJECT = Path(__file__).parents[3]
 
 
 class Stopwatch:
-    """Started at the beginning of a build; tells its provenance at the end."""
+    """Started at the beginning of a build; tells its provenance at the end.
+
+    Attributes:
+        command: what was typed, and an id that all builds of that process share; None in a process of the UI.
+    """
+
+    command: ClassVar[Mapping[str, str] | None] = None
+
+    @classmethod
+    def name_command(cls, typed: str) -> None:
+        """Says what this process was started for."""
+        process = f"{socket.gethostname()} {os.getpid()} {time.time_ns()}"
+        cls.command = {"typed": typed, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}
 
     def __init__(self) -> None:
         self._started_at = datetime.datetime.now(datetime.UTC)
@@ -263,6 +276,7 @@ class Stopwatch:
             "libraries": dict(library_versions()),
             "git_sha": git_sha(),
             "run_settings": dict(run_settings),
+            **({} if self.command is None else {"command": dict(self.command)}),
         }
 
 
