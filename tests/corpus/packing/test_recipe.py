@@ -47,7 +47,7 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complai
         ({"sha256": "0" * 64}, "the key `tokenizer.family` is missing; add it"),
         (
             {"family": "hf_tokenizer", "sha256": "0" * 64, "end_of_document": "</s>", "sha": 1},
-            "unknown key `tokenizer.hf_tokenizer.sha`; did you mean `sha256`?",
+            "unknown key `tokenizer.sha`; did you mean `sha256`?",
         ),
     ],
 )
