@@ -25,6 +25,7 @@ from pipeline_assets.systems.registry import KINDS, recipe_of_folders
 
 _OUTDATED = "not as asked"  # no code version: what has it is stale
 _EVERY_S = 15
+_LOOKING_SHARE = 0.05
 _AT_MOST_S = 30.0  # Dagster ends a sensor after 60; the next tick goes on
 
 
@@ -33,6 +34,7 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
     source files.
     """
     asked = _asked(recipes, root)
+    rests_until = 0.0  # looks at a large root take a twentieth of the time, no more
 
     @dg.sensor(
         name="sealed_artifacts",
@@ -41,8 +43,12 @@ def sensor_of(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def sealed_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        nonlocal rests_until
+        if (began := time.monotonic()) < rests_until:
+            return dg.SkipReason("the last look took long: there is a rest between two")
         there = _sealed(asked, root)
         seen = _fingerprint(there)
+        rests_until = began + (time.monotonic() - began) / _LOOKING_SHARE
         if seen == context.cursor:
             return dg.SkipReason("nothing was built since the last look")
         reported = _report(there, root, context.instance)

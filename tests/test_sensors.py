@@ -1,5 +1,6 @@
 """What is built, the UI shows: as its checks said, and fresh where `status` says current."""
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -312,6 +313,21 @@ def test_a_damaged_one_is_passed_over(look: Callable[[], str], instance: dg.Dags
 
     assert materializations(instance, FILTERED) == 0
     assert materializations(instance, RAW) == 1
+
+
+def test_looks_at_a_large_root_rest_in_between(
+    instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(100.0, 2.0)  # two seconds from one look at it to the next
+    monkeypatch.setattr(sensors.time, "monotonic", lambda: next(clock))
+    [sensor] = [one for one in definitions_of(root).sensors or [] if one.name == "sealed_artifacts"]
+    said = []
+    for _ in range(2):
+        with dg.build_sensor_context(instance=instance) as context:
+            said.append(sensor.evaluate_tick(context).skip_message)
+
+    assert "events reported" in str(said[0]) or "more to report" in str(said[0])
+    assert said[1] == "the last look took long: there is a rest between two"
 
 
 def test_what_does_not_fit_into_a_look_comes_with_the_next(
