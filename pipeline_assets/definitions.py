@@ -12,7 +12,7 @@ from pipeline_assets.external import externals_of, observer_of
 from pipeline_assets.freshness import Freshness, watch
 from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.sensors import sensor_of
-from pipeline_assets.systems.registry import recipe_of_folders, recipes_of
+from pipeline_assets.systems.registry import is_of_interest, recipe_of_folders, recipes_of
 from resources.hub import Hub
 from resources.labels import labelled
 from resources.store import Store, data_root
@@ -27,6 +27,8 @@ def definitions_of(root: Path) -> dg.Definitions:
     recipe_of = recipe_of_folders(recipes, root)
     jobs = {recipe.name: job_of(recipe, root, recipe_of) for recipe in recipes}
     externals = externals_of(target for recipe in recipes for target in recipe.targets())
+    meant = [recipe for recipe in recipes if is_of_interest(recipe, root)]
+    watched = externals_of(target for recipe in meant for target in recipe.targets())
     by_the_clock = scheduled(root, recipes, jobs)
     by_name = {recipe.name: recipe for recipe in recipes}
     fresh = [Freshness(section, by_name[section.recipe], root) for section in by_the_clock.runs]
@@ -40,7 +42,7 @@ def definitions_of(root: Path) -> dg.Definitions:
         asset_checks=[one.checks() for one in fresh],
         jobs=[*jobs.values(), *by_the_clock.jobs],
         schedules=by_the_clock.schedules,
-        sensors=[sensor_of(recipes, root), observer_of(externals.values(), root), watch(fresh), alert],
+        sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), watch(fresh), alert],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer()},
         executor=dg.in_process_executor,
     )

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -20,6 +21,9 @@ from command_server import READ_AT_IMPORT, CommandServer
 
 from pipeline_assets import demo
 from resources.loopback_hub import LoopbackHub
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 # A kill takes nothing from the kernel, and power losses are played: in memory tests prove as much.
 MEMORY = Path("/dev/shm")
@@ -151,6 +155,15 @@ def built_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def notes_root(built_notes: Path, tmp_path: Path) -> Path:
     """A copy of the data root with the notes, of which a test may change all."""
     return shutil.copytree(built_notes, tmp_path / "notes_root")
+
+
+@pytest.fixture
+def instance() -> "Iterator[dg.DagsterInstance]":
+    """A Dagster instance in memory."""
+    import dagster as dg
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
 
 
 @pytest.fixture

@@ -99,3 +99,7 @@ def test_a_hub_that_cannot_be_reached_is_told_and_stops_no_other_look(root: Path
 
     assert {"can't be read" in seen for name, seen in found.items() if name.startswith("hub/")} == {True}
     assert found[TOKENIZER]["is as pinned"] is True
+
+
+def test_the_hub_is_not_asked_for_recipes_that_ship_and_nobody_runs(tmp_path: Path) -> None:
+    assert looker(tmp_path)() == {}

@@ -1,7 +1,6 @@
 """Freshness: what a schedule was to keep as its recipe asks, and isn't, is overdue, partition for partition."""
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,12 +17,6 @@ from pipeline_assets.systems.registry import read_recipe
 
 FILTERED = dg.AssetKey(["stage_a", "mixed", "filtered"])
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 @pytest.fixture

@@ -40,12 +40,6 @@ def job_of(root: Path, name: str) -> dg.JobDefinition:
     return definitions_of(root).resolve_job_def(name)
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
-
-
 def run_job(
     job: dg.JobDefinition, instance: dg.DagsterInstance, endpoint: str, **tags: str
 ) -> dg.ExecuteInProcessResult:

@@ -123,6 +123,12 @@ def recipes_of(root: Path) -> tuple[list[Recipe], list[InputError]]:
     return recipes, wrong
 
 
+def is_of_interest(recipe: Recipe, root: Path) -> bool:
+    """Whether a recipe is of the data root, or something of it is there: not one of the project's that nobody runs."""
+    own = root / "recipes" / f"{recipe.name}.yaml"
+    return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
+
+
 def recipe_of_folders(recipes: Sequence[Recipe], root: Path) -> dict[str, str]:
     """Names of recipes by the folders of the artifacts that they ask for, as recipes write them and absolute."""
     names: dict[str, str] = {}
