@@ -131,15 +131,14 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
     kinds = {one.shown.key: one.kind for one in sealed}
     known_of = {key: newest_shown(instance, key) for key in kinds}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
+    stale: dict[int, bool] = {}
     for one in sealed:
         shown = one.shown
         results[shown.key][shown.partition] = kept_results(one.folder, one.digest) or ()
         digest, code = known_of[shown.key].get(shown.partition, ("", ""))
-        if (digest, code) == (one.digest, shown.code) and not one.is_outdated:
+        is_stale = one.target is not None and _is_stale(one.target, root, stale)
+        if digest == one.digest and is_stale == (code != shown.code):
             continue
-        is_stale = one.target is not None and one.target.state(root)[0] == "stale"
-        if digest == one.digest and is_stale and code != shown.code:
-            continue  # it is shown as stale
         if time.monotonic() > deadline:
             return None
         with contextlib.suppress(InputError):
@@ -158,6 +157,22 @@ def _report(sealed: Sequence[_Sealed], root: Path, instance: dg.DagsterInstance)
                 instance.report_runless_asset_event(event)
                 count += 1
     return count
+
+
+def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
+    """Whether `status` calls it stale: it isn't as asked, or what it is made from isn't, or is held back.
+
+    Args:
+        known: of targets that were asked for, by their identity: recipes share them.
+    """
+    if id(target) not in known:
+        states = [one.state(root)[0] for one in target.upstream]
+        known[id(target)] = (
+            target.state(root)[0] == "stale"
+            or not {"damaged", "failed"}.isdisjoint(states)
+            or any(_is_stale(one, root, known) for one in target.upstream)
+        )
+    return known[id(target)]
 
 
 def _is_older(said: dg.EventLogEntry | None, newest: dg.EventLogEntry | None) -> bool:

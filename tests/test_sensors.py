@@ -19,6 +19,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.checks import keep_results, kept_results
 from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.definitions import definitions_of
@@ -68,7 +69,7 @@ def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -
 
 def states(root: Path, recipe: str = "mixed") -> dict[str, str]:
     """What `status` says of them."""
-    return {target.role: target.state(root)[0] for target in targets(root, recipe)}
+    return {one.target.role: one.sealed for one in artifact_statuses(root, targets(root, recipe))}
 
 
 def targets(root: Path, recipe: str = "mixed") -> Sequence[Target]:
@@ -214,6 +215,17 @@ def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
         assert of_ui == of_status, kind
 
     assert both(root, instance) == (set(), set())
+
+
+def test_what_is_stale_when_it_is_first_seen_is_stale_to_both(
+    look: Callable[[], str], instance: dg.DagsterInstance, root: Path
+) -> None:
+    edit_source_filter(root)
+
+    look()
+
+    stale = {role for role, state in states(root).items() if state == "stale"}
+    assert stale and stale == {role for role, said in staleness(root, instance).items() if said == "STALE"}
 
 
 def test_an_edit_that_is_taken_back_leaves_nothing_stale(
