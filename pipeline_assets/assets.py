@@ -76,7 +76,10 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
                 built = drive.build(target, run)
                 content = built.artifact.manifest.digest, shown.code
                 said = built.said
-                if newest(shown.key).get(shown.partition) != content:  # else it is shown, and plotted, already
+                word = "current, nothing to build" if built.was_there else "built"
+                context.log.info(f"{target.kind} {target.partition or target.name}: {word}, {content[0]}")
+                # What was there and is shown isn't shown, and plotted, once more.
+                if not built.was_there or newest(shown.key).get(shown.partition) != content:
                     yield materialization(built.artifact, shown, context.instance, built.was_there)
                     said = said or target.results(root, built.artifact.manifest)
                 yield from evaluations(shown.key, KINDS[target.kind], {target.partition: said})

@@ -63,7 +63,8 @@ def demo(
             _build_healing(data, workers, HealingRecipe.read(path))
         if only != "healing":
             _build_stage_a(data, StageARecipe.read(write_stage_a_recipe(data, commits[HELP_DATASET])))
-    typer.echo(f"\nlook at it:  make ui   (or: corpusmill ui --data {data})")
+    where = "" if data == Path("data/demo") else f" DATA={data}"
+    typer.echo(f"\nlook at it:  make ui{where}   (or: corpusmill ui --data {data})")
 
 
 def write_hub(root: Path) -> Path:

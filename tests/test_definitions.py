@@ -117,3 +117,13 @@ def test_recipes_that_read_one_dataset_at_one_commit_hang_on_one_node(defs: dg.D
     assert node.description == (
         "Hub dataset HuggingFaceFW/fineweb-edu at commit 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
     )
+
+
+def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: []\ndedupe: {}\n")
+
+    graph = definitions_of(tmp_path).resolve_asset_graph()
+
+    said = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
+    assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said

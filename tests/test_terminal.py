@@ -62,3 +62,12 @@ def test_a_table_that_is_piped_is_whole(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("COLUMNS", "20")
 
     assert aligned([("current", "x" * 90)]) == ["current  " + "x" * 90]
+
+
+def test_of_a_table_that_is_too_wide_what_is_spare_goes_before_anything_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "45")
+
+    [line] = aligned([("current", "stage_a/notes/packed/notes", "1,200 documents", "7 MB")], spare=2)
+
+    assert line == "current  stage_a/notes/packed/notes"

@@ -101,6 +101,20 @@ def test_a_line_of_a_file_here_leads_to_its_document(corpusmill: Corpusmill, sta
     assert beyond.returncode == 2 and "none is line 100,000; give one that it has" in only_line(beyond)
 
 
+def test_of_a_file_that_changed_no_line_is_told(corpusmill: Corpusmill, notes_root: Path) -> None:
+    corpus, root = notes_root / "stage_a" / "mixed" / "filtered" / "notes", ("--data", notes_root)
+    found = json.loads(corpusmill("trace", corpus, "--row", 3, "--json").stdout)
+    path, text = Path(found["source"]["path"]), Path(found["source"]["path"]).read_bytes()
+
+    path.write_bytes(b'{"text": "Another line."}\n' + text)
+    row = corpusmill("trace", corpus, "--row", 3, *root)
+    line = corpusmill("trace", "--source", f"{path}:4", *root)
+
+    assert path.is_relative_to(notes_root)
+    assert "of the file that was read; it has changed since" in row.stdout
+    assert line.returncode == 1 and "it has changed since it was read: its lines are others now" in only_line(line)
+
+
 def test_of_a_thread_the_rows_of_its_answers_are_told_too(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     corpus = step(stage_a_root, "filtered", "coffee.stackexchange.com")
     path = stage_a_root / "sources" / "sites" / "coffee.stackexchange.com" / "Posts.xml"

@@ -40,6 +40,8 @@ pack:  # every document once; `weights` by source and `num_seqs` rows ask for a 
 """
 _FILTERS = "# filters: {length: {min_words: 20}}  # which documents are kept, and what is changed in them"
 
+_REJECTS = '# max_reject_fraction: "0.01"  # more bad rows than this stop the build; if unsaid, 0.001'
+
 
 def init(
     name: Annotated[str, typer.Argument(help="Of the recipe, and of what is made.")],
@@ -120,6 +122,7 @@ def _sections(drafts: Sequence[Draft]) -> Iterator[str]:
             remark = f"  # {draft.remarks[key]}" if key in draft.remarks else ""
             yield f"{'  - ' if number == 0 else '    '}{key}: {_in_line(value)}{remark}"
         yield from () if "filters" in content else [f"    {_FILTERS}"]
+        yield f"    {_REJECTS}"
         yield ""
 
 

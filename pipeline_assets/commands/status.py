@@ -133,7 +133,7 @@ def status(
 def _status_lines(known: Sequence[KnownRecipe], others: Sequence[Orphan], root: Path) -> Iterator[str]:
     cells = [_cells(one.condition, one.target.folder, one) for recipe in known for one in recipe.held]
     cells += [_cells("damaged" if one.damage else "sealed", one.folder.relative_to(root), one) for one in others]
-    rows = iter(aligned(cells, numbers=(2, 3, 4)))
+    rows = iter(aligned(cells, numbers=(2, 3, 4), spare=4))
     for one in known:
         yield f"{one.name}  {one.path}"
         if one.error:

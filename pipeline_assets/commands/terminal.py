@@ -142,12 +142,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = (), spare: int = 0) -> list[str]:
     """Rows of cells as lines, column under column; the columns in `numbers` to the right. On a terminal that is too
-    narrow the widest column is cut, in the middle of what it says.
+    narrow the last columns go, as many as are `spare`; then the widest one is cut, in the middle of what it says.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if rows and sys.stdout.isatty():
+        while spare and sum(widths) + 2 * len(widths) > shutil.get_terminal_size().columns:
+            rows, widths, spare = [row[:-1] for row in rows], widths[:-1], spare - 1
         widest = max(range(len(widths)), key=lambda column: -1 if column in numbers else widths[column])
         beyond = sum(widths) + 2 * len(widths) - shutil.get_terminal_size().columns
         widths[widest] = max(widths[widest] - max(0, beyond), min(widths[widest], _LEAST_SHOWN))

@@ -100,7 +100,8 @@ def line_number(file: SourceFile, place: int) -> int | None:
     """
     lines, at = 1, 0
     with open_source(file) as opened:
-        if place > _MOST_COUNTED_BYTES or opened.seek(0, os.SEEK_HOLE) < min(place, file.bytes):
+        counted = min(place, file.bytes)  # of no bytes nothing is asked: an empty file has no hole at all
+        if place > _MOST_COUNTED_BYTES or (counted and opened.seek(0, os.SEEK_HOLE) < counted):
             return None
         opened.seek(0)
         for block in _blocks(opened, file):

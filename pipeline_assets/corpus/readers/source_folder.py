@@ -221,6 +221,21 @@ class SourceFolder:
         return f"{len(different):,} of the files in {here.path} changed, the first is {different[0]}"
 
 
+def has_changed(manifest: Manifest, folder: Path, name: str) -> bool:
+    """Whether a file of a folder is not what it was when the manifest was sealed, by its size and its time of change.
+    One that is gone has not changed, nor has one of a manifest that says nothing of it.
+    """
+    modified = manifest.provenance.get(_MODIFIED, [])
+    for entry, was in zip(manifest.identity.inputs, modified, strict=False):
+        if entry["name"] == name:
+            try:
+                found = (folder / name).stat()
+            except OSError:
+                return False
+            return (found.st_size, found.st_mtime_ns) != (entry["bytes"], was)
+    return False
+
+
 def modified_ns(files: Sequence[SourceFile]) -> list[int]:
     """When each file was last changed."""
     return [file.path.stat().st_mtime_ns for file in files]

@@ -8,6 +8,7 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.rows.source_row import (
     AnyRow,
+    FileRow,
     SourceListing,
     SourceRow,
     file_of,
@@ -109,6 +110,11 @@ def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
 
 def _source_fate(store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> Fate:
     artifact = store.artifact
+    if isinstance(source, FileRow) and source.line is not None:
+        here = listing.row(file, source.row)
+        if isinstance(here, FileRow) and here.has_changed:
+            fix = f"name a row by the bytes before it then, {source.path}#ROW, or run the recipe again"
+            raise InputError("it has changed since it was read: its lines are others now", source.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
     if isinstance(source, SourceRow) and is_read_in_part:
         unread = why_not_read(listing.entry(file), source.row)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.readers.lines import file_at, place_of_line, row_words
-from pipeline_assets.corpus.readers.source_folder import folder_path
+from pipeline_assets.corpus.readers.source_folder import folder_path, has_changed
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
@@ -57,10 +57,14 @@ class FileRow:
     Attributes:
         path: absolute.
         row: its number, or, of files of lines, the bytes before it: `source_row`, as its reader has it.
+        has_changed: whether the file is no more what it was when it was read, by its size and time of change.
+        line: its line, where that was typed.
     """
 
     path: Path
     row: int
+    has_changed: bool = False
+    line: int | None = None
 
     @property
     def file(self) -> str:
@@ -78,6 +82,8 @@ def place_told(row: AnyRow) -> str:
     """Where in its file a row is, in words; the number of its line where the file is here."""
     if isinstance(row, SourceRow):
         return row_words(row.path, row.row, None)
+    if row.has_changed:
+        return f"{row_words(row.path.name, row.row, None)} of the file that was read; it has changed since"
     return row_words(row.path.name, row.row, file_at(row.path))
 
 
@@ -94,7 +100,8 @@ def parse_row(text: str) -> AnyRow:
     by_line = _LINE.fullmatch(text)
     file = None if by_line is None else file_at(Path(by_line["path"]).absolute())
     if by_line is not None and file is not None:
-        return FileRow(file.path, place_of_line(file, int(by_line["line"])))
+        line = int(by_line["line"])
+        return FileRow(file.path, place_of_line(file, line), line=line)
     match = _FILE.fullmatch(text)
     if match is None:
         fix = "write owner/name@commit:path#row, the commit with 40 hex digits, or of a file here path#row or path:line"
@@ -120,7 +127,7 @@ class SourceListing:
         """A row, of a file as a Document's `meta` or a normalised row names it."""
         folder = folder_path(self.artifact.manifest, self.root)
         if folder is not None:
-            return FileRow(folder / file, row)
+            return FileRow(folder / file, row, has_changed(self.artifact.manifest, folder, file))
         recipe = self.artifact.manifest.identity.recipe
         return SourceRow(recipe["dataset"], recipe["revision"], file, row)
 

@@ -141,7 +141,7 @@ def check_rejects(
             f"{max_fraction} (the first: {shown})"
         )
         limit = key("max_reject_fraction", IN_RECIPE)
-        raise InputError(what, where, f"{advice(one)}; raise {limit} if that is how it is")
+        raise InputError(what, where, f'{advice(one)}; raise {limit}, to "0.05" say, if that is how it is')
 
 
 def reasons_of(rejects: Iterable[Reject], words: Words = str) -> tuple[str, str]:

@@ -64,10 +64,9 @@ class Progress:
         if now < self._speaks_from:
             return
         if self._on_terminal:
-            line = f"{self.bar()} {self.line()}"[
-                : shutil.get_terminal_size().columns - 1
-            ]  # what wraps can't be redrawn
-            sys.stderr.write(f"\r{line}\x1b[K" + ("\n" if self._done >= self._total else ""))
+            is_over, width = self._done >= self._total, shutil.get_terminal_size().columns - 1
+            line = self.line() if is_over else f"{self.bar()} {self.line()}"
+            sys.stderr.write(f"\r{line[:width]}\x1b[K" + "\n" * is_over)  # what wraps can't be drawn again
             sys.stderr.flush()
         elif now - self._spoke >= self._every_s or self._done >= self._total:
             self._spoke = now

@@ -76,3 +76,7 @@ def test_the_number_of_a_line_leads_to_its_place_and_back(
 def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="its rows have numbers"):
         place_of_line(SourceFile(tmp_path / "a.parquet", "a.parquet", 1), 1)
+
+
+def test_the_first_line_of_an_empty_file_is_told(source: Source) -> None:
+    assert row_words("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"

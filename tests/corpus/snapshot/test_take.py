@@ -60,7 +60,10 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
         == f"6 of 100 rows are rejected (6 no_text), above max_reject_fraction 0.001 (the first: {shown})"
     )
     assert error.value.where.startswith(str(tmp_path / "data/corpora/pages"))
-    assert error.value.fix == "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"
+    assert (
+        error.value.fix
+        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.05" say, if that is how it is'
+    )
 
 
 @pytest.mark.parametrize(("bad", "limit"), [(1, "0.01"), (100, "1"), (0, "0")])

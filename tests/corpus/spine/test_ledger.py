@@ -52,4 +52,7 @@ def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> Non
         "a.parquet row 1: empty_text; a.parquet row 2: empty_text; a.parquet row 3: empty_text; "
         "a.parquet row 4: empty_text)"
     )
-    assert stop.value.fix == "look at those rows; raise `max_reject_fraction` in the recipe if that is how it is"
+    assert (
+        stop.value.fix
+        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.05" say, if that is how it is'
+    )

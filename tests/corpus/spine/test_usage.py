@@ -253,8 +253,8 @@ def test_a_terminal_gets_one_line_redrawn_and_ended_by_the_last_unit(
         progress.add(1, {})
         progress.add(1, {})
 
-    half, whole = "█" * 10 + "░" * 10, "█" * 20
-    assert terminal.getvalue() == f"\r{half} fetch: 1/2 files; 1 s left\x1b[K\r{whole} fetch: 2/2 files\x1b[K\n"
+    half = "█" * 10 + "░" * 10
+    assert terminal.getvalue() == f"\r{half} fetch: 1/2 files; 1 s left\x1b[K\rfetch: 2/2 files\x1b[K\n"
     assert caplog.messages == []
 
 
