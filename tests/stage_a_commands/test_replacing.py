@@ -47,7 +47,7 @@ def test_rows_that_are_rejected_may_be_more_with_an_option(wrong: Wrong, corpusm
 
     assert status == 1
     assert "1 of 2 rows are rejected (1 empty_text), above --max-reject-fraction 0.001" in line
-    assert line.endswith('look at those rows; raise --max-reject-fraction, to "0.05" say, if that is how it is')
+    assert line.endswith('look at those rows; raise --max-reject-fraction, to "0.5" say, if that is how it is')
     assert accepted.returncode == 0, accepted.stderr
     assert "1 rejected (empty_text)" in accepted.stdout
 

@@ -110,6 +110,7 @@ def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
     return Counter(rejected_key(reject.reason) for reject in rejects)
 
 
+_LIMITS = ("0.01", "0.05", "0.1", "0.5")
 Words = Callable[[Reject], str]
 """A reject in a line for people."""
 
@@ -141,7 +142,8 @@ def check_rejects(
             f"{max_fraction} (the first: {shown})"
         )
         limit = key("max_reject_fraction", IN_RECIPE)
-        raise InputError(what, where, f'{advice(one)}; raise {limit}, to "0.05" say, if that is how it is')
+        enough = next((limit for limit in _LIMITS if rejects <= Fraction(limit) * rows), "1")
+        raise InputError(what, where, f'{advice(one)}; raise {limit}, to "{enough}" say, if that is how it is')
 
 
 def reasons_of(rejects: Iterable[Reject], words: Words = str) -> tuple[str, str]:

@@ -62,7 +62,7 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
     assert error.value.where.startswith(str(tmp_path / "data/corpora/pages"))
     assert (
         error.value.fix
-        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.05" say, if that is how it is'
+        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.1" say, if that is how it is'
     )
 
 

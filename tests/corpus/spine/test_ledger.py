@@ -54,5 +54,5 @@ def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> Non
     )
     assert (
         stop.value.fix
-        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.05" say, if that is how it is'
+        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.5" say, if that is how it is'
     )
