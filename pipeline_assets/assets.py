@@ -19,7 +19,7 @@ from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, TransientError
 from pipeline_assets.corpus.spine.recipe import Recipe
-from pipeline_assets.corpus.spine.target import Target
+from pipeline_assets.corpus.spine.target import REPLACE, Target
 from pipeline_assets.events import (
     RecipeOf,
     asset_key,
@@ -231,6 +231,7 @@ def as_failure(root: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
+        error.name_keys(option_of={REPLACE: "`replace: true` of the resource `store`, in the launchpad"}.get)
         raise dg.Failure(description=str(error), allow_retries=isinstance(error, TransientError)) from error
     except OSError as error:
         explained = durable.explain(error, Path(os.fsdecode(error.filename or root)))

@@ -15,6 +15,8 @@ from pipeline_assets.corpus.spine.staging import OutputFile, StagingDir, open_bu
 from pipeline_assets.corpus.spine.usage import PeakMemory, Stopwatch, folder_bytes
 
 _SHOWN_CHARACTERS = 60
+REPLACE = "replace"  # the run setting, where it is named in a message
+_REPLACING = f"run with {key(REPLACE, '--replace')}"
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
@@ -282,8 +284,8 @@ class Target:
         if replace or state in ("missing", "current", "failed"):
             return
         if state == "damaged":
-            raise InputError(f"it is damaged ({reason})", root / self.folder, "run with --replace to build it again")
-        fix = f"give it another {key(self.named_by, IN_RECIPE)}, or run with --replace"
+            raise InputError(f"it is damaged ({reason})", root / self.folder, f"{_REPLACING} to build it again")
+        fix = f"give it another {key(self.named_by, IN_RECIPE)}, or {_REPLACING}"
         raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
 
     def _identity(self, content: "BuildResult", inputs: Sequence[Mapping[str, Any]]) -> Identity:
