@@ -105,7 +105,7 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
     (tmp_path / "recipes" / "nemotron_v1.yaml").write_text(yaml.safe_dump(science))
     env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
 
-    ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, env=env)
+    ran = corpusmill("run", "nemotron_v1", "--data", tmp_path, "--verbose", env=env)
     again = rebuild(
         tmp_path / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1",
         Run(tmp_path, RunSettings(), HubFiles(tmp_path / "hub_cache", nemotron_hub.endpoint)),

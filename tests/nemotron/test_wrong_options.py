@@ -140,7 +140,7 @@ def test_a_dataset_without_partitions_is_run_by_its_recipe(corpusmill: Corpusmil
 
     made = corpusmill(*arguments, "--cpu-threads", 0)
     (root / "nemotron").rename(tmp_path / "moved")
-    ran = corpusmill("run", "normalize-harmony-tools", "--data", root, env={"CORPUSMILL_WORKERS": "0"})
+    ran = corpusmill("run", "normalize-harmony-tools", "--data", root, "--verbose", env={"CORPUSMILL_WORKERS": "0"})
 
     assert (made.returncode, ran.returncode) == (0, 0), ran.stderr
     assert "texts_parse: passed: 1 texts" in ran.stderr
