@@ -8,8 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipeline_assets.assets import assets_of, job_of
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.external import externals_of, observer_of
+from pipeline_assets.external import externals_of, left_out, observer_of
 from pipeline_assets.freshness import Freshness, watch
 from pipeline_assets.schedules import alert, scheduled
 from pipeline_assets.sensors import sensor_of
@@ -38,7 +37,7 @@ def definitions_of(root: Path) -> dg.Definitions:
             [
                 *(asset for recipe in recipes for asset in assets_of(recipe, root, recipe_of)),
                 *(one.spec() for one in externals.values()),
-                *map(_left_out, wrong),
+                *map(left_out, wrong),
             ]
         ),
         asset_checks=[one.checks() for one in fresh],
@@ -47,17 +46,6 @@ def definitions_of(root: Path) -> dg.Definitions:
         sensors=[sensor_of(recipes, root), observer_of(watched.values(), root), watch(fresh), alert],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer()},
         executor=dg.in_process_executor,
-    )
-
-
-def _left_out(error: InputError) -> dg.AssetSpec:
-    """A recipe that can't be used, as a node that says why."""
-    name = Path(str(error.where).partition(".yaml:")[0]).stem
-    return dg.AssetSpec(
-        ["recipes_left_out", name],
-        description="\n\n".join(map(str, (error, *error.others))),
-        group_name="recipes_left_out",
-        kinds={"yaml"},
     )
 
 

@@ -117,6 +117,17 @@ _LICENCES = External(
 )
 
 
+def left_out(error: InputError) -> dg.AssetSpec:
+    """A recipe that can't be used, as a node that says why."""
+    name = Path(str(error.where).partition(".yaml:")[0]).stem
+    return dg.AssetSpec(
+        ["recipes_left_out", name],
+        description="\n\n".join(map(str, (error, *error.others))),
+        group_name="recipes_left_out",
+        kinds={"yaml"},
+    )
+
+
 def observer_of(externals: Collection[External], root: Path) -> dg.SensorDefinition:
     """The sensor that looks at them: where a head moved, or files changed, the node says so."""
 
