@@ -170,7 +170,8 @@ def test_a_damaged_artifact_is_built_again_with_replace_alone(run: Materialized,
     again = run(NAME, "fineweb_edu_snapshot", replace=True)
 
     assert failure.value.description == (
-        f"{shard.parents[1]}: it is damaged ({shard}: the file is missing); run with `replace: true` of the resource `store`, in the launchpad to build it again"
+        f"{shard.parents[1]}: it is damaged ({shard}: the file is missing); "
+        "run with `replace: true` of the resource `store`, in the launchpad to build it again"
     )
     assert materialization(again, "fineweb_edu_snapshot").metadata["digest"].value == digest
     assert shard.exists()
