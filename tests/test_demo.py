@@ -40,7 +40,7 @@ def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]
     root, result = demo
 
     assert len((result.stdout + result.stderr).splitlines()) <= 40  # with healing fifty
-    assert result.stdout.splitlines()[-1] == f"look at it:  make ui   (or: corpusmill ui --data {root})"
+    assert result.stdout.splitlines()[-1] == f"look at it:  make ui DATA={root}   (or: corpusmill ui --data {root})"
 
 
 def test_all_of_it_comes_out_the_same_again(demo: tuple[Path, Typed]) -> None:
