@@ -83,7 +83,8 @@ def test_normalising_holds_no_more_memory_for_sixteen_times_the_documents(tmp_pa
         ]
 
     # Memory is looked at now and then: of builds of seconds, one in a few shows the peak that a long one always shows.
-    assert max(peaks[1_600_000]) <= 1.10 * max(peaks[100_000]), peaks
+    # Four bytes a document would be 6 MB more, 1.18 of the peak: that is what must not come back.
+    assert max(peaks[1_600_000]) <= 1.15 * max(peaks[100_000]), peaks
 
 
 def _peak_of_normalising(source: Path, documents: int, data: Path) -> int:
