@@ -72,7 +72,7 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
         run = store.run(root, hub.files(root))
         with as_failure(root):
             newest = functools.cache(functools.partial(newest_shown, context.instance))
-            for target, shown in shown_targets(recipe, recipe_of):
+            for target, shown in shown_targets(recipe, root, recipe_of):
                 built = drive.build(target, run)
                 content = built.artifact.manifest.digest, shown.code
                 said = built.said
@@ -103,14 +103,14 @@ def _asset(
 ) -> dg.AssetsDefinition:
     key, by_partition = asset_key(kind.name, recipe.name), {target.partition: target for target in targets}
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
-    externals = externals_of(targets)
+    externals = externals_of(targets, root)
     spec = dg.AssetSpec(
         key,
         deps=[*_deps(recipe, targets, recipe_of), *externals],
         description=inspect.cleandoc(kind.description),
         group_name=name_in_dagster(recipe.name),
         kinds=set(kind.formats),
-        code_version=code_version(kind, targets),
+        code_version=code_version(kind, targets, externals),
         metadata={"dagster/code_references": _page_of(recipe.system)},
         skippable=True,
     )

@@ -26,9 +26,9 @@ def definitions_of(root: Path) -> dg.Definitions:
         logging.getLogger("corpusmill").warning("a recipe is left out: %s", error)
     recipe_of = recipe_of_folders(recipes, root)
     jobs = {recipe.name: job_of(recipe, root, recipe_of) for recipe in recipes}
-    externals = externals_of(target for recipe in recipes for target in recipe.targets())
+    externals = externals_of((target for recipe in recipes for target in recipe.targets()), root)
     meant = [recipe for recipe in recipes if is_of_interest(recipe, root)]
-    watched = externals_of(target for recipe in meant for target in recipe.targets())
+    watched = externals_of((target for recipe in meant for target in recipe.targets()), root)
     by_the_clock = scheduled(root, recipes, jobs)
     by_name = {recipe.name: recipe for recipe in recipes}
     fresh = [Freshness(section, by_name[section.recipe], root) for section in by_the_clock.runs]

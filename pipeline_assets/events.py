@@ -1,7 +1,8 @@
 """What is built, as the events of Dagster: the asset's key, a materialisation, what the checks said."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -41,18 +42,16 @@ def upstream_keys(target: Target, recipe: str, recipe_of: RecipeOf) -> dict[dg.A
     return keys
 
 
-def code_version(kind: Kind, targets: Sequence[Target]) -> str:
+def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.AssetKey]) -> str:
     """What decides an asset's content beside what it is made from: its stage, and what the recipe says of it. When a
     recipe is edited, Dagster takes the asset for stale; partitions of it that are current still are reported anew.
+
+    Args:
+        sources: what it is read from.
     """
     asked = sorted([target.partition or "", sha256_of(target.asked())] for target in targets)
-    nodes = sorted(key.to_user_string() for key in externals_of(targets))  # an edge more or less is stale to Dagster
+    nodes = sorted(key.to_user_string() for key in sources)  # an edge more or less is stale to Dagster
     return f"{kind.stage.version}-{sha256_of([asked, nodes]).removeprefix('sha256:')[:12]}"
-
-
-def _externals(targets: Sequence[Target]) -> dict[dg.AssetKey, list[Target]]:
-    """What an asset is read from, as `upstream_keys` says what it is made from: no targets."""
-    return {key: [] for key in externals_of(targets)}
 
 
 @dataclass(frozen=True)
@@ -79,17 +78,17 @@ def by_kind(recipe: Recipe) -> dict[str, list[Target]]:
     return targets
 
 
-def shown_targets(recipe: Recipe, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
-    """What a recipe asks for, upstream first, with how it is shown."""
-    assets = {
-        kind: (asset_key(kind, recipe.name), code_version(KINDS[kind], targets), _externals(targets))
-        for kind, targets in by_kind(recipe).items()
-    }
-    return [
-        (target, Shown(key, target.partition, code, upstream_keys(target, recipe.name, recipe_of) | sources))
-        for target in recipe.targets()
-        for key, code, sources in [assets[target.kind]]
-    ]
+def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple[Target, Shown]]:
+    """What a recipe asks for below a data root, upstream first, with how it is shown."""
+    sources = {kind: externals_of(targets, root) for kind, targets in by_kind(recipe).items()}
+    codes = {kind: code_version(KINDS[kind], targets, sources[kind]) for kind, targets in by_kind(recipe).items()}
+
+    def shown(target: Target) -> Shown:
+        read: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind]}
+        upstream = upstream_keys(target, recipe.name, recipe_of) | read
+        return Shown(asset_key(target.kind, recipe.name), target.partition, codes[target.kind], upstream)
+
+    return [(target, shown(target)) for target in recipe.targets()]
 
 
 def materialization(

@@ -55,16 +55,16 @@ class External:
         )
 
 
-def externals_of(targets: Iterable[Target]) -> dict[dg.AssetKey, External]:
-    """What artifacts are read from, beside artifacts, by key."""
-    found = (one for target in targets for one in _externals(target))
+def externals_of(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, External]:
+    """What artifacts below a data root are read from, beside artifacts, by key."""
+    found = (one for target in targets for one in _externals(target, root))
     return {one.key: one for one in found}
 
 
-def _externals(target: Target) -> Iterable[External]:
+def _externals(target: Target, root: Path) -> Iterable[External]:
     dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
     if isinstance(target.outside, SourceFolder):
-        yield _folder(target.outside)
+        yield _folder(target.outside, root)
     elif not target.upstream and isinstance(dataset, str) and isinstance(commit, str):
         yield _dataset(dataset, commit)
     if target.tokenizer is not None:
@@ -84,15 +84,18 @@ def _dataset(dataset: str, commit: str) -> External:
     return External(key, f"Hub dataset {dataset} at commit {commit}", "huggingface", pinned, look)
 
 
-def _folder(folder: SourceFolder) -> External:
+def _folder(folder: SourceFolder, root: Path) -> External:
+    path = folder.path  # one folder is one node, however recipes write it
+    path = path.relative_to(root) if path.is_relative_to(root) else path
+
     def look(root: Path, hub: HubFiles) -> dict[str, Any]:
         files = folder.below(root).files()
         listing = [(one.name, one.bytes, modified) for one, modified in zip(files, modified_ns(files), strict=True)]
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         return {"files": len(files), "bytes": sum(one.bytes for one in files), "listing sha256": digest}
 
-    key = dg.AssetKey(["files", *(part for part in folder.path.parts if part != "/")])
-    return External(key, f"Files in {folder.path}", "file", {"path": str(folder.path)}, look)
+    key = dg.AssetKey(["files", *(part for part in path.parts if part != "/")])
+    return External(key, f"Files in {path}", "file", {"path": str(path)}, look)
 
 
 def _tokenizer(family: str, sha256: str, path: Path) -> External:

@@ -115,7 +115,7 @@ def run(recipe: str, data: Path | str = "data", workers: int = 2, replace: bool 
         InputError: as `corpusmill run`.
     """
     root = Path(data)
-    wanted = read_recipe(recipe_path(recipe, root))
+    wanted = read_recipe(recipe_path(recipe, root), root)
     wanted.check_local_files(root)
     made: dict[str, list[Opened]] = {}
     for outcome in drive.run_targets(wanted, Run.of(root, os.environ, workers=workers, replace=replace)):

@@ -29,8 +29,9 @@ from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.files import pin_recipe
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.recipe import RECIPE_FILE, Name, Recipe, RecipePart, read_yaml, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust.result import Sample, Scope
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain

@@ -90,7 +90,7 @@ def _asked(recipes: Sequence[Recipe], root: Path) -> _Asked:
     recipe_of = recipe_of_folders(recipes, root)
     asked: dict[tuple[Path, str], list[tuple[Target, Shown]]] = {}
     for recipe in recipes:
-        for target, shown in shown_targets(recipe, recipe_of):
+        for target, shown in shown_targets(recipe, root, recipe_of):
             asked.setdefault((root / target.folder, target.kind), []).append((target, shown))
     return asked
 

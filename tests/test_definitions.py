@@ -75,11 +75,11 @@ def test_the_assets_of_a_recipe_are_its_artifacts_with_their_partitions_and_edge
     for target in targets:
         asset = assets[target.kind.partition("/")[2]]
         of_kind = [one for one in targets if one.kind == target.kind]
-        assert asset.code_version == code_version(KINDS[target.kind], of_kind)
+        assert asset.code_version == code_version(KINDS[target.kind], of_kind, externals_of(of_kind, PROJECT))
         assert asset.code_version.partition("-")[0] == str(target.stage.version)
     parents = [(parent, artifact) for artifact, asset in assets.items() for parent in asset.parent_keys]
     read = {parent for parent, _ in parents if graph.get(parent).is_external}
-    assert read == set(externals_of(targets))
+    assert read == set(externals_of(targets, PROJECT))
     assert {"hub", "tokenizers"} - {"tokenizers" * (name == "nemotron_v1")} <= {key.path[0] for key in read}
     edges = {(parent.path[2], artifact) for parent, artifact in parents if parent not in read}
     assert edges == {

@@ -11,6 +11,7 @@ from materialized import NOWHERE, external_look
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.definitions import definitions_of
 from pipeline_assets.demo import DATASET
 from resources.loopback_hub import LoopbackHub
 
@@ -59,8 +60,8 @@ def notes(tmp_path: Path) -> Path:
 def test_each_node_says_what_is_pinned_and_what_is_there(notes: Path) -> None:
     found = looker(notes.parent)()
 
-    folder = found["/".join(["files", *notes.parts[1:]])]
-    assert (folder["path"], folder["files"], folder["bytes"]) == (str(notes), 1, len("A note."))
+    folder = found["files/notes"]
+    assert (folder["path"], folder["files"], folder["bytes"]) == ("notes", 1, len("A note."))
     assert found[TOKENIZER]["sha256"] == VOCABULARY_SHA256
     assert found[TOKENIZER]["is as pinned"] is True
     assert found["tables/licences"]["licences"] == len(licence_table())
@@ -75,7 +76,20 @@ def test_only_what_changed_is_told_again(notes: Path) -> None:
     [changed] = look().values()
 
     assert unchanged == {}
-    assert (changed["path"], changed["files"]) == (str(notes), 2)
+    assert (changed["path"], changed["files"]) == ("notes", 2)
+
+
+def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
+    recipe = notes.parent / "recipes" / "mine.yaml"
+    other = yaml.safe_load(recipe.read_text()) | {"name": "other"}
+    other["sources"][0]["path"] = "notes"  # below the data root
+    recipe.with_name("other.yaml").write_text(yaml.safe_dump(other))
+
+    graph = definitions_of(notes.parent).resolve_asset_graph()
+
+    assert graph.get(dg.AssetKey(["files", "notes"])).child_keys == {
+        dg.AssetKey(["stage_a", name, "raw"]) for name in ("mine", "other")
+    }
 
 
 def test_where_a_head_moved_its_node_says_so(root: Path) -> None:

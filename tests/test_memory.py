@@ -71,10 +71,10 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2])
-def test_normalising_holds_no_more_memory_for_sixteen_times_the_documents(tmp_path: Path, copies: int) -> None:
+def test_normalising_holds_no_more_memory_for_eight_times_the_documents(tmp_path: Path, copies: int) -> None:
     peaks: dict[int, list[int]] = {}
 
-    for documents, runs in ((100_000, 4), (1_600_000, 1)):
+    for documents, runs in ((400_000, 3), (3_200_000, 1)):
         source = tmp_path / f"{documents}.jsonl"
         with open(source, "w") as file:
             file.writelines(f'{{"text":"document {number // copies}"}}\n' for number in range(documents))
@@ -83,8 +83,9 @@ def test_normalising_holds_no_more_memory_for_sixteen_times_the_documents(tmp_pa
         ]
 
     # Memory is looked at now and then: of builds of seconds, one in a few shows the peak that a long one always shows.
-    # Four bytes a document would be 6 MB more, 1.18 of the peak: that is what must not come back.
-    assert max(peaks[1_600_000]) <= 1.15 * max(peaks[100_000]), peaks
+    # The allocator's share settles slowly: 79 MB of 100,000 documents, 82 of 400,000, 88 of 3.2, 89 of 6.4 and of 12.8
+    # million. Four bytes a document would be 11 MB more.
+    assert max(peaks[3_200_000]) <= 1.10 * max(peaks[400_000]), peaks
 
 
 def _peak_of_normalising(source: Path, documents: int, data: Path) -> int:

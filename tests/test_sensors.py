@@ -370,7 +370,7 @@ def test_after_another_materialization_checks_are_shown_as_asked_of_it(
     look: Callable[[], str], instance: dg.DagsterInstance, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look()
-    monkeypatch.setattr(events, "externals_of", lambda targets: {})  # as in a program that shows other nodes
+    monkeypatch.setattr(events, "externals_of", lambda targets, root: {})  # as in a program that shows other nodes
     look()
 
     [newest, *_] = instance.fetch_materializations(REPORT, limit=9).records

@@ -97,7 +97,7 @@ def run(
     """Example: corpusmill run healing_text_v1 --partition valid --workers 2"""
     settings = Run.of(data, os.environ, workers=workers, replace=replace)
     path = recipe_path(recipe, data)
-    wanted = read_recipe(path)
+    wanted = read_recipe(path, data)
     targets = wanted.targets()
     partitions = list(dict.fromkeys(target.partition for target in targets if target.partition is not None))
     if partition is not None and partition not in partitions:

@@ -64,8 +64,8 @@ def plan(
     """
     log_to_stderr()
     path = recipe_path(recipe, data)
-    wanted = read_recipe(path)
     run = Run.of(data.absolute(), os.environ, workers=workers)
+    wanted = read_recipe(path, run.root)
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
     with writing_below(data), naming(path):
         wanted.check_local_files(run.root)

@@ -13,8 +13,9 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from pipeline_assets.commands.terminal import as_typed, naming, resume_hint
+from pipeline_assets.corpus.spine.complaints import sections_in
 from pipeline_assets.corpus.spine.errors import OptionOf
-from pipeline_assets.corpus.spine.recipe import Option, sections_in
+from pipeline_assets.corpus.spine.recipe import Option
 from pipeline_assets.corpus.spine.usage import Stopwatch
 
 Content = dict[str, Any]

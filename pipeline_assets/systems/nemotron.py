@@ -1,8 +1,7 @@
 """Nemotron: distilled datasets at a commit → inventories of their splits → rows as Harmony texts → a hub's layout."""
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -42,7 +41,15 @@ from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutR
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.lineage import AREAS
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Option, Recipe, RecipePart
+from pipeline_assets.corpus.spine.recipe import (
+    COMMIT_PATTERN,
+    Misfit,
+    Option,
+    Recipe,
+    RecipePart,
+    section_at,
+    sections_at,
+)
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.trust.figures import Limit
 
@@ -147,31 +154,30 @@ class NemotronRecipe(Recipe):
     hf_layout: HubLayout | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
-    @pydantic.model_validator(mode="after")
-    def _can_be_told_apart(self) -> Self:
-        keys = Counter(partition_key(section.dataset, split) for section in self.datasets for split in section.splits)
-        repeated = [key for key, times in keys.items() if times > 1]
-        if repeated:
-            raise ValueError(f"{repeated[0]} is there twice: name each split once")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _asks_for_something(self) -> Self:
-        if self.scan is None and self.rows is None:
-            raise ValueError("it asks for nothing: add `scan` for inventories, `rows` for normalised rows")
-        if self.hf_layout is not None and self.rows is None:
-            raise ValueError("`hf_layout` lays out normalised rows: add `rows`")
-        datasets = Counter(dataset_key(section.dataset) for section in self.datasets)
-        if self.hf_layout is not None and max(datasets.values()) > 1:
-            raise ValueError(f"{max(datasets, key=datasets.__getitem__)} is there twice: `hf_layout` needs it once")
-        if self.rows is None:
-            return self
-        for section in self.datasets:
-            if section.rows_domain is None:
-                raise ValueError(f"{section.dataset} needs a `domain`: one of {', '.join(get_args(Domain))}")
-            if section.reasoning_effort and self.rows.system is None:
-                raise ValueError(f"`reasoning_effort` of {section.dataset} is told in a system message: add `system`")
-        return self
+    @classmethod
+    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+        """As `Recipe.misfits`."""
+        has_rows, has_layout = values.get("rows") is not None, values.get("hf_layout") is not None
+        if not has_rows and values.get("scan") is None:
+            yield Misfit((), "it asks for nothing", "add `scan` for inventories, `rows` for normalised rows")
+        if has_layout and not has_rows:
+            yield Misfit(("hf_layout",), "`hf_layout` lays out normalised rows", "add `rows`")
+        earlier = set[str]()
+        for position, section in sections_at(values, "datasets"):
+            dataset, place = str(section.get("dataset")), ("datasets", position)
+            splits = section.get("splits")
+            splits = [str(split) for split in splits] if isinstance(splits, list | tuple) else []
+            named = [dataset_key(dataset)] if has_layout else []
+            for key in (*named, *(partition_key(dataset, split) for split in splits)):
+                if key in earlier:
+                    fix = "`hf_layout` needs it once" if key in named else "name each split once"
+                    yield Misfit((*place, "dataset" if key in named else "splits"), f"{key} is there twice", fix)
+                earlier.add(key)
+            if has_rows and section.get("domain") is None and known_domain(dataset) is None:
+                yield Misfit(place, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
+            if has_rows and section.get("reasoning_effort") and section_at(values, "rows").get("system") is None:
+                what = f"`reasoning_effort` of {dataset} is told in a system message"
+                yield Misfit((*place, "reasoning_effort"), what, "add `rows.system`")
 
     def goals(self) -> list[Target]:
         """What all else is made for."""

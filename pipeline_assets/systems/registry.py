@@ -84,25 +84,29 @@ def recipe_class(system: str) -> type[Recipe]:
     return _page(system).RECIPE
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path, root: Path | None = None) -> Recipe:
     """The recipe in a file, of the class that its `system` names.
 
+    Args:
+        root: the data root that it is going to be built in; its folders are looked for.
     Raises:
         UsageError: no such file or system, or a recipe that its class refuses.
     """
-    return recipe_of(read_yaml(path), path)
+    return recipe_of(read_yaml(path), path, root)
 
 
-def recipe_of(values: Mapping[str, object], path: Path) -> Recipe:
+def recipe_of(values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
     """What a recipe file says, of the class that its `system` names.
 
+    Args:
+        root: as of `read_recipe`.
     Raises:
         UsageError: no such system, or a recipe that its class refuses.
     """
     system = values.get("system")
     if not isinstance(system, str) or system not in SYSTEMS:
         raise UsageError(f"`system` is {system!r}", path, f"write one of {', '.join(SYSTEMS)}")
-    return recipe_class(system).in_file(values, path)
+    return recipe_class(system).in_file(values, path, root)
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:

@@ -5,10 +5,11 @@ What is compiled is imported where it is used: most commands build nothing.
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -22,7 +23,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationRecipe,
 )
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.memmap import META
@@ -41,8 +42,9 @@ from pipeline_assets.corpus.normalize.sources import (
     NormalizedSource,
     Outputs,
     Source,
-    check_sources,
+    folder_misfits,
     known_tag,
+    source_misfits,
     source_of,
 )
 from pipeline_assets.corpus.packing.recipe import (
@@ -54,6 +56,7 @@ from pipeline_assets.corpus.packing.recipe import (
     refuse_beyond_text,
     refuse_emptied,
     tokenizer_path,
+    weight_misfits,
 )
 from pipeline_assets.corpus.packing.summary import deduplicated_before, draws_are_deduplicated, shares_reached
 from pipeline_assets.corpus.preview import preview_inputs, preview_packed, preview_report
@@ -66,8 +69,7 @@ from pipeline_assets.corpus.rows.packed import PackedRows
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
-from pipeline_assets.corpus.spine.errors import InputError, UsageError, together
-from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Option, Recipe, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import SHARD_TEXT_BYTES, Misfit, Option, Recipe, section_at, sections_at
 from pipeline_assets.corpus.spine.target import BuildResult, Target
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.corpus.trust.figures import Limit
@@ -107,23 +109,28 @@ class StageARecipe(Recipe):
     def _are_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(map(known_tag, tags)))
 
-    @pydantic.model_validator(mode="after")
-    def _sections_fit(self) -> Self:
-        if self.outputs is not None:
-            self.outputs.check_place({kind.step for kind in KINDS if kind is not NORMALIZED})
-        check_sources(self.sources, self.refuse_licences)
-        names = [source.source for source in self.sources]
-        if self.max_removed is not None:
-            self.max_removed.check_sources(names if self.dedup is not None else None)
-        if self.pack is not None:
-            self.pack.check_sources(names)
-        stores = [Path(folder).name for folder in self.seen]
-        refuse_repeated(stores, "two stores in `seen` are called", "give one of them another name")
-        asked = self.outputs is not None and self.outputs.signatures
-        if self.dedup is None and (self.seen or asked):
-            what = "seen" if self.seen else "outputs.signatures"
-            raise ValueError(f"{what} without dedup: say how documents are compared, or leave it out")
-        return self
+    @classmethod
+    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+        """As `Recipe.misfits`."""
+        sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
+        yield from source_misfits(values)
+        yield from cap_misfits(values, sources)
+        yield from weight_misfits(values, sources)
+        if root is not None:
+            yield from folder_misfits(values, root)
+        outputs, seen = section_at(values, "outputs"), values.get("seen")
+        place = Path(str(outputs.get("normalized_dir")))
+        if place.name in {kind.step for kind in KINDS if kind is not NORMALIZED}:
+            what = f"{place.name} has the place of something else"
+            yield Misfit(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
+        stores = Counter(Path(str(folder)).name for folder in seen) if isinstance(seen, list) else {}
+        for name, times in stores.items():
+            if times > 1:
+                yield Misfit(("seen",), f"two stores in `seen` are called {name}", "give one of them another name")
+        for asked, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
+            if asked and values.get("dedup") is None:
+                fix = "say how documents are compared, or leave it out"
+                yield Misfit(location, f"there is `{'.'.join(location)}` without `dedup`", fix)
 
     def goals(self) -> list[Target]:
         """What all else is made for."""
@@ -173,17 +180,7 @@ class StageARecipe(Recipe):
         return self._of_source(FILTERED, source, content, [self._normalized(source)])
 
     def check_local_files(self, root: Path) -> None:
-        """Folders are there, and the tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
-        missing: list[InputError] = []
-        for target in self.targets():
-            if isinstance(target.outside, SourceFolder) and not (root / target.folder).exists():
-                folder = target.outside.below(root).path
-                if not folder.is_dir():
-                    whose = "source" if target.kind == RAW.name else "evaluation set"
-                    fix = f"correct `path` of {whose} {target.partition}"
-                    missing.append(UsageError("there is no such folder", folder, fix))
-        if missing:
-            raise together(missing)
+        """The tokenizer that packs can be loaded. Errors as `Recipe.check_local_files`."""
         if self.pack is not None and not self.target(PACKED.name).is_sealed(root):
             self.pack.check_tokenizer(root)
 

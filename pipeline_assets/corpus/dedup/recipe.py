@@ -13,7 +13,7 @@ import pydantic
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import Manifest
-from pipeline_assets.corpus.spine.recipe import Decimal, Option, PerSource, RecipePart
+from pipeline_assets.corpus.spine.recipe import Decimal, Misfit, Option, PerSource, RecipePart, section_at
 
 RECALL = 0.95  # of the pairs at the threshold
 _FINEST, _MOST_PERMUTATIONS = 10**6, 4096
@@ -211,18 +211,6 @@ class RemovalCaps(PerSource):
             raise ValueError(f"a fraction of {beyond[0]}: it is 1 at most, 0.3 for 30 %")
         return self
 
-    def check_sources(self, deduplicated: Collection[str] | None) -> None:
-        """
-        Args:
-            deduplicated: names of the sources; None where nothing is deduplicated.
-        Raises:
-            ValueError: a cap is of no such source.
-        """
-        unknown = sorted(self.sources.keys() - set(deduplicated or self.sources))
-        if deduplicated is None or unknown:
-            what = f"max_removed names {unknown[0]}, which is no source" if unknown else "max_removed without dedup"
-            raise ValueError(f"{what}: correct it, or leave it out")
-
     @property
     def check(self) -> str:
         """The name of the check."""
@@ -242,6 +230,16 @@ class RemovalCaps(PerSource):
             share = gone / max(counts.rows_in, 1)
             words.append(f"{source}: {gone:,} of {counts.rows_in:,} ({share:.1%}, {sign}{float(cap):.1%})")
         return Verdict(all(passed), "; ".join(words) + ("" if all(passed) else f": {_ADVICE}"))
+
+
+def cap_misfits(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[Misfit]:
+    """Caps of a recipe, as it was read, on no source of it, or where nothing is deduplicated."""
+    fix = "correct it, or leave it out"
+    if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
+        yield Misfit(("max_removed",), "there is `max_removed` without `dedup`", fix)
+    for name in section_at(recipe, "max_removed", "sources"):
+        if name not in sources:
+            yield Misfit(("max_removed", "sources", name), f"{name} has a cap, and is no source", fix)
 
 
 @dataclass(frozen=True)

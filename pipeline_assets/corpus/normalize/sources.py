@@ -1,6 +1,7 @@
 """The sources of a stage A recipe: a section each, by kind."""
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,7 +16,7 @@ from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
-from pipeline_assets.corpus.spine.recipe import Name, Option, RecipePart, RejectShare, refuse_repeated
+from pipeline_assets.corpus.spine.recipe import Misfit, Name, Option, RecipePart, RejectShare, section_at, sections_at
 
 _NOT_OF_THE_ROWS = frozenset({"path", "filters"})
 
@@ -51,15 +52,6 @@ class Outputs(RecipePart):
         """The folder of everything."""
         return Path(self.normalized_dir).parent
 
-    def check_place(self, steps: Collection[str]) -> None:
-        """
-        Raises:
-            ValueError: another of these steps has the place of the normalised sources.
-        """
-        path = Path(self.normalized_dir)
-        if path.name in steps:
-            raise ValueError(f"{path.name} has the place of something else: write {path.parent}/normalized")
-
 
 class SourceSection(RecipePart):
     """What every source says.
@@ -71,6 +63,13 @@ class SourceSection(RecipePart):
 
     source: Name
     filters: FilterRecipe = FilterRecipe()
+
+    @pydantic.field_validator("license_tag", check_fields=False)
+    @classmethod
+    def _is_known(cls, tag: str | None) -> str | None:
+        if tag is not None:
+            known_tag(tag)
+        return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
         """What the bytes of its Documents depend on."""
@@ -141,6 +140,7 @@ class NormalizedSource(SourceSection):
 
 FileSource = WikipediaSource | StackExchangeSource | LocalSource
 Source = Annotated[HubSource | FileSource | NormalizedSource, pydantic.Field(discriminator="kind")]
+_ANY_SOURCE: pydantic.TypeAdapter[Source] = pydantic.TypeAdapter(Source)
 _KINDS: dict[str, type[HubSource | FileSource]] = {
     kind: section
     for section in (HubSource, *get_args(FileSource))
@@ -160,25 +160,55 @@ def source_of(rows_content: Any) -> tuple[HubSource | FileSource, int]:
     return section.from_content(content | made_up), rows_content["shard_text_bytes"]
 
 
-def check_sources(sources: Sequence[Source], refused_licences: Collection[str]) -> None:
+def source_misfits(recipe: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Sources of a recipe, as it was read, that can't be told apart, in it or in a folder, or that are under a licence
+    of which it keeps no document.
     """
-    Raises:
-        ValueError: two sources can't be told apart, in a recipe or in a folder; no document of one would be kept.
-    """
-    refuse_repeated([one.source for one in sources], "two sources are called", "give each a name of its own")
-    for source in sources:
-        name, tag = source.source, getattr(source, "license_tag", None)
+    earlier = set[str]()
+    for position, section in sections_at(recipe, "sources"):
+        name, place = str(section.get("source")), ("sources", position)
+        if name in earlier:
+            yield Misfit((*place, "source"), f"two sources are called {name}", "give each a name of its own")
+        earlier.add(name)
         if name.endswith(f".{FILE_NAME}"):
             what = f"a source is called {name}, as is the manifest beside the folder of another"
-            raise ValueError(f"{what}: give it another name")
-        if isinstance(source, WikipediaSource):
-            tag, _ = source.licence()
-        if tag is not None and known_tag(tag, f"source {name}: ") in refused_licences:
+            yield Misfit((*place, "source"), what, "give it another name")
+        tag = _licence_of(section)
+        if tag is not None and tag in map(licence_table().tag_of, _texts(recipe.get("refuse_licences"))):
             what = f"source {name} is under {tag}, which {key('refuse_licences')} refuses"
-            raise ValueError(f"{what}: leave one of them out")
+            yield Misfit((*place, "license_tag"), what, "leave one of them out")
 
 
-def known_tag(tag: str, whose: str = "") -> str:
+def _licence_of(section: Mapping[str, Any]) -> str | None:
+    """The tag of the licence that all documents of a source are under; None if each says its own, or if it is wrong."""
+    with contextlib.suppress(pydantic.ValidationError):
+        source = _ANY_SOURCE.validate_python(section)
+        if isinstance(source, WikipediaSource):
+            return source.licence()[0]
+        tag = getattr(source, "license_tag", None)
+        return None if tag is None else licence_table().tag_of(tag)
+    return None
+
+
+def _texts(values: object) -> list[str]:
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
+
+
+def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
+    """Folders of a recipe, as it was read, that aren't there, though what is made of their files isn't either."""
+    normalized = section_at(recipe, "outputs").get("normalized_dir")
+    made = root / (Path(normalized).parent if isinstance(normalized, str) else Path("stage_a", str(recipe.get("name"))))
+    for keys, step, name in (
+        (("sources",), "raw", "source"),
+        (("decontamination", "evaluation"), "evaluation", "name"),
+    ):
+        for position, section in sections_at(recipe, *keys):
+            path, is_made = section.get("path"), (made / step / str(section.get(name))).exists()
+            if isinstance(path, str) and not is_made and not (root / path).is_dir():
+                yield Misfit((*keys, position, "path"), f"there is no folder {root / path}", "correct `path`")
+
+
+def known_tag(tag: str) -> str:
     """The tag of a licence that a recipe names.
 
     Raises:
@@ -186,5 +216,5 @@ def known_tag(tag: str, whose: str = "") -> str:
     """
     known = licence_table().tag_of(tag)
     if known is None:
-        raise ValueError(f"{whose}there is no licence {tag!r}: {licence_table().advice(tag)}")
+        raise ValueError(f"there is no licence {tag!r}: {licence_table().advice(tag)}")
     return known

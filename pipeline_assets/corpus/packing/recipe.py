@@ -16,7 +16,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError, bare
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
-from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
+from pipeline_assets.corpus.spine.recipe import Misfit, Option, PerSource, RecipePart, section_at
 from pipeline_assets.corpus.spine.staging import Receipt
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -138,15 +138,6 @@ class PackSection(PackRecipe):
             raise ValueError(f"{what}: set `tokenizer_path` to it, only that of o200k_harmony ships with this program")
         return self
 
-    def check_sources(self, names: Collection[str]) -> None:
-        """
-        Raises:
-            ValueError: a source has no weight, or a weight has no source.
-        """
-        for source in sorted(set(names) ^ (set(names) if self.weights is None else self.weights.keys())):
-            what = "has no weight" if source in names else "has a weight, and is no source"
-            raise ValueError(f"pack.weights: {source} {what}")
-
     def check_tokenizer(self, root: Path) -> None:
         """
         Args:
@@ -160,6 +151,19 @@ class PackSection(PackRecipe):
     def rows_content(self) -> dict[str, Any]:
         """What of the section bytes depend on, but for the tokenizer."""
         return {key: value for key, value in self.content().items() if key not in ("tokenizer", "tokenizer_path")}
+
+
+def weight_misfits(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[Misfit]:
+    """Sources of a recipe, as it was read, that have no weight where others have one, and weights of no source."""
+    weights = section_at(recipe, "pack", "weights")
+    for name in weights:
+        if name not in sources:
+            yield Misfit(
+                ("pack", "weights", name), f"{name} has a weight, and is no source", "correct it, or leave it out"
+            )
+    for name in sources:
+        if weights and name not in weights:
+            yield Misfit(("pack", "weights"), f"source {name} has no weight", "give it one, or leave out `weights`")
 
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:

@@ -16,8 +16,9 @@ import yaml
 
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
 from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, RECIPE_FILE, Recipe, read_yaml
+from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Recipe, read_yaml
 from pipeline_assets.systems.registry import recipe_of
 
 

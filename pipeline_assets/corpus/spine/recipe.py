@@ -1,6 +1,5 @@
 """Recipes: what the user wants, in YAML, holding all that changes an output's bytes and nothing else."""
 
-import contextlib
 import difflib
 import functools
 import re
@@ -9,14 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Self, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 import pydantic
 import yaml
-from pydantic_core import ErrorDetails
 
-from pipeline_assets.corpus.spine.errors import THE_RECIPE, InputError, UsageError, key, together
-from pipeline_assets.corpus.spine.files import OwnFile
+from pipeline_assets.corpus.spine.complaints import RECIPE_FILE, explained, line_of
+from pipeline_assets.corpus.spine.errors import InputError, UsageError, key, together
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.target import Target
 
@@ -24,7 +22,6 @@ COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _MOST_VALUES, _DEEPEST, _MOST_DIGITS = 100_000, 100, 40
-RECIPE_FILE: OwnFile[object] = OwnFile("recipe", 1 << 20, "give a recipe file", object, may_be_link=True)
 
 
 def _is_name(name: str) -> str:
@@ -84,10 +81,7 @@ class RecipePart(pydantic.BaseModel):
         Raises:
             UsageError: an unknown key (with the nearest known one), or a value out of range.
         """
-        try:
-            return cls.model_validate(dict(content))
-        except pydantic.ValidationError as error:
-            raise together(_explain(error, cls, lambda location: where)) from None
+        return _validated(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
@@ -104,6 +98,19 @@ class RecipePart(pydantic.BaseModel):
     def fingerprint(self) -> str:
         """The section's fingerprint: of what it says, not of how the YAML is laid out."""
         return sha256_of(self.content())
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """What is wrong with a recipe though each of its keys may be right.
+
+    Attributes:
+        location: of the key to correct, from the top of the recipe; positions in lists count from 0.
+    """
+
+    location: tuple[int | str, ...]
+    what: str
+    fix: str
 
 
 class PerSource(RecipePart):
@@ -165,6 +172,17 @@ class Recipe(RecipePart):
                 return target
         raise LookupError(f"{self.name} asks for no {kind}")
 
+    @classmethod
+    def misfits(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[Misfit]:
+        """What sections say that can't be together, and folders that aren't there. It is asked of every recipe, also of
+        one whose keys are wrong: what isn't of its type is passed over, since its own error is told.
+
+        Args:
+            values: as they were read, not yet validated.
+            root: the data root; None where nothing is going to be built, so that no folder is looked for.
+        """
+        return iter(())
+
     def check_local_files(self, root: Path) -> None:
         """Looks at the files of this machine that only a late step reads, before anything is built for it below a data
         root; at none where that step's artifact is current.
@@ -187,12 +205,14 @@ class Recipe(RecipePart):
         return cls.in_file(read_yaml(path), path)
 
     @classmethod
-    def in_file(cls, values: Mapping[str, object], path: Path) -> Self:
+    def in_file(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """The recipe that a file says, as it was read.
 
+        Args:
+            root: as of `misfits`.
         Raises:
-            UsageError: each unknown key (with the nearest known one) and value out of range, with its line; another
-                name than the file's.
+            UsageError: each unknown key (with the nearest known one), value out of range and misfit, with its line;
+                another name than the file's.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:
@@ -200,14 +220,8 @@ class Recipe(RecipePart):
         found: list[InputError] = []
         if isinstance(name := values.get("name"), str) and name != path.stem and _NAME.fullmatch(name):
             fix = "give both one name: artifacts are named after it, and a copied recipe would replace the original's"
-            found.append(UsageError(f"the file is {path.stem}, its `name` is {name}", _line_of(path, ["name"]), fix))
-        try:
-            recipe = cls.model_validate(dict(values))
-        except pydantic.ValidationError as error:
-            found += _explain(error, cls, functools.partial(_line_of, path))
-        if found:
-            raise together(found)
-        return recipe
+            found.append(UsageError(f"the file is {path.stem}, its `name` is {name}", line_of(path, ["name"]), fix))
+        return _validated(cls, values, functools.partial(line_of, path), root, found)
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
@@ -234,6 +248,20 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     if not isinstance(values, dict):
         raise UsageError(f"a {what} is a mapping, this is a {type(values).__name__}", path, "write `key: value` lines")
     return values
+
+
+def section_at(values: object, *keys: str) -> Mapping[str, Any]:
+    """The section below some keys of what was read; empty where there is none."""
+    for one in keys:
+        values = values.get(one) if isinstance(values, Mapping) else None
+    return values if isinstance(values, Mapping) else {}
+
+
+def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
+    """The sections in a list below some keys of what was read, each with its position."""
+    listed = section_at(values, *keys[:-1]).get(keys[-1])
+    items = listed if isinstance(listed, list | tuple) else ()
+    return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
 
 
 def refuse_repeated(names: Sequence[str], what: str, fix: str) -> None:
@@ -287,112 +315,39 @@ def _refuse_growth(node: yaml.Node) -> None:
     raise ValueError(f"it has more than {most}")
 
 
-def _explain(
-    error: pydantic.ValidationError, recipe: type[RecipePart], where_of: Callable[[Sequence[int | str]], object]
-) -> list[InputError]:
-    """The complaints of pydantic, a line each that names the key; a misspelt key is told once, and not as missing too.
+R = TypeVar("R", bound=RecipePart)
 
+
+def _validated(
+    section: type[R],
+    values: Mapping[str, object],
+    where_of: Callable[[Sequence[int | str]], object],
+    root: Path | None = None,
+    found: Sequence[InputError] = (),
+) -> R:
+    """
     Args:
         where_of: the place of a key, or of the section that misses it.
+        root: as of `Recipe.misfits`.
+        found: what is wrong already.
+    Raises:
+        UsageError: all that is wrong.
     """
-    complaints = error.errors(include_url=False)
-    misspelt = {
-        (*one["loc"][:-1], nearest)
-        for one in complaints
-        if one["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe, one["loc"])) is not None
-    }
-    emptied = {one["loc"][:1] for one in complaints if len(one["loc"]) > 1}  # a list whose items are all refused
-    return [
-        _complaint(one, recipe, where_of(one["loc"]))
-        for one in complaints
-        if not (one["type"] == "missing" and one["loc"] in misspelt)
-        and not (one["type"] == "too_short" and one["loc"] in emptied)
-    ]
+    found = [*found]
+    validated = None
+    try:
+        validated = section.model_validate(dict(values))
+    except pydantic.ValidationError as error:
+        found += explained(error, section, where_of)
+    if issubclass(section, Recipe):
+        for misfit in section.misfits(values, root):
+            dotted = ".".join(map(str, misfit.location))
+            found.append(UsageError(misfit.what, key(dotted, str(where_of(misfit.location))), misfit.fix))
+    if validated is None or found:
+        raise together(sorted(found, key=_line_told))
+    return validated
 
 
-def _nearest_key(recipe: type[RecipePart], location: tuple[int | str, ...]) -> str | None:
-    return next(iter(difflib.get_close_matches(str(location[-1]), _keys_beside(recipe, location), n=1)), None)
-
-
-def _complaint(said: ErrorDetails, recipe: type[RecipePart], where: object) -> UsageError:
-    name = ".".join(_sections_of(recipe, said["loc"])[1])
-    in_it = key(name, str(where)) if name else where  # an option is told as the place
-    match said["type"]:
-        case "extra_forbidden":
-            nearest, known = _nearest_key(recipe, said["loc"]), _keys_beside(recipe, said["loc"])
-            fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known here: {', '.join(known)}"
-            return UsageError(f"unknown key `{name}`", where, fix)
-        case "missing":
-            return UsageError(f"the key {key(name)} is missing", where, "add it")
-        case "union_tag_not_found":
-            return UsageError(f"the key {key(f'{name}.{_tag_key(said)}')} is missing", where, "add it")
-        case "union_tag_invalid":
-            tag, known = str(said["ctx"]["tag"]), said["ctx"]["expected_tags"].replace("'", "").split(", ")
-            near = difflib.get_close_matches(tag, known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            tagged = f"{name}.{_tag_key(said)}"
-            return UsageError(f"{key(tagged, '`{}` is', 'it is')} {tag!r}", key(tagged, str(where)), fix)
-        case "value_error" if isinstance(said["input"], Mapping):  # all of it would bury what is said of it
-            what = said["msg"].removeprefix("Value error, ")
-            return UsageError(f"{key(name, '`{}`: ', '')}{what}" if name else what, in_it, f"correct {THE_RECIPE}")
-        case "tuple_type":
-            what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}, and not a list"
-            return UsageError(what, in_it, f"write [{said['input']}]")
-        case _:
-            what = f"{key(name, '`{}` is', 'it is')} {said['input']!r}: {said['msg'].removeprefix('Value error, ')}"
-            is_unquoted = said["type"] == "string_type" and isinstance(said["input"], int | float)
-            return UsageError(what, in_it, "put it in quotes" if is_unquoted else "correct the value")
-
-
-def _line_of(path: Path, location: Sequence[int | str]) -> str:
-    """A recipe file with the line of a key, or of the section that misses it: `recipes/mine.yaml:12`."""
-    line = None
-    with contextlib.suppress(OSError, InputError, UnicodeDecodeError, yaml.YAMLError):
-        node = yaml.compose(RECIPE_FILE.bytes_of(path).decode("utf-8"), yaml.SafeLoader)
-        for part in location:  # the tag of a union is no key
-            if isinstance(node, yaml.MappingNode):
-                found = next((pair for pair in node.value if pair[0].value == part), None)
-            else:
-                items = node.value if isinstance(node, yaml.SequenceNode) else []
-                found = (items[part], items[part]) if isinstance(part, int) and part < len(items) else None
-            if found is not None:
-                line, node = found[0].start_mark.line + 1, found[1]
-    return str(path) if line is None else f"{path}:{line}"
-
-
-def _tag_key(complaint: ErrorDetails) -> str:
-    """The key whose value says which of several sections this is."""
-    return str(complaint["ctx"]["discriminator"]).strip("'")
-
-
-def _keys_beside(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Keys that the section holding `location` knows; where it may be one of several that no tag tells apart, the keys
-    of all.
-    """
-    sections, _ = _sections_of(recipe, location[:-1])
-    return sorted({key for section in sections for key in section.model_fields})
-
-
-def _sections_of(
-    recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
-) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """The sections that a location may lead to, and the keys on the way: without tags of unions, which are none."""
-    sections, keys = [recipe], list[str]()
-    for part in location:
-        fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
-        tagged = [section for section in sections if not fields and _is_tagged(section, part)]
-        keys += [] if tagged else [str(part)]
-        sections = [section for field in fields for section in sections_in(field.annotation)] or tagged or sections
-    return sections, keys
-
-
-def _is_tagged(section: type[pydantic.BaseModel], tag: int | str) -> bool:
-    return any(tag in get_args(field.annotation) for field in section.model_fields.values())
-
-
-def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
-    """Sections that a field may hold: directly, in a list, or as one of several."""
-    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from sections_in(argument)
+def _line_told(error: InputError) -> int:
+    line = re.search(r":([0-9]+)$", error.where)
+    return int(line[1]) if line else 0

@@ -330,9 +330,12 @@ def changed_keys(
     changed = []
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            changed += changed_keys(before, after, f"{prefix}{part}.", name_of)
-        elif before != after:
+        if before == after:
+            continue
+        was, is_now = ({} if value is None else value for value in (before, after))  # of a new section, its keys
+        if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
+            changed += changed_keys(was, is_now, f"{prefix}{part}.", name_of)
+        else:
             changed.append(f"{name_of(f'{prefix}{part}')}: {_short(before)} → {_short(after)}")
     return changed
 

@@ -169,9 +169,9 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
     places = [(error.where, error.what.partition(":")[0]) for error in (refused.value, *refused.value.others)]
     assert places == [
         (f"{path}:2", "the file is fineweb_v1, its `name` is other"),
-        (f"{path}:6", "`source.sampling.rows` is 0"),
-        (f"{path}:5", "the key `source.sampling.seed` is missing"),
         (f"{path}:4", "unknown key `source.datset`"),
+        (f"{path}:5", "the key `source.sampling.seed` is missing"),
+        (f"{path}:6", "`source.sampling.rows` is 0"),
         (f"{path}:8", "`more.0.sampling.seed` is 7"),
     ]
 

@@ -222,6 +222,9 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
         ({"a": 1, "b": 2}, {"a": 2, "b": 2}, ["a: 1 → 2"]),
         ({"a": 1}, {}, ["a: 1 → None"]),
         ({"s": {"x": 1, "y": 2}}, {"s": {"x": 1, "y": 3}}, ["s.y: 2 → 3"]),
+        ({"s": None}, {"s": {"x": 1, "y": None}}, ["s.x: None → 1"]),
+        ({"s": {"x": 1}}, {}, ["s.x: 1 → None"]),
+        ({"s": None}, {"s": {}}, ["s: None → {}"]),
         ({"s": {"x": 1}, "a": 1}, {"s": "none", "a": 2}, ["a: 1 → 2", "s: {'x': 1} → none"]),
     ],
 )

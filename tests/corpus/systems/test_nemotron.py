@@ -46,7 +46,7 @@ def test_the_shipped_recipe_names_every_split_of_the_five_datasets() -> None:
         ({"dataset": "chats"}, "'chats' is no dataset: write owner/name, such as nvidia/Nemotron-Science-v1"),
         ({"dataset": "maker/nemotron"}, "'maker/nemotron' can't be the name of a folder here: give it another"),
         ({"splits": ["../low"]}, "'../low' is no split"),
-        ({"splits": ["low", "low"]}, "chats/low is there twice: name each split once"),
+        ({"splits": ["low", "low"]}, "chats/low is there twice; name each split once"),
         ({"files": {"high": ["*"]}}, "`files` has 'high', which is none of `splits`"),
         ({"split": ["low"]}, "unknown key `datasets.0.split`; chats.yaml"),
     ],
@@ -94,10 +94,10 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
     ("content", "line"),
     [
         ({"scan": {"max_rows": 0}}, "`scan.max_rows` is 0"),
-        ({"scan": None}, "it asks for nothing: add `scan` for inventories, `rows` for normalised rows"),
+        ({"scan": None}, "it asks for nothing; add `scan` for inventories, `rows` for normalised rows"),
         (
             {"scan": {"max_rows": None}, "hf_layout": {"readme": True}},
-            "`hf_layout` lays out normalised rows: add `rows`",
+            "`hf_layout` lays out normalised rows; add `rows`",
         ),
     ],
 )

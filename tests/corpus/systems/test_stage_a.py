@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
 from stage_a_sources import source_named, write_notes
 
@@ -21,7 +22,7 @@ from pipeline_assets.corpus.normalize.sources import NormalizedSource, source_of
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.systems.registry import KINDS
+from pipeline_assets.systems.registry import KINDS, read_recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 
 Sections = list[dict[str, Any]]
@@ -70,28 +71,11 @@ def without_kind(content: dict[str, Any]) -> None:
             "there are hub, wikipedia, stackexchange, local, normalized",
         ),
         (without_kind, "the key `sources.4.kind` is missing", "add it"),
-        (twice("notes"), "two sources are called notes: give each a name of its own", "correct the recipe"),
-        (
-            of("notes", source="notes.manifest.json"),
-            "a source is called notes.manifest.json, as is the manifest beside the folder of another: "
-            "give it another name",
-            "correct the recipe",
-        ),
-        (
-            lambda content: content.update(refuse_licences=["CC0"]),
-            "source notes is under cc0-1.0, which `refuse_licences` refuses: leave one of them out",
-            "correct the recipe",
-        ),
-        (
-            lambda content: content.update(refuse_licences=["cc-by-sa-4.0"]),  # which the dump's date stands for
-            "source wikipedia_en is under cc-by-sa-4.0, which `refuse_licences` refuses: leave one of them out",
-            "correct the recipe",
-        ),
         (
             of("notes", license_tag="cc-by-sa-40"),
-            "source notes: there is no licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
+            "`sources.4.license_tag` is 'cc-by-sa-40': there is no licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
             "A new one is added to manifests/licences.json",
-            "correct the recipe",
+            "correct the value",
         ),
         (
             lambda content: content.update(refuse_licences=["propriety"]),
@@ -126,13 +110,126 @@ def test_a_recipe_that_says_something_wrong_is_refused_in_one_line(
 
     assert (error.value.what, error.value.fix) == (what, fix)
     assert not error.value.others
-    path = tmp_path / "recipes" / "mixed.yaml"
-    if fix == "correct the recipe":  # a rule over all of it
-        assert error.value.where == str(path)
-        return
-    line = path.read_text().splitlines()[int(error.value.where.removeprefix(f"{path}:")) - 1]
+    line = line_of(error.value, tmp_path)
     [key] = re.findall(r"^(?:unknown key |the key )?`(?:[^`]*\.)?([^`.]+)`", what)
     assert f"{key}:" in line or (what.endswith("is missing") and line.startswith("- "))
+
+
+def line_of(error: InputError, tmp_path: Path) -> str:
+    """The line of the recipe that an error names."""
+    path = tmp_path / "recipes" / "mixed.yaml"
+    return path.read_text().splitlines()[int(error.where.removeprefix(f"{path}:")) - 1].strip()
+
+
+def told(error: InputError) -> list[InputError]:
+    return [error, *error.others]
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "fix", "line"),
+    [
+        (twice("notes"), "two sources are called notes", "give each a name of its own", "source: notes"),
+        (
+            of("notes", source="notes.manifest.json"),
+            "a source is called notes.manifest.json, as is the manifest beside the folder of another",
+            "give it another name",
+            "source: notes.manifest.json",
+        ),
+        (
+            lambda content: content.update(refuse_licences=["CC0"]),
+            "source notes is under cc0-1.0, which `refuse_licences` refuses",
+            "leave one of them out",
+            "license_tag: cc0-1.0",
+        ),
+        (
+            lambda content: content.update(refuse_licences=["cc-by-sa-4.0"]),  # which the dump's date stands for
+            "source wikipedia_en is under cc-by-sa-4.0, which `refuse_licences` refuses",
+            "leave one of them out",
+            "license_tag: null",
+        ),
+        *(
+            (
+                lambda content, step=step: content.update(outputs={"normalized_dir": f"stage_a/x/{step}"}),
+                f"{step} has the place of something else",
+                "write stage_a/x/normalized",
+                f"normalized_dir: stage_a/x/{step}",
+            )
+            for step in ("raw", "filtered", "report")
+        ),
+        (
+            lambda content: content.update(max_removed={"every_source": "1"}),
+            "there is `max_removed` without `dedup`",
+            "correct it, or leave it out",
+            "max_removed:",
+        ),
+        (
+            lambda content: content.update(dedup={}, max_removed={"every_source": "1", "sources": {"ntoes": "0.5"}}),
+            "ntoes has a cap, and is no source",
+            "correct it, or leave it out",
+            "ntoes: '0.5'",
+        ),
+        (
+            lambda content: content.update(dedup={}, seen=["stage_a/x/seen", "stage_a/y/seen"]),
+            "two stores in `seen` are called seen",
+            "give one of them another name",
+            "seen:",
+        ),
+        (
+            lambda content: content.update(seen=["stage_a/x/seen"]),
+            "there is `seen` without `dedup`",
+            "say how documents are compared, or leave it out",
+            "seen:",
+        ),
+    ],
+)
+def test_sections_that_do_not_fit_together_are_refused_with_the_line_to_correct(
+    change: Change, what: str, fix: str, line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as error:
+        recipe_with(tmp_path, change)
+
+    assert (error.value.what, error.value.fix, error.value.others) == (what, fix, [])
+    assert line_of(error.value, tmp_path) == line
+
+
+def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_path: Path) -> None:
+    there, papers = (local_source(tmp_path, name, []) for name in ("notes", "papers"))
+    gone = papers | {"path": str(tmp_path / "sources/ntoes"), "license_tag": "nobody-knows"}
+    pack = {"seq_len": "8", "weights": {"notes": "0.5", "pepers": "0.5"}}
+    content = {"system": "stage_a", "name": "mixed", "sources": [there, gone | {"text_units": "file"}, dict(there)]}
+    path = tmp_path / "recipes" / "mixed.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(content | {"pack": pack}, sort_keys=False))
+
+    with pytest.raises(UsageError) as error:
+        read_recipe(path, tmp_path)
+
+    assert [(line_of(one, tmp_path), one.what.partition(": did you")[0]) for one in told(error.value)] == [
+        (f"path: {gone['path']}", f"there is no folder {gone['path']}"),
+        (
+            "license_tag: nobody-knows",
+            "`sources.1.license_tag` is 'nobody-knows': there is no licence 'nobody-knows'",
+        ),
+        ("text_units: file", "unknown key `sources.1.text_units`"),
+        ("source: notes", "two sources are called notes"),
+        ("seq_len: '8'", "`pack.seq_len` is '8': Input should be a valid integer"),
+        ("weights:", "source papers has no weight"),
+        ("pepers: '0.5'", "pepers has a weight, and is no source"),
+    ]
+
+
+def test_parts_of_a_recipe_that_are_of_another_kind_than_they_should_be_are_told_once(tmp_path: Path) -> None:
+    wrong = {"sources": "notes", "dedup": [], "outputs": 1, "seen": 2, "max_removed": "1", "pack": {"weights": ["a"]}}
+    path = tmp_path / "recipes" / "mixed.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump({"system": "stage_a", "name": "mixed"} | wrong, sort_keys=False))
+
+    with pytest.raises(UsageError) as error:
+        read_recipe(path, tmp_path)
+
+    assert sorted(line_of(one, tmp_path).partition(":")[0] for one in told(error.value)) == sorted(
+        [*wrong.keys() - {"pack"}, "weights"]
+    )
 
 
 @pytest.mark.parametrize("folder", ["", ".", "stage_a", "/stage_a/normalized", "stage_a/../x/y", "corpora/x"])
@@ -144,12 +241,6 @@ def test_normalised_sources_lie_below_the_data_root_in_the_area_of_stage_a(folde
         f"`outputs.normalized_dir` is {folder!r}: it lies below the data root, in stage_a/: "
         "write stage_a/NAME/normalized"
     )
-
-
-@pytest.mark.parametrize("step", ["raw", "filtered", "report"])
-def test_normalised_sources_do_not_lie_where_another_step_does(step: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{step} has the place of something else: write stage_a/x/normalized"):
-        recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": f"stage_a/x/{step}"}))
 
 
 def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(tmp_path: Path) -> None:
@@ -252,7 +343,7 @@ class TestStaleness:
         states = self.states(content, tmp_path)
 
         assert list(states) == ["stage_a/filtered/letters"]
-        assert states["stage_a/filtered/letters"].startswith("stale: the recipe changed (filters.length: None → ")
+        assert states["stage_a/filtered/letters"] == "stale: the recipe changed (filters.length.min_words: None → 1)"
         assert self.again(content, tmp_path, built) == ["stage_a/filtered/letters", "stage_a/report"]
 
     def test_a_folder_that_moved_changes_nothing_and_is_read_where_it_is(
@@ -334,12 +425,15 @@ def test_files_that_a_failed_command_listed_give_way_to_those_that_it_should_hav
     assert KINDS[right.kind].build(right, Run(tmp_path, INLINE)).manifest.identity.inputs[0]["name"] == "rows.jsonl"
 
 
-def test_a_folder_of_a_source_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path) -> None:
-    there, gone = (local_source(tmp_path, name, []) for name in ("notes", "papers"))
-    recipe = recipe_of(there, gone | {"path": str(tmp_path / "sources/ntoes")})
+def test_a_folder_that_is_gone_is_asked_for_only_where_its_files_are_not_hashed_yet(tmp_path: Path) -> None:
+    content = recipe_of(gone := local_source(tmp_path, "notes", [{"text": "A text of some words."}])).content()
+    shutil.rmtree(gone["path"])
+    [misfit] = StageARecipe.misfits(content, tmp_path)
 
-    with pytest.raises(UsageError, match="ntoes: there is no such folder; correct `path` of source papers"):
-        recipe.check_local_files(tmp_path)
+    (tmp_path / "stage_a" / content["name"] / "raw" / "notes").mkdir(parents=True)
+
+    assert (misfit.location, misfit.what) == (("sources", 0, "path"), f"there is no folder {gone['path']}")
+    assert not [*StageARecipe.misfits(content, tmp_path)] and not [*StageARecipe.misfits(content, None)]
 
 
 def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Path) -> None:
