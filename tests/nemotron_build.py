@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 
 import yaml
-from nemotron_hub import made_rows
+from nemotron_hub import SHIPPED, made_rows
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
-
-SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
 
 
 def build(recipe: NemotronRecipe, root: Path, hub: HubFiles, engine: RunSettings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The five Nemotron datasets as a hub has them: real file names, cards with configs, three rows of each split.
+"""The datasets of the shipped recipe as a hub has them: real file names, cards with configs, three rows a split.
 
 Rows are the real ones where ../shared/data is there, else made ones of the same shapes: see `made_rows`.
 """
@@ -7,8 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.nemotron.splits import SPLITS
+import yaml
 
+SHIPPED = Path(__file__).parents[1] / "manifests" / "recipes" / "nemotron_v1.yaml"
+SPLITS: dict[str, list[str]] = {
+    section["dataset"]: section["splits"] for section in yaml.safe_load(SHIPPED.read_text())["datasets"]
+}
+TEXTS = "radna0/nemotron-math-v2-harmony-tools"
 REAL_ROWS = Path(__file__).parents[2] / "shared" / "data" / "nemotron" / "rows"
 _FILES = {"high_part00": "high.part_00", "high_part01": "high.part_01", "high_part02": "high.part_02"}
 _WEATHER = {
@@ -22,7 +27,7 @@ Row = dict[str, Any]
 
 
 def write_hub(folder: Path, made: bool = False) -> None:
-    """All five below `folder`.
+    """All of them below `folder`.
 
     Args:
         made: whether rows are made even where real ones are there.
@@ -55,7 +60,8 @@ def rows_of(dataset: str, split: str, made: bool = False) -> bytes:
     real = REAL_ROWS / dataset.partition("/")[2] / f"{split}.jsonl"
     if real.exists() and not made:
         return real.read_bytes()
-    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in made_rows(split))
+    rows = _text_rows() if dataset == TEXTS else made_rows(split)
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
 def made_rows(split: str) -> list[Row]:
@@ -72,6 +78,15 @@ def made_rows(split: str) -> list[Row]:
     question = {"role": "user", "content": "\b?", "reasoning_content": None}
     row: Row = {"messages": [question, answer], "license": "odc-by-1.0", "used_in": ["nano_v3"], "tools": []}
     return [{"uuid": f"{split}-{number}", **row, **reasoning} for number in range(3)]
+
+
+def _text_rows() -> list[Row]:
+    """Rows that are Harmony texts, and nothing else."""
+    text = (
+        "<|start|>user<|message|>{0} + 2?<|end|><|start|>assistant<|channel|>analysis<|message|>{0} + 2<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>\\boxed{{{1}}}<|return|>"
+    )
+    return [{"text": text.format(number, number + 2)} for number in range(3)]
 
 
 def _math_row(number: int, split: str) -> Row:

@@ -12,9 +12,10 @@ from pipeline_assets.commands.terminal import counted
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
-from pipeline_assets.corpus.nemotron.rows_recipe import EFFORTS, SHARD_BYTES, Domain, RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, EFFORTS, SHARD_BYTES, Domain, RowsRecipe
+from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
 from pipeline_assets.corpus.nemotron.split_pin import splits_of_folder, splits_on_hub
-from pipeline_assets.corpus.nemotron.splits import SPLITS, dataset_key, no_such_split, partition_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, no_such_split, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.files import write_recipe_of
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -166,8 +167,8 @@ def _commit_of(hub: HubFiles, repo: str, revision: str) -> str:
 
 
 def _repo(dataset: str) -> str:
-    """The dataset's name on the hub; of the five, the owner can be left out."""
-    known = {dataset_key(name): name for name in SPLITS}
+    """The dataset's name on the hub; of those whose domain is known, the owner can be left out."""
+    known = {dataset_key(name): name for name in DOMAINS}
     repo = known.get(dataset.lower(), dataset)
     if repo.count("/") != 1 or repo.startswith((".", "/", "~")):
         raise UsageError("there is no such folder, and it is no owner/name", dataset, "give a folder, or owner/name")
@@ -222,6 +223,9 @@ def _of_rows(made: Artifact) -> Iterator[str]:
     if counts["empty_messages"]:
         yield f"  empty: {counted(counts['empty_messages'], 'message')} before the last of a conversation"
     yield from _rejects(made, "rows that give no text", ledger.rejected)
+    if ledger.dropped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in ledger.dropped.items())
+        yield f"  rows that are left out: {reasons}; {made.path(DROPPED_FILE)} has them"
 
 
 def _rejects(made: Artifact, what: str, rejected: Mapping[str, int]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.nemotron.split_pin import (
     split_files,
     split_folder_of,
 )
-from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
+from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG, dataset_key, partition_key
 from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -66,8 +66,8 @@ class DatasetSection(RecipePart):
         path: of a folder, absolute or below the data root; None of a hub. Where it lies changes no byte.
         splits: which of them; the card names them, else the files do.
         files: patterns by split, see `hub_configs`, where the card isn't to be asked.
-        subset: which of the hub's configurations rows are said to be of; None for that which the card names, if any.
-        domain: of the rows; None of the five, of which it is known.
+        subset: the hub's configuration that rows are said to be of; None for the card's, else `default`.
+        domain: of the rows; None of the six, of which it is known.
         reasoning_effort: by split, where it says how hard whoever answered was told to think: their system message says
             that.
     """
@@ -81,7 +81,7 @@ class DatasetSection(RecipePart):
     files: dict[str, Texts] = pydantic.Field(default_factory=dict)
     subset: str | None = None
     domain: Annotated[
-        Domain | None, Option("math, proof, science, agentic or chat_if; of the five it is known.", default=None)
+        Domain | None, Option("math, proof, science, agentic or chat_if; of the six it is known.", default=None)
     ] = None
     reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class DatasetSection(RecipePart):
 
 
 def known_domain(dataset: str) -> Domain | None:
-    """The domain of one of the five datasets, by its name; None of any other."""
+    """The domain of one of the six datasets, by its name; None of any other."""
     known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
     return known.get(dataset_key(dataset))
 
@@ -306,7 +306,7 @@ def _normalise(job: Job) -> BuildResult:
     )
     origin = RowOrigin(
         dataset=source["dataset"],
-        subset=pin.decisions.get("config") if recipe["subset"] is None else recipe["subset"],
+        subset=recipe["subset"] or pin.decisions.get("config") or DEFAULT_CONFIG,
         split=source["split"],
         domain=recipe["domain"],
         file="",

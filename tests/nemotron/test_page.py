@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from answers import Typed
+from answers import Corpusmill, Typed
 from huggingface_hub import DatasetCard
+from nemotron_hub import SPLITS
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.nemotron.splits import SPLITS
 from resources.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
@@ -39,13 +39,15 @@ def test_a_sample_of_one_split_is_told_as_one(typed: list[Typed], work: Path) ->
     assert "1 file, 2 rows (a sample)" in typed[1].stdout
 
     found = json.loads(Path(typed[1].stdout.splitlines()[-2].strip()).read_bytes())
-    assert [(one["split"], one["scan"]["max_rows"], one["rows"]) for one in found["splits"]] == [("MCQ", 2, None)]
+    [(dataset, of_dataset)] = found.items()
+    [(split, one)] = of_dataset["splits"].items()
+    assert (dataset, split, one["scan"]["max_rows"], one["rows"]) == ("nvidia/Nemotron-Science-v1", "MCQ", 2, None)
 
 
 def test_a_folder_is_read_as_the_hub_is(typed: list[Typed], work: Path) -> None:
     found = json.loads(Path(typed[2].stdout.splitlines()[-2].strip()).read_bytes())
 
-    splits = {one["split"]: one for one in found["splits"]}
+    splits = found["Nemotron-Math-v2"]["splits"]
     assert list(splits) == list(SPLITS["nvidia/Nemotron-Math-v2"])
     assert splits["low"]["coverage"]["uuid"]["share"] == "1.0000"
     assert splits["high_part00"]["coverage"]["uuid"]["share"] == "0.0000"
@@ -112,9 +114,19 @@ def test_text_that_is_harmony_already_stays_as_it_is(typed: list[Typed], work: P
     given = json.loads((work / "datasets" / "harmony-tools" / "train.jsonl").read_text().splitlines()[0])
     assert row["text"] == given["text"]
     assert (row["meta_domain"], row["template"], row["source_revision"]) == ("math", "plain/1", None)
-    [block] = read_line_blocks(folder / "rejects.jsonl.zst")
-    assert json.loads(block)["reason"] == "text_outside_messages"
-    assert "rows that give no text: 1 text_outside_messages" in typed[7].stdout
+    assert [*read_line_blocks(folder / "rejects.jsonl.zst")] == []
+    [block] = read_line_blocks(folder / "dropped.jsonl.zst")
+    assert json.loads(block)["detail"].startswith("text_outside_messages")
+    assert "rows that are left out: 1 invalid_harmony" in typed[7].stdout
+
+
+def test_a_row_that_was_left_out_says_why(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:
+    source = work / "datasets" / "harmony-tools" / "train.jsonl"
+
+    found = corpusmill("trace", "--source", f"{source}:2", "--data", work / "out")
+
+    assert found.returncode == 0, found.stderr
+    assert "dropped: invalid_harmony (text_outside_messages" in found.stdout
 
 
 def test_a_folder_for_a_hub_is_verified_to_the_commit(typed: list[Typed]) -> None:

@@ -1,4 +1,4 @@
-"""The five datasets at their real layout on a hub, by recipe: with any workers, killed, by asset: equal digests."""
+"""The shipped datasets at their real layout on a hub: with any workers, killed, by asset, equal digests."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,10 @@ import yaml
 from answers import Corpusmill
 from materialized import Materialized, has_materialized
 from nemotron_build import SHIPPED, build, offline
-from nemotron_hub import rows_of
+from nemotron_hub import SPLITS, rows_of
 
 from pipeline_assets.corpus.nemotron import inventory
-from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS
+from pipeline_assets.corpus.nemotron.splits import partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -25,14 +25,15 @@ from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS
 from resources.loopback_hub import LoopbackHub
 
-DATASETS = [key.partition("/")[0] for key in PARTITION_KEYS]
+PARTITIONS = [partition_key(dataset, split) for dataset, splits in SPLITS.items() for split in splits]
+DATASETS = [key.partition("/")[0] for key in PARTITIONS]
 
 
-def test_every_partition_of_the_five_datasets_is_built(undisturbed: dict[str, str]) -> None:
+def test_every_partition_of_the_datasets_is_built(undisturbed: dict[str, str]) -> None:
     for kind in ("raw", "inventory", "normalized_shards"):
-        assert {f"nemotron/{kind}/{key}" for key in PARTITION_KEYS} < undisturbed.keys()
+        assert {f"nemotron/{kind}/{key}" for key in PARTITIONS} < undisturbed.keys()
     assert {f"nemotron/hf_layout/{dataset}" for dataset in DATASETS} < undisturbed.keys()
-    assert len(set(undisturbed.values())) == len(undisturbed) == 3 * 12 + 1 + 5
+    assert len(set(undisturbed.values())) == len(undisturbed) == 3 * 13 + 1 + 6
 
 
 @pytest.mark.slow
@@ -140,9 +141,9 @@ configs:
 """
 
 
-@pytest.mark.parametrize(("said", "subsets"), [(None, ["en", None]), ("mine", ["mine", "mine"])])
+@pytest.mark.parametrize(("said", "subsets"), [(None, ["en", "default"]), ("mine", ["mine", "mine"])])
 def test_the_subset_of_a_row_is_its_config_unless_the_recipe_says_another(
-    said: str | None, subsets: list[str | None], tmp_path: Path
+    said: str | None, subsets: list[str], tmp_path: Path
 ) -> None:
     row = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
     for path in ("chats/en/a.jsonl", "chats/test.jsonl"):

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,13 @@ class AssistantAll:
         calls: with the arguments of calls.
     """
 
+    name: ClassVar = "assistant_all"
     analysis: bool
     calls: bool
 
     @property
-    def identity(self) -> str:
-        """What a manifest says; the number changes whenever any text's spans do."""
+    def rule(self) -> str:
+        """With its settings; the number changes whenever any text's spans do."""
         return f"assistant_all/1 analysis={str(self.analysis).lower()} calls={str(self.calls).lower()}"
 
 
@@ -40,9 +42,11 @@ class AssistantAll:
 class AssistantLast:
     """The body of the last assistant message, on whatever channel; nothing if that is a call."""
 
+    name: ClassVar = "assistant_last"
+
     @property
-    def identity(self) -> str:
-        """What a manifest says; the number changes whenever any text's spans do."""
+    def rule(self) -> str:
+        """With its settings; the number changes whenever any text's spans do."""
         return "assistant_last/1"
 
 

@@ -210,6 +210,7 @@ class RowText:
         parsed: the text and its messages; none if it is no Harmony.
         messages: those that the row gives, before any is dropped.
         template: None if the text is no Harmony.
+        refusal: why it is none.
         came_as_text: the row had it.
         counts: `analysis_given`, `analysis_rendered`, and what `Conversation` counts.
     """
@@ -219,6 +220,7 @@ class RowText:
     template: Template | None
     came_as_text: bool
     counts: Mapping[str, int]
+    refusal: Refusal | None = None
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domain: Domain) -> RowText:
@@ -226,14 +228,13 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
 
     Raises:
         RowFault: see `read_conversation`; or the column is no text.
-        Refusal: the messages can't be rendered; or the row's own text is no Harmony and such are dropped, or no UTF-8
-            has it.
+        Refusal: the messages can't be rendered; or no UTF-8 has the row's own text.
     """
     given = row.get("text")
     if has_value(given):
         if not isinstance(given, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(given).__name__}")
-        return _given_text(given, settings.drop_invalid_harmony)
+        return _given_text(given)
     conversation = read_conversation(row, tools, settings, domain)
     messages = conversation.messages
     rendering = render_harmony(messages, template=settings.template, analysis=settings.analysis, ending=Ending.TRAINING)
@@ -241,13 +242,13 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowSettings, domai
     return RowText(rendering.parsed, messages, settings.template, False, {**analysis, **conversation.counts})
 
 
-def _given_text(text: str, drops_invalid: bool) -> RowText:
+def _given_text(text: str) -> RowText:
     try:
         parsed = parse_harmony(text)
     except Refusal as refusal:
-        if drops_invalid or refusal.reason is Reason.LONE_SURROGATE:
+        if refusal.reason is Reason.LONE_SURROGATE:
             raise
-        return RowText(ParsedText(text, (), None), [], None, True, {})
+        return RowText(ParsedText(text, (), None), [], None, True, {}, refusal)
     messages = parsed.conversation
     analysis = sum(message.channel == "analysis" for message in messages)
     counts = {"analysis_given": analysis, "analysis_rendered": analysis}

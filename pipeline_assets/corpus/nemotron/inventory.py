@@ -36,7 +36,7 @@ from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
 
 _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
-_ALWAYS = frozenset({"uuid", "correctness", "difficulty", "tools", "reasoning_label", "reasoning_content", "licence"})
+_ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MOST_TAGS = 8
 
 
@@ -114,7 +114,7 @@ def _percent(fraction: str) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths % 100 else f"{hundredths // 100} %"
 
 
-INVENTORY_STAGE = StageVersion("nemotron_inventory", 3)
+INVENTORY_STAGE = StageVersion("nemotron_inventory", 4)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 INVENTORY_FILE: OwnFile[dict[str, Any]] = OwnFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _STAGE = "inventory"
@@ -164,7 +164,7 @@ def take_inventory(
     inventory = _inventory(files, info, max_rows, counts, tally)
     rejects = gather_lines(building, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
-        write_text(building, INVENTORY_JSON, json.dumps(inventory, indent=1, ensure_ascii=False) + "\n"),
+        write_text(building, INVENTORY_JSON, _as_json([inventory])),
         write_text(building, COVERAGE_MD, coverage_markdown([inventory])),
         rejects,
     ]
@@ -296,14 +296,14 @@ def write_text(building: StagingDir, name: str, text: str) -> OutputFile:
     return OutputFile.plain(name, text.count("\n"), file)
 
 
-COVERAGE_STAGE = StageVersion("nemotron_coverage", 2)
+COVERAGE_STAGE = StageVersion("nemotron_coverage", 3)
 
 
 def gather_coverage(building: StagingDir, inventories: Sequence[Artifact]) -> BuildResult:
     """`inventory.json` and `metadata_coverage.md` of all splits, in the order given."""
     read = [read_inventory(artifact) for artifact in inventories]
     files = [
-        write_text(building, INVENTORY_JSON, json.dumps({"splits": read}, indent=1, ensure_ascii=False) + "\n"),
+        write_text(building, INVENTORY_JSON, _as_json(read)),
         write_text(building, COVERAGE_MD, coverage_markdown(read)),
     ]
     counts = {
@@ -314,6 +314,25 @@ def gather_coverage(building: StagingDir, inventories: Sequence[Artifact]) -> Bu
     return BuildResult(files, counts, {})
 
 
+def _as_json(inventories: Sequence[Mapping[str, Any]]) -> str:
+    """Dataset → `splits` → split → its counts and columns, in the order given."""
+    datasets: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in inventories:
+        of_split = {key: value for key, value in one.items() if key not in ("dataset", "split")}
+        datasets.setdefault(one["dataset"], {"splits": {}})["splits"][one["split"]] = of_split
+    return json.dumps(datasets, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_inventories(inventory: Artifact) -> list[dict[str, Any]]:
+    """What inventories say of each split, with its `dataset` and `split`."""
+    return [
+        {"dataset": dataset, "split": split, **said}
+        for dataset, of_dataset in INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
+        for split, said in of_dataset["splits"].items()
+    ]
+
+
 def read_inventory(inventory: Artifact) -> dict[str, Any]:
     """What the inventory of one split says."""
-    return INVENTORY_FILE.read(inventory.path(INVENTORY_JSON))
+    [one] = read_inventories(inventory)
+    return one

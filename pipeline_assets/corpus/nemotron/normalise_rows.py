@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, wri
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
-from pipeline_assets.corpus.harmony.parse import QualityFlags, conversation_flags
+from pipeline_assets.corpus.harmony.parse import QualityFlags, conversation_flags, sha1_text_id
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
 from pipeline_assets.corpus.nemotron.quality import has_completion, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
@@ -38,7 +38,7 @@ from pipeline_assets.corpus.nemotron.source_rows import (
 )
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
-from pipeline_assets.corpus.spine.ledger import Reject, rejected_key
+from pipeline_assets.corpus.spine.ledger import Reject, dropped_key, rejected_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.usage import no_cycles
@@ -55,15 +55,17 @@ class NormalisedRows:
 
     Attributes:
         batch: `SCHEMA`, the rows that are kept, in their order. Ids are not numbered yet (`numbered`).
-        rejects: the others, in their order.
-        counts: `rows_in`, `rows_out`, `rejected_REASON` for each reason; of rows out: `analysis_given`,
-            `analysis_rendered` (messages on the analysis channel), and what `Conversation` counts. Those of blocks add
-            up.
+        rejects: those that give no text, in their order.
+        dropped: those that the settings leave out, in their order.
+        counts: `rows_in`, `rows_out`, `rejected_REASON` and `dropped_REASON` for each reason; of rows out:
+            `analysis_given`, `analysis_rendered` (messages on the analysis channel), and what `Conversation` counts.
+            Those of blocks add up.
         tools: the lists of tools that rows out declare, canonical JSON by id.
     """
 
     batch: pa.RecordBatch
     rejects: list[Reject]
+    dropped: list[Reject]
     counts: Counter[str]
     tools: dict[str, str]
 
@@ -94,30 +96,37 @@ def normalise_rows(
             blocks bounds their bytes: all texts of a block are in memory at once, and one column of it holds 2 GiB.
         are_lines: they were read by `read_row`, which looks at how deep their values are nested.
     """
-    drafts, rejects = _drafts(rows, settings, origin, are_lines)
+    drafts, rejects, dropped = _drafts(rows, settings, origin, are_lines)
     encoded, refused = _encoded(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     drafts = [draft for draft, tokens in zip(drafts, encoded, strict=True) if tokens is not None]
     ids = [tokens for tokens in encoded if tokens is not None]
     values = [_values(draft, tokens, settings, origin) for draft, tokens in zip(drafts, ids, strict=True)]
     counts: Counter[str] = Counter(rows_in=len(rows), rows_out=len(values), analysis_given=0, analysis_rendered=0)
-    counts.update(f"rejected_{reject.reason}" for reject in rejects)
+    counts.update(f"{_REJECTED}{reject.reason}" for reject in rejects)
+    counts.update(f"{_DROPPED}{row.reason}" for row in dropped)
     for draft in drafts:
         counts.update(draft.text.counts)
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
-    return NormalisedRows(_batch(values), rejects, counts, tools)
+    return NormalisedRows(_batch(values), rejects, dropped, counts, tools)
 
 
 def _drafts(
     rows: Sequence[tuple[int, Row | Fault]], settings: RowSettings, origin: RowOrigin, are_lines: bool
-) -> tuple[list[_Draft], list[Reject]]:
-    drafts, rejects = [], []
+) -> tuple[list[_Draft], list[Reject], list[Reject]]:
+    """Drafts, rejects, and rows that are dropped."""
+    drafts, rejects, dropped = [], [], []
     for number, row in rows:
         if isinstance(row, Fault):
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            drafts.append(_draft(number, row, settings, origin, are_lines))
+            draft = _draft(number, row, settings, origin, are_lines)
+            reason = _dropped_by(draft, settings)
+            if reason is None:
+                drafts.append(draft)
+            else:
+                dropped.append(Reject(origin.file, number, *reason))
         except (RowFault, Refusal) as fault:
             rejects.append(_reject(origin, number, fault))
         except UnicodeEncodeError as error:
@@ -125,7 +134,16 @@ def _drafts(
             rejects.append(Reject(origin.file, number, RowReason.LONE_SURROGATE.value, detail))
         except RecursionError:
             rejects.append(Reject(origin.file, number, RowReason.NESTED_TOO_DEEP.value, "a value of the row"))
-    return drafts, rejects
+    return drafts, rejects, dropped
+
+
+def _dropped_by(draft: _Draft, settings: RowSettings) -> tuple[str, str] | None:
+    """The setting that leaves a row out, as a reason, and what was seen."""
+    if settings.drop_invalid_harmony and draft.text.refusal is not None:
+        return "invalid_harmony", str(draft.text.refusal)
+    if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.flags, settings.loss):
+        return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
+    return None
 
 
 def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_line: bool) -> _Draft:
@@ -135,11 +153,7 @@ def _draft(number: int, row: Row, settings: RowSettings, origin: RowOrigin, is_l
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
     flags = conversation_flags(text.parsed.conversation)
-    if settings.drop_empty_completion and not has_completion(text.parsed, flags, settings.loss):
-        raise RowFault(
-            RowReason.EMPTY_COMPLETION, "the text doesn't end with words of the assistant that count in the loss"
-        )
-    metadata = row_metadata(row, text.messages, origin.domain, settings)
+    metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
     its_id = row_id(row, origin.dataset, origin.split)
     for value in (its_id, *metadata.tags, *(metadata.used_in or ()), *metadata):
         if isinstance(value, str) and not value.isascii():
@@ -183,7 +197,9 @@ def _values(draft: _Draft, tokens: HarmonyTokens, settings: RowSettings, origin:
         origin.subset,
         origin.split,
         text.parsed.text,
-        settings.loss.identity,
+        sha1_text_id(text.parsed.text),
+        settings.loss.name,
+        settings.loss.rule,
         None if text.template is None else str(text.template),
         *draft.metadata,
         *row_quality(text, draft.flags, tokens, tools, settings.loss),
@@ -210,7 +226,7 @@ _SUMS = {
     "tool_calls": "stats_tool_calls",
     "empty_messages": "quality_empty_messages",
 }
-_REJECTED = "rejected_"
+_REJECTED, _DROPPED = "rejected_", "dropped_"
 
 
 @dataclass
@@ -234,8 +250,9 @@ def normalise_shard(
     zstd_level: int,
 ) -> Receipt:
     """Files: the rows, `SCHEMA`, ids not numbered; their ids as `doc_ids` has them; rejects; tools, a line
-    `[id, canonical JSON]` each, by id. Counts: `rows` read, `documents`, `rejected/<reason>`, `tokens`,
-    `completion_tokens`, `tool_calls`, `empty_messages`, `spot_checked`, and what `NormalisedRows` counts besides.
+    `[id, canonical JSON]` each, by id; rows that are dropped, as rejects are told. Counts: `rows` read, `documents`,
+    `rejected/<reason>`, `dropped/<reason>`, `tokens`, `completion_tokens`, `tool_calls`, `empty_messages`,
+    `spot_checked`, and what `NormalisedRows` counts besides.
 
     Args:
         window: has no part in this: rows aren't known before they are read.
@@ -247,10 +264,12 @@ def normalise_shard(
     encoder = cached_encoder(tokenizer_sha256, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
+    dropped: list[Reject] = []
     tools: dict[str, str] = {}
     stem = f"{driver}/{shard.name}"
     rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS}/{stem}"
-    rejects_name, tools_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/tools/{stem}{SUFFIX}"
+    rejects_name, dropped_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/dropped/{stem}{SUFFIX}"
+    tools_name = f"{WORK}/tools/{stem}{SUFFIX}"
     with (
         no_cycles(),
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
@@ -262,6 +281,7 @@ def normalise_shard(
             counts.update(_counts(found))
             ids.add(found.batch.column("id").to_pylist())
             rejects += found.rejects
+            dropped += found.dropped
             tools |= found.tools
             if found.batch.num_rows:
                 output.write(pa.Table.from_batches([found.batch], SCHEMA))
@@ -273,6 +293,7 @@ def normalise_shard(
         ids.output(ids_name),
         write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level),
         writer.output(tools_name),
+        write_rows(folder.path(dropped_name), dropped_name, [row.to_json() for row in dropped], zstd_level),
     ]
     return Receipt(files, dict(counts))
 
@@ -320,6 +341,8 @@ def _counts(found: NormalisedRows) -> Counter[str]:
     for name, count in found.counts.items():
         if name.startswith(_REJECTED):
             counts[rejected_key(name.removeprefix(_REJECTED))] += count
+        elif name.startswith(_DROPPED):
+            counts[dropped_key(name.removeprefix(_DROPPED))] += count
         elif name not in ("rows_in", "rows_out"):
             counts[name] += count
     for name, column in _SUMS.items():

@@ -3,6 +3,7 @@
     data/<split>-00000-of-0000N.parquet   rows, `schema.SCHEMA`, in source order
     <split>__tools_catalog.json           id → list of tools, by id: what `source_tools_id` names
     rejects.jsonl.zst                     rows that gave none, and why
+    dropped.jsonl.zst                     rows that the recipe leaves out, and why, in the same form
 
 Shards are planned from the files' sizes. Ids that repeat are numbered over the whole split, so a shard with such is
 written again; the others stand as they were written. Any number of workers, killed or not, gives the same bytes.
@@ -13,7 +14,7 @@ The stage `nemotron_hf_layout`: the normalised rows of a dataset's splits in one
     <split>__tools_catalog.json
     README.md                             the dataset's card, if asked for
 
-Nothing is copied: the files are those of the splits under a second name. Their rejects stay where they are.
+Nothing is copied: the files are those of the splits under a second name. Their rejects and dropped rows stay there.
 """
 
 import functools
@@ -36,7 +37,7 @@ from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_shard
 from pipeline_assets.corpus.nemotron.row_metadata import numbered
 from pipeline_assets.corpus.nemotron.rows_recipe import NormaliseRules, RowOrigin
-from pipeline_assets.corpus.nemotron.schema import DATA, SCHEMA
+from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample, plan_sample, plan_shards
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.readers.lines import reject_words
@@ -46,7 +47,7 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.ledger import Ledger, Words, check_rejects, reasons_of
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, reasons_of
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
@@ -56,6 +57,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # of lines, about
+_reject_decoder = msgspec.json.Decoder(Reject)
 _tool_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
@@ -124,13 +126,14 @@ def _normalise(
         *_publish(building, receipts, origin.split, settings),
         _catalogue(building, receipts, f"{origin.split}__tools_catalog.json"),
         gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
+        gather_lines(building, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
     ]
     apart = ("rows", "spot_checked")
     told = {name: count for name, count in counts.items() if name not in apart and "/" not in name}
     decisions = {
         "template": str(rules.rows.template),
         "analysis": str(rules.rows.analysis),
-        "loss_mode": rules.rows.loss.identity,
+        "loss_rule": rules.rows.loss.rule,
     }
     return BuildResult(
         files=outputs,
@@ -149,7 +152,8 @@ def _check(
     if rules.max_rows is not None and not rows:
         raise empty_sample(rules.max_rows, building.target)
     if not counts.get("documents"):
-        reasons, shown = reasons_of(read_rejects(building, receipts), words)
+        gone = [read_structs(building.path(receipt.files[4].path), _reject_decoder) for receipt in receipts]
+        reasons, shown = reasons_of(itertools.chain(read_rejects(building, receipts), *gone), words)
         what = f"none of {rows:,} rows gives a conversation: {reasons} (the first: {shown})"
         what = what if rows else "there is no row in its files"
         raise InputError(what, building.target, "look at those rows, or leave the split out")
@@ -212,7 +216,7 @@ def _tools(path: Path) -> Iterator[tuple[str, str]]:
     yield from read_structs(path, _tool_decoder)
 
 
-HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 1)
+HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)
 _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
@@ -233,7 +237,7 @@ def lay_out(building: StagingDir, splits: Sequence[Artifact], card: str | None) 
 def _linked_files(split: Artifact, building: StagingDir) -> Iterator[OutputFile]:
     stored_at = {file.path: file for file in split.manifest.storage}
     for content in split.manifest.identity.files:
-        if content.path != REJECTS_FILE:
+        if content.path not in (REJECTS_FILE, DROPPED_FILE):
             stored = stored_at[content.path]
             durable.link(split.path(content.path), building.path(content.path))
             yield OutputFile(content.path, content.rows, stored.bytes, stored.sha256, content.content_sha256)

@@ -80,7 +80,7 @@ COVERAGE: Final[dict[str, str]] = {
     "messages": "`messages`, a list that isn't empty",
     "text": "`text`, a conversation that is rendered already",
     "correctness": "a condition in `metadata` with `pass` of a `count` above 0, or with `accuracy` alone",
-    "difficulty": "a condition in `metadata` with `pass` of a `count` above 0, which tells it",
+    "solved": "a condition in `metadata` with `pass` of a `count` above 0, which tells it",
     "difficulty_stated": "`difficulty` or `difficulty_bin`",
     "expected_answer": "`expected_answer`",
     "tools": "`tools`, a list that isn't empty, or the JSON text of one",
@@ -195,7 +195,7 @@ def _present(row: Row) -> list[str]:
         present.append("difficulty_stated")
     correctness = row_correctness(row)
     present += ["correctness"] * (correctness.correctness is not None)
-    present += ["difficulty"] * (correctness.difficulty_bin is not None)
+    present += ["solved"] * (correctness.solved_bin is not None)
     present += ["tools"] * _has_tools(row)
     text, messages = row.get("text"), row.get("messages")
     present += ["text"] * (isinstance(text, str) and has_value(text))

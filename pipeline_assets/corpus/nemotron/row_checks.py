@@ -24,7 +24,7 @@ from pipeline_assets.corpus.harmony.encode import (
 )
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.inventory import read_inventories, read_inventory
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -37,9 +37,9 @@ _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def rows_add_up(counts: Counter[str]) -> bool:
-    """Whether every row came out or was rejected with its reason."""
-    rejected = sum(count for name, count in counts.items() if name.startswith("rejected_"))
-    return counts["rows_in"] == counts["rows_out"] + rejected
+    """Whether every row came out, or was dropped or rejected with its reason."""
+    gone = sum(count for name, count in counts.items() if name.startswith(("dropped_", "rejected_")))
+    return counts["rows_in"] == counts["rows_out"] + gone
 
 
 def unparsed_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
@@ -123,7 +123,7 @@ def _refusal(text: str) -> str | None:
 COVERED = {
     "licence": "meta_license",
     "correctness": "meta_correctness",
-    "difficulty": "meta_difficulty_bin",
+    "solved": "meta_solved_bin",
     "expected_answer": "meta_expected_answer",
     "reasoning_label": "meta_reasoning",
     "formal_statement": "meta_formal_statement",
@@ -222,7 +222,6 @@ def preview_columns(inventory: Artifact) -> Rows:
 
 def preview_coverage(coverage: Artifact) -> Rows:
     """A line for each split: rows, and the shares of what most later steps ask for."""
-    splits: list[dict[str, Any]] = read_inventory(coverage)["splits"]
     wanted = ("uuid", "correctness", "tools", "reasoning_content", "licence")
     return [
         {
@@ -230,7 +229,7 @@ def preview_coverage(coverage: Artifact) -> Rows:
             "rows": f"{one['rows_counted']:,}",
             **{name: one["coverage"][name]["share"] for name in wanted},
         }
-        for one in splits
+        for one in read_inventories(coverage)
     ]
 
 

@@ -83,7 +83,7 @@ class Correctness(NamedTuple):
         pass_k: the attempts of the best condition.
         correct_count: how many of them were right.
         correctness_condition: the best condition, as `CONDITIONS` names it.
-        difficulty_bin: from all attempts under all conditions together: `unsolved`, none was right; `hard`, up to a
+        solved_bin: from all attempts under all conditions together: `unsolved`, none was right; `hard`, up to a
             quarter; `medium`, up to three quarters; `easy`, more.
     """
 
@@ -92,7 +92,7 @@ class Correctness(NamedTuple):
     pass_k: int | None
     correct_count: int | None
     correctness_condition: str | None
-    difficulty_bin: str | None
+    solved_bin: str | None
 
 
 class _Attempts(NamedTuple):
@@ -125,11 +125,11 @@ def correctness_of(evaluations: Mapping[str, JsonValue]) -> Correctness:
         found[best].attempts,
         found[best].passed,
         best,
-        _difficulty_bin([attempts for attempts in found.values() if attempts.attempts]),
+        _solved_bin([attempts for attempts in found.values() if attempts.attempts]),
     )
 
 
-def _difficulty_bin(attempts: list[_Attempts]) -> str | None:
+def _solved_bin(attempts: list[_Attempts]) -> str | None:
     count = sum(one.attempts or 0 for one in attempts)
     passed = sum(one.passed or 0 for one in attempts)
     if not count:
@@ -166,6 +166,7 @@ def _number(value: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
+_BINS = ("low", "medium", "high")
 _NAMES, _URLS = ("user_name",), ("url", "user_url")
 # What has a column of its own, or is in the text; `source_tools_id` stands for the tools.
 _READ = frozenset(
@@ -178,7 +179,8 @@ class RowMetadata(NamedTuple):
     """The columns `meta_…`, in their order; null where the row says nothing (`tags` is then empty).
 
     Attributes:
-        correctness … difficulty_bin: see `Correctness`.
+        correctness … solved_bin: see `Correctness`.
+        difficulty_bin: see `difficulty_bin_of`.
         tags: sorted: `source:NAME`; `changed_answer_to_majority`; `tools`, where the row declares some; `tool_calls`,
             `reasoning`, `multi_turn` (more than one user message), where the conversation has them; and the row's own.
         eval_json: the column `metadata`, canonical JSON, whatever it holds.
@@ -191,6 +193,7 @@ class RowMetadata(NamedTuple):
     pass_k: int | None
     correct_count: int | None
     correctness_condition: str | None
+    solved_bin: str | None
     difficulty_bin: str | None
     domain: str
     tags: list[str]
@@ -206,7 +209,9 @@ class RowMetadata(NamedTuple):
     source_json: str | None
 
 
-def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings: RowSettings) -> RowMetadata:
+def row_metadata(
+    row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowSettings
+) -> RowMetadata:
     """The columns of a row; a column of an unexpected type is kept as canonical JSON.
 
     Args:
@@ -214,6 +219,7 @@ def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings
     """
     return RowMetadata(
         *row_correctness(row),
+        difficulty_bin=difficulty_bin_of(row, split),
         domain=domain,
         tags=_tags(row, conversation),
         eval_json=None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
@@ -227,6 +233,14 @@ def row_metadata(row: Row, conversation: list[Message], domain: Domain, settings
         formal_statement=text_of(row.get("formal_statement")),
         source_json=_source_json(row, settings),
     )
+
+
+def difficulty_bin_of(row: Row, split: str) -> str | None:
+    """`low`, `medium` or `high`: as the row says in `difficulty_bin` or `difficulty`; else the word with which the name
+    of its split begins, as those of Math-v2 do (`high_part00`); null where neither says one.
+    """
+    stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
+    return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
 
 
 def row_correctness(row: Row) -> Correctness:

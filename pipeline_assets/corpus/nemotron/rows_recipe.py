@@ -24,6 +24,7 @@ DOMAINS: dict[str, Domain] = {
     "nvidia/Nemotron-Science-v1": "science",
     "nvidia/Nemotron-Agentic-v1": "agentic",
     "nvidia/Nemotron-Instruction-Following-Chat-v1": "chat_if",
+    "radna0/nemotron-math-v2-harmony-tools": "math",
 }
 # How hard gpt-oss-120b was told to think when it answered, by split: what these are named after.
 EFFORTS: dict[str, dict[str, Effort]] = {
@@ -47,8 +48,8 @@ class RowSettings:
         analysis: what becomes of reasoning; of no effect on a row that is text already.
         loss: which bodies are the completion.
         system: the system message before each rendered conversation, or none. It has no tools of its own.
-        drop_invalid_harmony: a row whose own text is no Harmony is a reject; else it is kept, and says so.
-        drop_empty_completion: a row that doesn't end with the assistant's words is a reject; else it is kept, and says
+        drop_invalid_harmony: a row whose own text is no Harmony is dropped; else it is kept, and says so.
+        drop_empty_completion: a row that doesn't end with the assistant's words is dropped; else it is kept, and says
             so.
         keep_user_names: the column `user_name` goes into `meta_source_json`.
         keep_urls: the columns `url` and `user_url` do.
@@ -74,15 +75,15 @@ class RowOrigin:
 
     Attributes:
         dataset: as the hub names it, `nvidia/Nemotron-Math-v2`.
-        subset: the hub's configuration, if the dataset has any but `default`.
+        subset: the hub's configuration, such as `default`.
         split: `high_part00`.
-        domain: of the dataset; `DOMAINS` has the five, for any other the recipe says it.
+        domain: of the dataset; `DOMAINS` has the six, for any other the recipe says it.
         file: as the manifest's inputs name it.
         revision: the commit, 40 hex digits; None of a folder.
     """
 
     dataset: str
-    subset: str | None
+    subset: str
     split: str
     domain: Domain
     file: str
@@ -107,7 +108,7 @@ class NormaliseRules:
     tokenizer_sha256: str
 
 
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 3)
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 4)
 SHARD_BYTES = 1 << 27  # of a split, that become one Parquet file
 
 

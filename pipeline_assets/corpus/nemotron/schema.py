@@ -7,9 +7,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.spine.artifact import Artifact
 
 DATA = "data"
+DROPPED_FILE = f"dropped{SUFFIX}"
 
 # Named as in RowMetadata, RowQuality and RowStats, and in their order.
 _META = {
@@ -18,6 +20,7 @@ _META = {
     "pass_k": pa.int32(),
     "correct_count": pa.int32(),
     "correctness_condition": pa.string(),
+    "solved_bin": pa.string(),
     "difficulty_bin": pa.string(),
     "domain": pa.string(),
     "tags": pa.list_(pa.string()),
@@ -51,7 +54,8 @@ _STATS = {
 }
 
 SCHEMA = pa.schema(
-    [(name, pa.string()) for name in ("id", "dataset", "subset", "split", "text", "loss_mode", "template")]
+    [(name, pa.string()) for name in ("id", "dataset", "subset", "split", "text", "text_sha1")]
+    + [(name, pa.string()) for name in ("loss_mode", "loss_rule", "template")]
     + [(f"meta_{name}", dtype) for name, dtype in _META.items()]
     + [(f"quality_{name}", dtype) for name, dtype in _QUALITY.items()]
     + [(f"stats_{name}", dtype) for name, dtype in _STATS.items()]
@@ -68,17 +72,20 @@ SCHEMA = pa.schema(
 COLUMNS: Final[dict[str, str]] = {
     "id": "The row's uuid, else a hash of what was asked and said; repeats within a split end in `#2`, `#3`, …",
     "dataset": "The source dataset.",
-    "subset": "Its configuration, where it has any.",
+    "subset": "Its configuration, `default` where it has but one.",
     "split": "The split of the source dataset.",
     "text": "The whole conversation as one text.",
-    "loss_mode": "Which bodies of the text count as completion.",
+    "text_sha1": "sha1 of the text in UTF-8, by which rows of other sets of Harmony texts are joined.",
+    "loss_mode": "Which bodies of the text count as completion: `assistant_all` or `assistant_last`.",
+    "loss_rule": "The same with its settings: whether reasoning and calls count.",
     "template": "How the text is written, `harmony/1` or `plain/1`; null where it is no Harmony.",
     "meta_correctness": "Share of right attempts under the best condition, 0 to 1.",
     "meta_correctness_high": "The same, over the conditions of high reasoning effort alone.",
     "meta_pass_k": "Attempts under the best condition.",
     "meta_correct_count": "How many of them were right.",
     "meta_correctness_condition": "The best condition, such as `high_with_tool`.",
-    "meta_difficulty_bin": "From all attempts together: `unsolved`, `hard`, `medium` or `easy`.",
+    "meta_solved_bin": "From all attempts together: `unsolved`, `hard`, `medium` or `easy`.",
+    "meta_difficulty_bin": "`low`, `medium` or `high`, as the source says, or names the split.",
     "meta_domain": "`math`, `proof`, `science`, `agentic` or `chat_if`.",
     "meta_tags": "What the row is and has: `source:NAME`, `tools`, `tool_calls`, `reasoning`, `multi_turn`, …, sorted.",
     "meta_eval_json": "The source's column `metadata`, as JSON.",

@@ -77,8 +77,8 @@ class RowReason(StrEnum):
     `no_messages`: there are none, nor a text, nor the parts of a proof. `no_problem`, `no_formal_statement`: a proof
     without messages lacks one. `wrong_type`: a column is of another type than it has to be. `malformed_message`,
     `malformed_tool_call`, `malformed_tools`: not the form that the datasets have. `unknown_role`. `reply_without_call`:
-    a tool replies without a name, and no call waits. `empty_completion`: by setting. `lone_surrogate`: no UTF-8 has it.
-    `nested_too_deep`: more than `columns.MAX_NESTING` values in values.
+    a tool replies without a name, and no call waits. `lone_surrogate`: no UTF-8 has it. `nested_too_deep`: more than
+    `columns.MAX_NESTING` values in values.
     """
 
     NO_MESSAGES = "no_messages"
@@ -90,7 +90,6 @@ class RowReason(StrEnum):
     MALFORMED_TOOLS = "malformed_tools"
     UNKNOWN_ROLE = "unknown_role"
     REPLY_WITHOUT_CALL = "reply_without_call"
-    EMPTY_COMPLETION = "empty_completion"
     LONE_SURROGATE = "lone_surrogate"
     NESTED_TOO_DEEP = "nested_too_deep"
 

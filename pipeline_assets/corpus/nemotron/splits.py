@@ -1,8 +1,7 @@
-"""The splits: those of the five Nemotron datasets, and which files of any dataset belong to which split.
+"""The splits: which files of a dataset belong to which.
 
 Names are those of the hub. Files, columns and row counts are in no list here: they are found at the pinned revision.
-Another dataset, such as one that is Harmony text already, comes by a recipe that names it; `corpusmill nemotron` builds
-it, since Dagster's partitions are this list.
+Another dataset is a line of a recipe.
 
 1. Where the card's YAML has `configs`, they say which files a split has (hub documentation, "Manual Configuration"). Of
    a config that names a folder alone, `data_dir`, rule 2 says the splits of the files in it. A split of several configs
@@ -27,13 +26,6 @@ from typing import Literal
 from pipeline_assets.corpus.readers.hub_configs import Config, configs_of_card, matching_paths
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
-SPLITS: dict[str, tuple[str, ...]] = {
-    "nvidia/Nemotron-Math-v2": ("high_part00", "high_part01", "high_part02", "medium", "low"),
-    "nvidia/Nemotron-Math-Proofs-v1": ("lean",),
-    "nvidia/Nemotron-Science-v1": ("MCQ", "RQA"),
-    "nvidia/Nemotron-Agentic-v1": ("interactive_agent", "tool_calling"),
-    "nvidia/Nemotron-Instruction-Following-Chat-v1": ("chat_if", "structured_outputs"),
-}
 _UNFIT_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
 
 
@@ -47,18 +39,13 @@ def partition_key(dataset: str, split: str) -> str:
     return f"{dataset_key(dataset)}/{split}"
 
 
-PARTITION_KEYS: tuple[str, ...] = tuple(
-    partition_key(dataset, split) for dataset, splits in SPLITS.items() for split in splits
-)
-
-
 Format = Literal["jsonl", "parquet"]
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART = re.compile(r"part_(\d+)$")
 _UNFIT = re.compile(r"[^\w-]+")
-_DEFAULT = "default"  # what a hub calls the config of a dataset that has one
+DEFAULT_CONFIG = "default"  # what a hub calls the config of a dataset that has one
 
 
 @dataclass(frozen=True)
@@ -193,7 +180,7 @@ def _splits_of_card(configs: Sequence[Config], there: Sequence[str], where: str)
             if name in found:
                 raise _one_name(f"the card's splits {whole_names[name]} and {whole_name}", name, where)
             chosen = _chosen(name, files, "card", beside.get(name, ()))
-            found[name] = replace(chosen, config=None if config.name == _DEFAULT else config.name)
+            found[name] = replace(chosen, config=None if config.name == DEFAULT_CONFIG else config.name)
             whole_names[name] = whole_name
     return found
 

@@ -42,7 +42,7 @@ class CardContent:
         repository: what `load_dataset` takes: owner/name, or a folder.
         source: the dataset that the rows are of.
         revision: its commit, 40 hex digits; None of a folder on this machine.
-        template, analysis, loss_mode: as the manifest's decisions name them.
+        template, analysis, loss_rule: as the manifest's decisions name them.
         tokenizer_sha256: of the o200k file that counted tokens.
         choices: other choices that decided the rows, in words.
     """
@@ -53,7 +53,7 @@ class CardContent:
     revision: str | None
     template: str
     analysis: str
-    loss_mode: str
+    loss_rule: str
     tokenizer_sha256: str
     choices: Mapping[str, str]
     splits: Sequence[CardSplit]
@@ -132,7 +132,7 @@ def _making(card: CardContent, names: Mapping[str, str]) -> list[str]:
     rows = [
         ["template", code(card.template)],
         ["messages on the analysis channel", code(card.analysis)],
-        ["completion", code(card.loss_mode)],
+        ["completion", code(card.loss_rule)],
         *([plain(name), code(choice)] for name, choice in card.choices.items()),
         ["sha256 of the o200k file", code(card.tokenizer_sha256)],
         *([f"manifest of {code(names[split.name])}", code(split.digest)] for split in card.splits),
@@ -198,7 +198,7 @@ def card_of(source: Mapping[str, Any], splits: Sequence[Artifact], repository: s
         revision=source.get("revision"),
         template=identity.decisions["template"],
         analysis=identity.decisions["analysis"],
-        loss_mode=identity.decisions["loss_mode"],
+        loss_rule=identity.decisions["loss_rule"],
         tokenizer_sha256=identity.tokenizer["sha256"],
         choices=_choices(splits),
         splits=[card_split(split) for split in splits],
@@ -217,7 +217,7 @@ def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
         "system message": "none" if rows["system"] is None else json.dumps(rows["system"], ensure_ascii=False),
         **({"reasoning effort in it": "by split: " + ", ".join(sorted(efforts))} if efforts else {}),
         "rows of a split": "all" if rows["max_rows"] is None else f"a sample of {rows['max_rows']:,} at most",
-        "rejected with": ", ".join(what for key, what in dropped.items() if rows[key]) or "nothing that can be told",
+        "dropped with": ", ".join(what for key, what in dropped.items() if rows[key]) or "nothing that can be told",
         "left out of meta_source_json": ", ".join(what for key, what in hidden.items() if not rows[key]) or "nothing",
     }
 

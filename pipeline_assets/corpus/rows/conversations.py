@@ -2,14 +2,15 @@
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
 
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.message import MESSAGE, START
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.rows.store import (
     Content,
     Fate,
@@ -39,6 +40,7 @@ class ConversationRows(RowStore):
 
     labels = Labels("rows", "rows", "row", "asked", _BESIDES, "texts")
     reads_sources = True
+    kept_aside: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)

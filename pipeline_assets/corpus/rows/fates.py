@@ -124,9 +124,10 @@ def _source_fate(store: RowStore, listing: SourceListing, file: str, source: Any
     if found is not None:
         number, is_part = found
         return _there(store, number, "merged" if is_part else "document")
-    reject = reject_at(read_rejects(artifact.path(REJECTS_FILE)), file, source.row)
-    if reject is not None:
-        return Fate(artifact, "rejected", reason_of(reject))
+    for outcome, kept_aside in store.kept_aside.items():
+        reject = reject_at(read_rejects(artifact.path(kept_aside)), file, source.row)
+        if reject is not None:
+            return Fate(artifact, outcome, reason_of(reject))
     ledger = artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
     if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -153,6 +154,7 @@ class RowStore(ABC):
         holds_tokens: whether its rows are tokens of texts that lie upstream, not texts.
         holds_several: whether a row has parts of several documents.
         reads_sources: whether rows of files became its rows, not rows of another artifact.
+        kept_aside: of those that didn't, files of `Reject` by what is said of their rows.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
     """
 
@@ -160,6 +162,7 @@ class RowStore(ABC):
     holds_tokens: ClassVar[bool] = False
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
+    kept_aside: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         """

@@ -54,8 +54,9 @@ def test_plain_texts_count_alike() -> None:
 
 
 def test_a_mode_says_what_it_is() -> None:
-    assert AssistantLast().identity == "assistant_last/1"
-    assert AssistantAll(analysis=True, calls=False).identity == "assistant_all/1 analysis=true calls=false"
+    assert (AssistantLast.name, AssistantLast().rule) == ("assistant_last", "assistant_last/1")
+    assert AssistantAll.name == "assistant_all"
+    assert AssistantAll(analysis=True, calls=False).rule == "assistant_all/1 analysis=true calls=false"
 
 
 @given(CONVERSATIONS)

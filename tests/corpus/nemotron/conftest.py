@@ -40,5 +40,11 @@ def inventories(tmp_path: Path) -> Inventories:
 
 @pytest.fixture
 def told() -> Callable[[Artifact], dict[str, Any]]:
-    """What the `inventory.json` of an artifact says."""
-    return lambda artifact: json.loads(artifact.path("inventory.json").read_bytes())
+    """What the `inventory.json` of an artifact says of its one split."""
+
+    def said(artifact: Artifact) -> dict[str, Any]:
+        [(dataset, of_dataset)] = json.loads(artifact.path("inventory.json").read_bytes()).items()
+        [(split, of_split)] = of_dataset["splits"].items()
+        return {"dataset": dataset, "split": split, **of_split}
+
+    return said

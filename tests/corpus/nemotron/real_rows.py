@@ -29,4 +29,4 @@ def real_rows(name: str) -> list[dict[str, object]]:
 def origin_of(name: str) -> RowOrigin:
     dataset, split = name.split("/")
     hub_name = f"nvidia/{dataset}"
-    return RowOrigin(hub_name, None, split, DOMAINS[hub_name], f"data/{split}.jsonl", "0" * 40)
+    return RowOrigin(hub_name, "default", split, DOMAINS[hub_name], f"data/{split}.jsonl", "0" * 40)

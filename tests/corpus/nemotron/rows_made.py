@@ -19,7 +19,7 @@ SETTINGS = RowSettings(
     keep_user_names=False,
     keep_urls=False,
 )
-ORIGIN = RowOrigin("maker/chat", None, "train", "chat_if", "data/train.jsonl", "0" * 40)
+ORIGIN = RowOrigin("maker/chat", "default", "train", "chat_if", "data/train.jsonl", "0" * 40)
 PROOFS = replace(ORIGIN, domain="proof")
 
 QUESTION = {"role": "user", "content": "2 + 2?"}
@@ -69,3 +69,11 @@ def reason_of(row: object, settings: RowSettings = SETTINGS, origin: RowOrigin =
     """Why the one row is a reject."""
     [reject] = normalised(row, settings=settings, origin=origin).rejects
     return reject.reason
+
+
+def dropped_by(row: object, settings: RowSettings) -> tuple[str, str]:
+    """Why the one row is left out, and what was seen: it is no reject."""
+    found = normalised(row, settings=settings)
+    [dropped] = found.dropped
+    assert not found.rejects and not found.batch.num_rows
+    return dropped.reason, dropped.detail

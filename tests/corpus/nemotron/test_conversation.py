@@ -3,7 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from rows_made import ANSWER, LOOKUP, PROOFS, QUESTION, SETTINGS, called, normalised, reason_of, row_of, text_of
+from rows_made import (
+    ANSWER,
+    LOOKUP,
+    PROOFS,
+    QUESTION,
+    SETTINGS,
+    called,
+    dropped_by,
+    normalised,
+    reason_of,
+    row_of,
+    text_of,
+)
 
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM
@@ -185,7 +197,8 @@ def test_a_text_that_is_no_harmony_is_kept_and_says_so_or_is_dropped() -> None:
     assert (values["text"], values["quality_valid_harmony"], values["template"]) == (row["text"], False, None)
     assert values["quality_valid_tool_schema"] is None
     assert values["stats_tokens"] == 8
-    assert reason_of(row, replace(SETTINGS, drop_invalid_harmony=True)) == "message_not_closed"
+    reason, seen = dropped_by(row, replace(SETTINGS, drop_invalid_harmony=True))
+    assert reason == "invalid_harmony" and seen.startswith("message_not_closed")
 
 
 def test_the_plain_template_has_roles_alone() -> None:

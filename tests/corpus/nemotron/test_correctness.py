@@ -75,13 +75,13 @@ def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None
 
 
 @pytest.mark.parametrize(
-    ("passed", "difficulty"),
+    ("passed", "solved"),
     [(0, "unsolved"), (1, "hard"), (4, "hard"), (5, "medium"), (12, "medium"), (13, "easy"), (16, "easy")],
 )
-def test_the_difficulty_is_from_all_attempts(passed: int, difficulty: str) -> None:
+def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) -> None:
     attempts = {"high_with_tool": (min(passed, 8), 8), "low_no_tool": (max(passed - 8, 0), 8)}
 
-    assert correctness_of(evaluations(**attempts)).difficulty_bin == difficulty
+    assert correctness_of(evaluations(**attempts)).solved_bin == solved
 
 
 @given(

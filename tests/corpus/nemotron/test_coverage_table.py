@@ -29,7 +29,7 @@ def told(rows: int, counted: dict[str, int], **changes: Any) -> dict[str, Any]:
 def test_what_later_steps_ask_for_has_a_column_even_where_no_row_has_it() -> None:
     page = coverage_markdown([told(3, {"text": 1})])
 
-    head = "| split | rows read | uuid | text | correctness | difficulty | tools | label | reasoning text | licence |"
+    head = "| split | rows read | uuid | text | correctness | solved | tools | label | reasoning text | licence |"
     assert head in page.splitlines()
     assert "| chats low | 3 | 33.33 % |" in page
 

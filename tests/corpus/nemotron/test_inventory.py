@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nemotron_hub import rows_of, write_dataset
+from nemotron_hub import SPLITS, TEXTS, rows_of, write_dataset
 
 from pipeline_assets.corpus.nemotron import inventory
-from pipeline_assets.corpus.nemotron.splits import SPLITS
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 
@@ -45,9 +44,13 @@ def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
         {key for row in rows for key in row if any(other.get(key) is None for other in rows)}
     )
     assert found["coverage"]["uuid"]["rows"] == sum(bool(row.get("uuid")) for row in rows)
-    assert found["coverage"]["licence"] == {"rows": 3, "share": "1.0000"}
-    assert found["coverage"]["correctness"]["share"] == ("1.0000" if "Math-v2" in dataset else "0.0000")
-    roles = {message["role"] for row in rows for message in row["messages"]}
+    shares = {name: found["coverage"][name]["share"] for name in ("licence", "correctness", "text")}
+    assert shares == {
+        "licence": "0.0000" if dataset == TEXTS else "1.0000",
+        "correctness": "1.0000" if "Math-v2" in dataset else "0.0000",
+        "text": "1.0000" if dataset == TEXTS else "0.0000",
+    }
+    roles = {message["role"] for row in rows for message in row.get("messages", [])}
     assert set(found["messages"]) == roles
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from crash_points import Victim, count_steps, killed_at
@@ -17,7 +18,7 @@ from nemotron_hub import made_rows
 from real_rows import EVERY_SPLIT, needs_real_rows, origin_of, real_rows
 from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called
 
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.nemotron import normalise_rows
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
@@ -28,6 +29,7 @@ from pipeline_assets.corpus.rows.changes import document_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
@@ -99,6 +101,32 @@ def test_rows_lie_in_files_of_one_schema_in_source_order_and_all_others_are_reje
         "dropped": {},
         "rejected": {"no_messages": 1, "not_json": 1},
     }
+
+
+def test_rows_that_the_recipe_leaves_out_are_dropped_by_reason_and_are_no_rejects(tmp_path: Path) -> None:
+    rows = replace(SETTINGS, drop_invalid_harmony=True, drop_empty_completion=True)
+    given = [said("4", uuid="a"), {"text": "no Harmony"}, said(" "), {"text": "<|start|>user<|message|>2 + 2?"}]
+
+    built = build(tmp_path, write(tmp_path / "in", given), replace(RULES, rows=rows, max_reject_fraction="0"))
+
+    assert [row["id"] for row in rows_of(built)] == ["a"]
+    dropped = {"empty_completion": 1, "invalid_harmony": 2}
+    assert built.manifest.identity.counts["ledger"] == {"in": 4, "out": 1, "dropped": dropped, "rejected": {}}
+    kept_aside = [*read_structs(built.path("dropped.jsonl.zst"), msgspec.json.Decoder(Reject))]
+    lines = (tmp_path / "in" / "0.jsonl").read_bytes()
+    assert [(lines[one.row :].splitlines()[0], one.reason) for one in kept_aside] == [
+        (json.dumps(given[1]).encode(), "invalid_harmony"),
+        (json.dumps(given[2]).encode(), "empty_completion"),
+        (json.dumps(given[3]).encode(), "invalid_harmony"),
+    ]
+    assert [*read_line_blocks(built.path("rejects.jsonl.zst"))] == []
+
+
+def test_a_split_of_which_all_rows_are_dropped_says_why(tmp_path: Path) -> None:
+    rules = replace(RULES, rows=replace(SETTINGS, drop_invalid_harmony=True))
+
+    with pytest.raises(InputError, match=r"none of 2 rows gives a conversation: 2 invalid_harmony \(the first: "):
+        build(tmp_path, write(tmp_path / "in", [{"text": "no Harmony"}] * 2), rules)
 
 
 def test_counts_are_sums_over_the_rows(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, normalised, reason_of, row_of
+from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, dropped_by, normalised, row_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.quality import GRAM_TOKENS, length_of, repeated_fraction
@@ -17,7 +17,7 @@ def test_an_empty_answer_is_kept_and_says_so_or_is_dropped(content: object) -> N
     row = {"messages": [QUESTION, {"role": "assistant", "content": content, "reasoning_content": "Count."}]}
 
     assert row_of(row)["quality_completion_nonempty"] is False
-    assert reason_of(row, replace(SETTINGS, drop_empty_completion=True)) == "empty_completion"
+    assert dropped_by(row, replace(SETTINGS, drop_empty_completion=True))[0] == "empty_completion"
 
 
 def test_empty_messages_in_mid_conversation_are_counted() -> None:
@@ -59,7 +59,7 @@ def test_a_call_at_the_end_is_a_completion_where_calls_count(
     drops = replace(SETTINGS, loss=loss, drop_empty_completion=True)
 
     assert row_of(row, replace(SETTINGS, loss=loss))["quality_completion_nonempty"] is has_completion
-    assert has_completion or reason_of(row, drops) == "empty_completion"
+    assert has_completion or dropped_by(row, drops)[0] == "empty_completion"
 
 
 def test_duplicates_are_not_judged() -> None:
@@ -98,7 +98,9 @@ def test_completion_tokens_are_those_of_the_loss_mode(loss: AssistantAll | Assis
 
     values = row_of(row, replace(SETTINGS, loss=loss))
 
-    assert (values["stats_completion_tokens"], values["loss_mode"]) == (completion, loss.identity)
+    assert values["stats_completion_tokens"] == completion
+    assert (values["loss_mode"], values["loss_rule"]) == (loss.name, loss.rule)
+    assert loss.rule.startswith(f"{loss.name}/1")
 
 
 def counted(ids: list[int]) -> float:

@@ -73,7 +73,7 @@ def test_nothing_in_a_column_is_as_if_it_were_absent(nothing: object) -> None:
 def test_correctness_is_known_where_something_was_counted(metadata: object, is_known: bool) -> None:
     coverage = counts_at(tally_of({"metadata": metadata}), "coverage")
 
-    assert coverage == ({"correctness": 1, "difficulty": 1} if is_known else {})
+    assert coverage == ({"correctness": 1, "solved": 1} if is_known else {})
 
 
 COUNTED = {"reason_low_no_tool": {"count": 8, "pass": 4, "accuracy": 0.5}}
@@ -88,12 +88,12 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
         ({"uuid": 7}, {"uuid"}),
         ({"tools": json.dumps(TOOLS)}, {"tools"}),
         ({"tools": "[]"}, set()),
-        ({"metadata": json.dumps(COUNTED)}, {"correctness", "difficulty"}),
+        ({"metadata": json.dumps(COUNTED)}, {"correctness", "solved"}),
         ({"metadata": {"reason_low_no_tool": {"accuracy": "0.5"}}}, {"correctness"}),
         ({"metadata": {"reason_low_no_tool": {"count": 8, "pass": 9, "accuracy": 1.0}}}, set()),
         ({"metadata": {"reason_max_no_tool": COUNTED["reason_low_no_tool"]}}, set()),
         ({"difficulty": "hard"}, {"difficulty_stated"}),
-        ({"difficulty_bin": "hard", "metadata": COUNTED}, {"difficulty_stated", "correctness", "difficulty"}),
+        ({"difficulty_bin": "hard", "metadata": COUNTED}, {"difficulty_stated", "correctness", "solved"}),
         ({"formal_statement": 1.5}, {"formal_statement"}),
     ],
 )

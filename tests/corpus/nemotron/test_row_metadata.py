@@ -1,11 +1,14 @@
 """What a row says of itself, beside its conversation."""
 
+import hashlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from rows_made import ANSWER, LOOKUP, QUESTION, SETTINGS, called, row_of
+from rows_made import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, row_of
 
+from pipeline_assets.corpus.harmony import sha1_text_id
 from pipeline_assets.corpus.nemotron.quality import RowQuality, RowStats
 from pipeline_assets.corpus.nemotron.row_metadata import RowMetadata
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -18,11 +21,34 @@ def test_the_schema_has_the_columns_in_the_order_of_the_records() -> None:
     names += [f"quality_{field}" for field in RowQuality._fields] + [f"stats_{field}" for field in RowStats._fields]
 
     assert SCHEMA.names == [
-        *("id", "dataset", "subset", "split", "text", "loss_mode", "template"),
+        *("id", "dataset", "subset", "split", "text", "text_sha1", "loss_mode", "loss_rule", "template"),
         *names,
         *("source_file", "source_row", "source_revision", "source_tools_id", "source_tools_count"),
     ]
     assert all(field.nullable for field in SCHEMA)
+
+
+def test_a_row_has_the_sha1_of_its_text_which_other_sets_of_harmony_texts_have_too() -> None:
+    row = row_of(ROW)
+
+    assert row["text_sha1"] == hashlib.sha1(row["text"].encode()).hexdigest() == sha1_text_id(row["text"])
+
+
+@pytest.mark.parametrize(
+    ("split", "columns", "difficulty"),
+    [
+        ("high_part00", {}, "high"),
+        ("medium", {}, "medium"),
+        ("low", {"difficulty": "high"}, "high"),
+        ("low", {"difficulty": "hard", "difficulty_bin": 3}, "low"),
+        ("train", {"difficulty_bin": "medium"}, "medium"),
+        ("train", {}, None),
+        ("lowest", {}, None),
+        ("tool_low", {}, None),
+    ],
+)
+def test_the_difficulty_is_the_bin_of_the_source(split: str, columns: dict[str, Any], difficulty: str | None) -> None:
+    assert row_of({**ROW, **columns}, origin=replace(ORIGIN, split=split))["meta_difficulty_bin"] == difficulty
 
 
 def test_columns_that_have_no_other_place_are_kept_as_canonical_json() -> None:

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 import yaml
+from nemotron_hub import SHIPPED, SPLITS
 
 from pipeline_assets.corpus.nemotron.split_pin import UNPINNED
-from pipeline_assets.corpus.nemotron.splits import PARTITION_KEYS, SPLITS
+from pipeline_assets.corpus.nemotron.splits import partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import KINDS, read_recipe
-
-SHIPPED = Path(__file__).parents[3] / "manifests" / "recipes" / "nemotron_v1.yaml"
 
 
 def recipe_of(*datasets: dict[str, Any]) -> NemotronRecipe:
@@ -28,13 +27,14 @@ def dataset(**changes: Any) -> dict[str, Any]:
     return {"dataset": "maker/chats", "revision": "a" * 40, "splits": ["low"]} | changes
 
 
-def test_the_shipped_recipe_names_every_split_of_the_five_datasets() -> None:
+def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
     recipe = read_recipe(SHIPPED)
 
     assert isinstance(recipe, NemotronRecipe)
-    coverage = recipe.target("nemotron/metadata_coverage")
-    assert [target.partition for target in coverage.upstream] == list(PARTITION_KEYS)
-    assert [name for name, _ in recipe.revisions()] == list(SPLITS)
+    splits = [partition_key(dataset, split) for dataset, of_it in SPLITS.items() for split in of_it]
+    assert [target.partition for target in recipe.target("nemotron/metadata_coverage").upstream] == splits
+    assert splits[0] == "nemotron-math-v2/high_part00" and len(splits) == 13
+    assert [name for name, _ in recipe.revisions()] == list(SPLITS) and len(SPLITS) == 6
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
     efforts = {
         target.partition: target.recipe["reasoning_effort"]
         for target in shipped.targets()
-        if target.kind == "nemotron/normalized_shards" and "math-v2" in str(target.partition)
+        if target.kind == "nemotron/normalized_shards" and "math-v2/" in str(target.partition)
     }
 
     assert list(efforts.values()) == ["high", "high", "high", "medium", "low"]
