@@ -126,6 +126,7 @@ ROLES = {
     "nemotron": [
         *("nemotron/raw/agentic/tool_calling", "nemotron/metadata_coverage", "nemotron/hf_layout/agentic"),
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
+        *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
     ],
 }
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron.inventory import (
     COVERAGE_STAGE,
     INVENTORY_STAGE,
@@ -22,7 +24,17 @@ from pipeline_assets.corpus.nemotron.row_checks import (
     texts_parse,
     tokens_round_trip,
 )
-from pipeline_assets.corpus.nemotron.rows_recipe import DOMAINS, NORMALISE_STAGE, Domain, Effort, RowOrigin, RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import (
+    DEDUPLICATED_STAGE,
+    DOMAINS,
+    NORMALISE_STAGE,
+    PROMPTS_STAGE,
+    DeduplicateRecipe,
+    Domain,
+    Effort,
+    RowOrigin,
+    RowsRecipe,
+)
 from pipeline_assets.corpus.nemotron.split_pin import (
     RAW_STAGE,
     SplitFolder,
@@ -37,7 +49,7 @@ from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.conversations import ConversationRows, LaidOutRows
+from pipeline_assets.corpus.rows.conversations import ConversationRows, KeptConversations, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.lineage import AREAS
@@ -151,6 +163,7 @@ class NemotronRecipe(Recipe):
     system: Literal["nemotron"]
     scan: Scan | None = None
     rows: RowsRecipe | None = None
+    deduplicate: DeduplicateRecipe | None = None
     hf_layout: HubLayout | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -160,8 +173,9 @@ class NemotronRecipe(Recipe):
         has_rows, has_layout = values.get("rows") is not None, values.get("hf_layout") is not None
         if not has_rows and values.get("scan") is None:
             yield Misfit((), "it asks for nothing", "add `scan` for inventories, `rows` for normalised rows")
-        if has_layout and not has_rows:
-            yield Misfit(("hf_layout",), "`hf_layout` lays out normalised rows", "add `rows`")
+        for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
+            if values.get(key) is not None and not has_rows:
+                yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
         earlier = set[str]()
         for position, section in sections_at(values, "datasets"):
             dataset, place = str(section.get("dataset")), ("datasets", position)
@@ -190,6 +204,8 @@ class NemotronRecipe(Recipe):
             if self.rows is not None:
                 rows[section.dataset, split] = self._rows(section, split, raw, asked)
         goals = [*(rows.values() if self.rows is not None else inventories)]
+        if self.deduplicate is not None:
+            goals += self._deduplicated(self.deduplicate, rows)
         if self.scan is not None:
             goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
         if self.hf_layout is not None:
@@ -217,6 +233,26 @@ class NemotronRecipe(Recipe):
         return self._target(
             NORMALIZED_SHARDS, section, split, content, [raw], tokenizer=tokenizer, compared_to=compared_to
         )
+
+    def _deduplicated(self, asked: DeduplicateRecipe, rows: Mapping[tuple[str, str], Target]) -> Iterator[Target]:
+        by_scope: dict[str | None, list[tuple[DatasetSection, str]]] = {}
+        for section, split in self.all_splits():
+            dataset = dataset_key(section.dataset)
+            scopes = {"split": partition_key(section.dataset, split), "dataset": dataset, "all": None}
+            by_scope.setdefault(scopes[asked.scope], []).append((section, split))
+        for scope, splits in by_scope.items():
+            prompts: list[Target] = []
+            for section, split in splits:
+                least = {"min_completion_tokens": asked.min_completion_tokens}
+                upstream = [rows[section.dataset, split], *prompts]
+                prompts.append(self._target(PROMPTS, section, split, least, upstream))
+            near, decided = asked.of_prompts(), list[Target]()
+            if near is not None:
+                decided.append(NEAR_DUPLICATES.target(self.name, {"dedup": near}, prompts, partition=scope))
+            action = {"near_duplicates": None if near is None else asked.near_duplicates}
+            for (section, split), own in zip(splits, prompts, strict=True):
+                upstream = [rows[section.dataset, split], own, *decided]
+                yield self._target(DEDUPLICATED, section, split, action, upstream)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
@@ -345,6 +381,68 @@ NORMALIZED_SHARDS = Kind(
 )
 
 
+def _gather_prompts(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.nemotron.prompts import PromptRules, gather_prompts
+
+    [rows, *earlier] = job.upstream
+    made_by = rows.manifest.identity.recipe
+    recipe = RowsRecipe.from_content({**made_by["rows"], "tokenizer": rows.manifest.identity.tokenizer})
+    system = recipe.rules(made_by["reasoning_effort"]).rows.system
+    rules = PromptRules(str(job.target.partition), system, job.recipe["min_completion_tokens"])
+    return gather_prompts(job.building, rows, earlier, rules, job.run.settings)
+
+
+PROMPTS = Kind(
+    "nemotron/prompts",
+    PROMPTS_STAGE,
+    seals_files(_gather_prompts),
+    """What the rows of a split ask, as Documents; and rows that go, with reasons.
+
+    Invalid Harmony, next to no completion, calls that don't fit their tools, texts that were there before.""",
+    formats=frozenset({"jsonl"}),
+    checks=(FILES, LEDGER),
+)
+
+
+def _find_near(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
+
+    recipe = DedupRecipe.from_content(job.recipe["dedup"])
+    return dedup_corpus(job.building, job.upstream_by_name(), recipe, job.run.settings)
+
+
+NEAR_DUPLICATES = Kind(
+    "nemotron/near_duplicates",
+    DEDUP_STAGE,
+    seals_files(_find_near),
+    "Which prompts of a split, of a dataset or of all are alike: a decision for each, and all pairs that are near.",
+    formats=frozenset({"jsonl", "parquet"}),
+    checks=(FILES, LEDGER),
+)
+
+
+def _deduplicate(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.nemotron.deduplicate import deduplicate_split
+
+    [rows, prompts, *near] = job.upstream
+    drops = job.recipe["near_duplicates"] == "drop"
+    decided, split = (near[0] if near else None), str(job.target.partition)
+    return deduplicate_split(job.building, rows, prompts, decided, split, drops, job.run.settings)
+
+
+DEDUPLICATED = Kind(
+    "nemotron/deduplicated",
+    DEDUPLICATED_STAGE,
+    seals_files(_deduplicate),
+    """Rows of a split without those that go; near duplicates are tagged, or dropped where the recipe says so.
+
+    Each that went is kept aside with its reason.""",
+    formats=frozenset({"parquet"}),
+    rows=KeptConversations,
+    checks=(FILES, LEDGER),
+)
+
+
 def _lay_out(job: Job) -> BuildResult:
     splits, [first, *_] = job.upstream, job.target.upstream
     if not job.recipe["readme"]:
@@ -363,4 +461,4 @@ HF_LAYOUT = Kind(
     rows=LaidOutRows,
 )
 RECIPE = NemotronRecipe
-KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, HF_LAYOUT)
+KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, PROMPTS, NEAR_DUPLICATES, DEDUPLICATED, HF_LAYOUT)

@@ -30,10 +30,11 @@ DATASETS = [key.partition("/")[0] for key in PARTITIONS]
 
 
 def test_every_partition_of_the_datasets_is_built(undisturbed: dict[str, str]) -> None:
-    for kind in ("raw", "inventory", "normalized_shards"):
+    of_splits = ("raw", "inventory", "normalized_shards", "prompts", "near_duplicates", "deduplicated")
+    for kind in of_splits:
         assert {f"nemotron/{kind}/{key}" for key in PARTITIONS} < undisturbed.keys()
     assert {f"nemotron/hf_layout/{dataset}" for dataset in DATASETS} < undisturbed.keys()
-    assert len(set(undisturbed.values())) == len(undisturbed) == 3 * 13 + 1 + 6
+    assert len(set(undisturbed.values())) == len(undisturbed) == len(of_splits) * 13 + 1 + 6
 
 
 @pytest.mark.slow
@@ -59,7 +60,7 @@ def test_the_assets_come_to_the_same_digests_by_partition(
     (recipes / "nemotron_v1.yaml").write_text(yaml.safe_dump(recipe.content()))
     run = Materialized(tmp_path, nemotron_hub.endpoint)
     science = ("nemotron-science-v1/MCQ", "nemotron-science-v1/RQA")
-    steps = ["raw", "inventory", "normalized_shards"]
+    steps = ["raw", "inventory", "normalized_shards", "prompts", "near_duplicates", "deduplicated"]
 
     first = run("nemotron_v1", *steps, partition=science[0])
     waiting = [
@@ -75,7 +76,7 @@ def test_the_assets_come_to_the_same_digests_by_partition(
     assert checks["tokens_round_trip"].description == f"{science[0]}: looked at 1 of 3 rows"
     assert all(one.success and not has_materialized(one) for one in waiting)
     built = [target for target in recipe.targets() if "nemotron-science-v1" in (target.partition or "")]
-    assert len(built) == 7
+    assert len(built) == 2 * len(steps) + 1
     for target in built:
         assert open_artifact(tmp_path / target.folder).manifest.digest == undisturbed[target.role]
 
@@ -115,7 +116,7 @@ def test_a_run_of_the_recipe_is_checked_and_a_rebuild_comes_to_the_same(
 
     assert ran.returncode == 0, ran.stderr
     assert "RQA: ledger_adds_up: passed: 3 in = 3 out" in ran.stderr
-    assert ran.stdout.count("built ") == 8
+    assert ran.stdout.count("built ") == 2 * 6 + 2
     assert [outcome.verdict for outcome in again.outcomes] == ["identical"] * 5
 
 

@@ -68,6 +68,10 @@ SCHEMA = pa.schema(
     ]
 )
 
+_PLACE = SCHEMA.get_field_index("quality_is_duplicate") + 1
+_OF_DUPLICATES = pa.schema([("quality_duplicate_of", pa.string()), ("quality_similarity", pa.float64())])
+DEDUPLICATED_SCHEMA = pa.schema([*[*SCHEMA][:_PLACE], *_OF_DUPLICATES, *[*SCHEMA][_PLACE:]])
+
 
 COLUMNS: Final[dict[str, str]] = {
     "id": "The row's uuid, else a hash of what was asked and said; repeats within a split end in `#2`, `#3`, …",
@@ -101,7 +105,9 @@ COLUMNS: Final[dict[str, str]] = {
     "quality_valid_harmony": "Whether the text is Harmony messages, one after the other, and nothing else.",
     "quality_completion_nonempty": "Whether it ends with words of the assistant that count in the loss.",
     "quality_valid_tool_schema": "Whether all calls fit the tools that the row declares; null where it can't be told.",
-    "quality_is_duplicate": "Whether another row has the same text; null where nobody looked.",
+    "quality_is_duplicate": "Whether a row that stays asks nearly the same; null where nobody looked.",
+    "quality_duplicate_of": "That row: its dataset, split and id.",
+    "quality_similarity": "Jaccard similarity of what both ask.",
     "quality_length": "`short` (below 128 tokens), `long` (above 16,384) or `normal`.",
     "quality_repetition": "Share of its runs of 16 tokens that occurred in it before, 0 to 1.",
     "quality_empty_messages": "Messages before the last one that hold nothing but blanks.",

@@ -22,6 +22,9 @@ from pipeline_assets.corpus.rows.store import (
     Source,
     number_of,
     place_in,
+    read_rejects,
+    reason_of,
+    reject_at,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.lineage import Lineage
@@ -80,6 +83,11 @@ class ConversationRows(RowStore):
 
     _last: tuple[str, int, dict[str, Any]] | None = None
 
+    def _place(self, part: Part) -> tuple[str, int]:
+        """The file of the source, and the row in it."""
+        columns = self.columns(part.shard, part.shard_row)
+        return columns["source_file"], columns["source_row"]
+
     def find(self, row_id: str) -> list[int]:
         """The first of several: ids are those of their splits."""
         return self._find({"id": row_id})
@@ -118,6 +126,31 @@ class ConversationRows(RowStore):
 
     def missing(self, row_id: str) -> tuple[str, str]:
         return f"no row has the id {row_id!r}", "the column `id` has them; --row takes a number"
+
+
+class KeptConversations(ConversationRows):
+    """Rows of a split that stay of its normalised rows, in their order."""
+
+    labels = Labels("deduplicated", "deduplicated", "row", "asked", _BESIDES, "texts")
+    reads_sources = False
+
+    def origin(self, part: Part) -> Line:
+        digest = self.artifact.manifest.identity.inputs[0]["digest"]
+        rows = ConversationRows(self.lineage.locate(digest), self.lineage)
+        found = rows.find_source(*self._place(part))
+        assert found is not None, "the row was made from one there"
+        return Line(rows, found[0])
+
+    def fate(self, line: Line, part: Part) -> Fate | None:
+        assert isinstance(line.store, ConversationRows)
+        place = line.store._place(part)
+        found = self.find_source(*place)
+        if found is None:
+            gone = reject_at(read_rejects(self.artifact.path(DROPPED_FILE)), *place)
+            return None if gone is None else Fate(self.artifact, "dropped", reason_of(gone))
+        [here] = self.at(found[0]).parts
+        shown = {"shard": here.shard, "shard_row": here.shard_row}
+        return Fate(self.artifact, "kept", place=shown, row=found[0], lines=["kept"])
 
 
 class LaidOutRows(ConversationRows):
