@@ -124,7 +124,8 @@ ROLES = {
     "stage_a": [*STEPS, "stage_a/deduplicated", "stage_a/signatures", "stage_a/report"],
     "decontaminated": ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/packed", "stage_a/report"],
     "nemotron": [
-        *("nemotron/raw/agentic/tool_calling", "nemotron/metadata_coverage", "nemotron/hf_layout/agentic"),
+        *("nemotron/raw/agentic/tool_calling", "nemotron/metadata_coverage"),
+        *("nemotron/candidate_pools/agentic", "nemotron/hf_layout/agentic"),
         *(f"nemotron/{step}/{split}" for step in ("inventory", "normalized_shards") for split in SPLITS),
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
     ],

@@ -163,3 +163,15 @@ def _spellings(licence: Licence) -> set[str]:
 
 def _normal(value: str) -> str:
     return value.strip().lower().rstrip("/").translate(_WORD_GAPS)
+
+
+def known_tag(tag: str) -> str:
+    """The tag of a licence that a recipe names.
+
+    Raises:
+        ValueError: there is none (names the nearest).
+    """
+    known = licence_table().tag_of(tag)
+    if known is None:
+        raise ValueError(f"there is no licence {tag!r}: {licence_table().advice(tag)}")
+    return known

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.nemotron.inventory import (
     take_inventory,
 )
 from pipeline_assets.corpus.nemotron.normalise_split import HF_LAYOUT_STAGE, lay_out
+from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe
 from pipeline_assets.corpus.nemotron.row_checks import (
     coverage_within,
     preview_columns,
@@ -49,7 +50,7 @@ from pipeline_assets.corpus.preview import preview_inputs
 from pipeline_assets.corpus.publishing.dataset_card import card_of
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, check_beside, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.conversations import ConversationRows, KeptConversations, LaidOutRows
+from pipeline_assets.corpus.rows.conversations import CandidateRows, ConversationRows, KeptConversations, LaidOutRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.lineage import AREAS
@@ -164,6 +165,7 @@ class NemotronRecipe(Recipe):
     scan: Scan | None = None
     rows: RowsRecipe | None = None
     deduplicate: DeduplicateRecipe | None = None
+    pools: PoolsRecipe | None = None
     hf_layout: HubLayout | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -176,6 +178,8 @@ class NemotronRecipe(Recipe):
         for key, what in (("hf_layout", "lays out"), ("deduplicate", "is about")):
             if values.get(key) is not None and not has_rows:
                 yield Misfit((key,), f"`{key}` {what} normalised rows", "add `rows`")
+        if values.get("pools") is not None and values.get("deduplicate") is None:
+            yield Misfit(("pools",), "`pools` are of rows that stay", "add `deduplicate`, `{}` is enough")
         earlier = set[str]()
         for position, section in sections_at(values, "datasets"):
             dataset, place = str(section.get("dataset")), ("datasets", position)
@@ -205,7 +209,10 @@ class NemotronRecipe(Recipe):
                 rows[section.dataset, split] = self._rows(section, split, raw, asked)
         goals = [*(rows.values() if self.rows is not None else inventories)]
         if self.deduplicate is not None:
-            goals += self._deduplicated(self.deduplicate, rows)
+            left = list(self._deduplicated(self.deduplicate, rows))
+            goals += left
+            if self.pools is not None:
+                goals += self._pools(self.pools, left)
         if self.scan is not None:
             goals.append(METADATA_COVERAGE.target(self.name, {}, inventories))
         if self.hf_layout is not None:
@@ -253,6 +260,13 @@ class NemotronRecipe(Recipe):
             for (section, split), own in zip(splits, prompts, strict=True):
                 upstream = [rows[section.dataset, split], own, *decided]
                 yield self._target(DEDUPLICATED, section, split, action, upstream)
+
+    def _pools(self, asked: PoolsRecipe, left: Sequence[Target]) -> Iterator[Target]:
+        for section in self.datasets:
+            keys = [partition_key(section.dataset, split) for split in section.splits]
+            splits = [target for target in left if target.partition in keys]
+            name = dataset_key(section.dataset)
+            yield CANDIDATE_POOLS.target(self.name, {"pools": asked.content()}, splits, partition=name)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
         """Every split with its dataset, in the recipe's order."""
@@ -443,6 +457,35 @@ DEDUPLICATED = Kind(
 )
 
 
+def _build_pools(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.nemotron.pools import build_pools
+
+    splits = {name.partition("/")[2]: rows for name, rows in job.upstream_by_name().items()}
+    return build_pools(job.building, splits, PoolsRecipe.from_content(job.recipe["pools"]), job.run.settings)
+
+
+def pools_have_rows(pools: Artifact) -> Verdict:
+    """Every pool that could have rows of this dataset has some."""
+    decisions = pools.manifest.identity.decisions
+    empty = [f"{name}: no row of which all hold: {conditions}" for name, conditions in decisions["empty"].items()]
+    left_out = [f"{name} is left out: {why}" for name, why in decisions["left_out"].items()]
+    counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
+    return Verdict(not empty, "; ".join([*empty, ", ".join(counts) or "no pool has rows", *left_out]))
+
+
+CANDIDATE_POOLS = Kind(
+    "nemotron/candidate_pools",
+    POOLS_STAGE,
+    seals_files(_build_pools),
+    """Rows of a dataset that are worth scoring, in a folder for each purpose; a row may be in several.
+
+    Waits for all its splits. To take a row out changes one file of each pool that has it.""",
+    formats=frozenset({"parquet"}),
+    rows=CandidateRows,
+    checks=(FILES, LEDGER, check(pools_have_rows, is_blocking=False)),
+)
+
+
 def _lay_out(job: Job) -> BuildResult:
     splits, [first, *_] = job.upstream, job.target.upstream
     if not job.recipe["readme"]:
@@ -461,4 +504,14 @@ HF_LAYOUT = Kind(
     rows=LaidOutRows,
 )
 RECIPE = NemotronRecipe
-KINDS = (RAW, INVENTORY, METADATA_COVERAGE, NORMALIZED_SHARDS, PROMPTS, NEAR_DUPLICATES, DEDUPLICATED, HF_LAYOUT)
+KINDS = (
+    RAW,
+    INVENTORY,
+    METADATA_COVERAGE,
+    NORMALIZED_SHARDS,
+    PROMPTS,
+    NEAR_DUPLICATES,
+    DEDUPLICATED,
+    CANDIDATE_POOLS,
+    HF_LAYOUT,
+)

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_mi
 from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.memmap import META
-from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     NORMALIZE_STAGE,
     finish,
@@ -43,7 +43,6 @@ from pipeline_assets.corpus.normalize.sources import (
     Outputs,
     Source,
     folder_misfits,
-    known_tag,
     source_misfits,
     source_of,
 )

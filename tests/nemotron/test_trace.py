@@ -63,7 +63,12 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
         below = {fate.artifact.folder: (fate.outcome, fate.row) for _, fate in back.below}
         deduplicated = root / "nemotron" / "nemotron_v1" / "deduplicated" / "nemotron-science-v1" / "RQA"
         assert (back.fate.artifact.folder, back.fate.row) == (split, row)
-        assert below == {laid_out.folder: ("kept", row + 3), deduplicated: ("kept", row)}
+        pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
+        assert below == {
+            laid_out.folder: ("kept", row + 3),
+            deduplicated: ("kept", row),
+            pools: ("pooled", None),
+        }
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,7 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
     [
         "normalized_shards/nemotron-science-v1/MCQ",
         "deduplicated/nemotron-science-v1/MCQ",
+        "candidate_pools/nemotron-science-v1",
         "hf_layout/nemotron-science-v1",
     ],
 )

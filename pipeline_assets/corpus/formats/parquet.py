@@ -71,19 +71,24 @@ def _rows_sha256(path: Path) -> str:
 
 
 class ParquetOutput:
-    """Rows into one zstd Parquet file, durable when the block ends without error."""
+    """Rows into one zstd Parquet file, durable when the block ends without error.
 
-    def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS) -> None:
+    Args:
+        options: of `pyarrow.parquet.ParquetWriter`, beside these.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:
         self._file = DurableFile(path)
         self._schema = schema
         self._row_group_rows = row_group_rows
         self._content = ContentHash(schema)
+        self._options = {"compression": "zstd", "write_page_checksum": True, **options}
 
     def __enter__(self) -> Self:
         self._file.__enter__()
         # A column chunk is written in many small pieces.
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
-        self._writer = pq.ParquetWriter(self._buffered, self._schema, compression="zstd", write_page_checksum=True)
+        self._writer = pq.ParquetWriter(self._buffered, self._schema, **self._options)
         return self
 
     def write(self, table: pa.Table) -> None:

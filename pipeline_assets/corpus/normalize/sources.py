@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.licences import licence_table
+from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
@@ -206,15 +206,3 @@ def folder_misfits(recipe: Mapping[str, Any], root: Path) -> Iterator[Misfit]:
             path, is_made = section.get("path"), (made / step / str(section.get(name))).exists()
             if isinstance(path, str) and not is_made and not (root / path).is_dir():
                 yield Misfit((*keys, position, "path"), f"there is no folder {root / path}", "correct `path`")
-
-
-def known_tag(tag: str) -> str:
-    """The tag of a licence that a recipe names.
-
-    Raises:
-        ValueError: there is none (names the nearest).
-    """
-    known = licence_table().tag_of(tag)
-    if known is None:
-        raise ValueError(f"there is no licence {tag!r}: {licence_table().advice(tag)}")
-    return known

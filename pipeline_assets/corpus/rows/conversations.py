@@ -29,7 +29,6 @@ from pipeline_assets.corpus.rows.store import (
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.lineage import Lineage
 
-_DATA = "data/"
 _BATCH_ROWS = 256  # some have megabytes
 _KEYS = ("id", "split", "text")
 # What is compared besides the text: all but which row of the source it was this time.
@@ -44,11 +43,12 @@ class ConversationRows(RowStore):
     labels = Labels("rows", "rows", "row", "asked", _BESIDES, "texts")
     reads_sources = True
     kept_aside: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
+    area: ClassVar[str] = "data/"
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)
         files = artifact.manifest.identity.files
-        self.files = {file.path: file.rows for file in files if file.path.startswith(_DATA)}
+        self.files = {file.path: file.rows for file in files if file.path.startswith(self.area)}
 
     def __len__(self) -> int:
         return sum(self.files.values())
@@ -151,6 +151,40 @@ class KeptConversations(ConversationRows):
         [here] = self.at(found[0]).parts
         shown = {"shard": here.shard, "shard_row": here.shard_row}
         return Fate(self.artifact, "kept", place=shown, row=found[0], lines=["kept"])
+
+
+class CandidateRows(ConversationRows):
+    """Rows of the pools of a dataset, a pool after the other: one may be in several."""
+
+    labels = Labels("pooled", "pooled", "row", "asked", _BESIDES, "texts")
+    reads_sources = False
+    area = "candidates_"
+
+    def origin(self, part: Part) -> Line:
+        rows = self._upstream(part)
+        found = rows.find_source(*self._place(part))
+        assert found is not None, "the row was made from one there"
+        return Line(rows, found[0])
+
+    def _upstream(self, part: Part) -> KeptConversations:
+        inputs = self.artifact.manifest.identity.inputs
+        [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
+        return KeptConversations(self.lineage.locate(digest), self.lineage)
+
+    def fate(self, line: Line, part: Part) -> Fate | None:
+        pools = {}
+        for name in self.files:
+            split = name.rpartition("/")[2].rpartition("-of-")[0].rpartition("-")[0]
+            if split == part.source and part.id in self._ids(name):
+                pools[name.partition("/")[0].removeprefix(self.area)] = name
+        if not pools:
+            return Fate(self.artifact, "in_no_pool", "no pool's conditions hold of it, or its licence is refused")
+        told = f"in {', '.join(sorted(pools))}"
+        return Fate(self.artifact, "pooled", told, told={"pools": pools}, lines=[told])
+
+    def _ids(self, name: str) -> set[str]:
+        with open_parquet(self.artifact.path(name)) as file:
+            return set(file.read(["id"])["id"].to_pylist())
 
 
 class LaidOutRows(ConversationRows):

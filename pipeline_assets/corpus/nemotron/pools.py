@@ -1,0 +1,277 @@
+"""The rows of a dataset that are worth scoring, in pools by what they are for.
+
+    candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.DEDUPLICATED_SCHEMA`
+
+A row is in every pool whose conditions hold of it, and carries all its columns there. Which file of its split it lies
+in is told by a hash of its id, and rows of a file are sorted by their ids: to take a row out changes one file a pool.
+Files are written in content-defined chunks, one row group each, so that most bytes of that file stay as they are.
+"""
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.arrow import column_of, mask
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_of
+from pipeline_assets.corpus.nemotron.schema import DEDUPLICATED_SCHEMA, data_files
+from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
+from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
+from pipeline_assets.corpus.spine.sealing import WORK
+from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
+from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.spine.worker import Window
+
+if TYPE_CHECKING:
+    import polars as pl
+
+POOLS = "candidates_"
+_CHOSEN = "chosen"  # in which pools a row is, a bit each
+_CHOSEN_SCHEMA = DEDUPLICATED_SCHEMA.append(pa.field(_CHOSEN, pa.binary()))
+_BUCKET_BYTES = 64 << 20  # of a split's files, that become one of a pool: at most twice as many
+# Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
+_OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
+_OF_FEW_VALUES += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
+_PUBLISHED = {
+    "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
+    "use_dictionary": _OF_FEW_VALUES,
+    "write_page_index": True,
+}
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A file of deduplicated rows.
+
+    Attributes:
+        buckets: files that the rows of its split are cut into.
+        chosen: a work file that says of each row in which pools it is: truths, shape (rows, pools).
+    """
+
+    name: str
+    split: str
+    file: Path
+    buckets: int
+    chosen: Path
+    rows: int = 0  # a file is read whole
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Rows of a split whose ids have one hash, in row groups of work files."""
+
+    name: str
+    split: str
+    number: int
+    of: int
+    parts: tuple[tuple[Path, int], ...]
+    rows: int = 0
+
+
+def build_pools(
+    building: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
+) -> BuildResult:
+    """The files above.
+
+    Args:
+        splits: their deduplicated rows, by name.
+    Raises:
+        InputError: a value can't be what a condition makes of it.
+    """
+    shards = [
+        _Shard(name, split, rows.path(path), buckets, building.path(f"{WORK}/chosen/{name}.npy"))
+        for split, rows in splits.items()
+        for buckets in [_buckets(rows)]
+        for number, path in enumerate(data_files(rows))
+        for name in [f"{split}-{number:05d}"]
+    ]
+    # polars asks the conditions in this process alone: its threads are lost where a worker is forked.
+    pools = [*recipe.rules, *(_capabilities(shards) if recipe.by_capability else ())]
+    counts: Counter[str] = Counter()
+    for shard in shards:
+        counts.update(_choose(shard, pools, recipe))
+    spread = list(run_stage("spread", spread_rows, shards, building, settings))
+    buckets = list(_gathered(building, shards, spread))
+    work = functools.partial(write_pools, pools=pools)
+    files = [file for receipt in run_stage("pools", work, buckets, building, settings) for file in receipt.files]
+    rows: Counter[str] = Counter()
+    for file in files:
+        rows[purpose_of(file.path)] += file.rows
+    silent = {name: _why_empty(name, recipe, counts) for name in recipe.rules if not rows[name]}
+    return BuildResult(
+        files=sorted(files, key=lambda file: file.path),
+        counts={
+            "ledger": Ledger.of(+counts).to_json(),
+            "documents": counts["documents"],
+            "tokens": counts["tokens"],
+            "pools": dict(sorted(rows.items())),
+        },
+        decisions={
+            "left_out": {name: why for name, why in silent.items() if isinstance(why, str)},
+            "empty": {name: why for name, why in silent.items() if not isinstance(why, str)},
+        },
+    )
+
+
+def purpose_of(path: str) -> str:
+    """The pool that a file is of."""
+    return path.partition("/")[0].removeprefix(POOLS)
+
+
+def _buckets(rows: Artifact) -> int:
+    """How many files a split's rows are cut into: a power of two, so that a few rows more or less change nothing."""
+    stored = sum(file.bytes for file in rows.manifest.storage if file.path.endswith(".parquet"))
+    return 1 << max(0, (stored // _BUCKET_BYTES).bit_length())
+
+
+def _why_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
+    """Of a pool without rows: that its columns say nothing here, or of how many rows each condition holds."""
+    columns = {column for condition in recipe.rules[name] for column in condition_of(condition).meta.root_names()}
+    if not any(counts.get(f"said/{column}", 0) for column in columns):
+        return f"no row says anything in {', '.join(sorted(columns))}"
+    return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[name]}
+
+
+def _capabilities(shards: Sequence[_Shard]) -> list[str]:
+    """Pools by capability that have rows, sorted."""
+    said: set[str | None] = set()
+    for shard in shards:
+        said.update(read_columns(shard.file, ["meta_capability_target"])["meta_capability_target"].to_pylist())
+    return sorted({capability_pool(target) for target in said if target is not None})
+
+
+def _choose(shard: _Shard, pools: Sequence[str], recipe: PoolsRecipe) -> Counter[str]:
+    """Writes in which pools each row of a file is. Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`;
+    `holds/<condition>`, `said/<column>`, rows of which it holds, or that have a value.
+    """
+    import polars as pl
+
+    asked = sorted({*recipe.columns, "meta_license", "meta_capability_target", "stats_tokens"})
+    frame = pl.DataFrame(pl.from_arrow(read_columns(shard.file, asked)))
+    holds = {one: _holds(frame, one) for conditions in recipe.rules.values() for one in conditions}
+    targets = [None if one is None else capability_pool(one) for one in frame["meta_capability_target"].to_list()]
+    chosen = np.zeros((frame.height, len(pools)), bool)
+    for place, pool in enumerate(pools):
+        conditions = recipe.rules.get(pool)
+        of_capability = [target == pool for target in targets] if conditions is None else []
+        chosen[:, place] = np.logical_and.reduce([holds[one] for one in conditions]) if conditions else of_capability
+    is_allowed = _allowed(frame, recipe)
+    is_in_any = chosen.any(axis=1)
+    chosen &= is_allowed[:, None]
+    durable.make_folder(shard.chosen.parent)
+    np.save(shard.chosen, chosen)
+    counts: Counter[str] = Counter({f"holds/{one}": int(rows.sum()) for one, rows in holds.items()})
+    counts.update({f"said/{column}": frame.height - frame[column].null_count() for column in recipe.columns})
+    counts["rows"], counts["documents"] = frame.height, int(chosen.any(axis=1).sum())
+    counts[dropped_key("refused_licence")] = int((~is_allowed).sum())
+    counts[dropped_key("in_no_pool")] = int((is_allowed & ~is_in_any).sum())
+    counts["tokens"] = int(frame["stats_tokens"].to_numpy()[chosen.any(axis=1)].sum())
+    return counts
+
+
+def _holds(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
+    """Of which rows; not where it can't be told.
+
+    Raises:
+        InputError: a value can't be what the condition makes of it.
+    """
+    import polars as pl
+
+    try:
+        holds = frame.select(condition_of(condition).fill_null(False).alias("holds"))["holds"]
+    except pl.exceptions.PolarsError as error:
+        raise InputError(str(error).splitlines()[0], f"`{condition}`", "correct that condition of `pools`") from None
+    rows: NDArray[np.bool_] = holds.to_numpy()
+    return rows
+
+
+def _allowed(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
+    """Rows whose licence isn't refused."""
+    said = frame["meta_license"].to_list()
+    refused = {one for one in set(said) if _tag(one) in recipe.refuse_licences}
+    return np.array([one not in refused for one in said], bool)
+
+
+def _tag(licence: str | None) -> str:
+    return UNKNOWN if licence is None else licence_table().tag_of(licence) or UNKNOWN
+
+
+def spread_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
+    """One work file: the rows that are in some pool, and in which, a row group for each bucket. Notes: `buckets`, those
+    that are there.
+
+    Args:
+        window: has no part in this: a file is read whole.
+    """
+    name = f"{WORK}/spread/{shard.name}.parquet"
+    chosen = np.load(shard.chosen)
+    tables, first = [_CHOSEN_SCHEMA.empty_table()], 0
+    with open_parquet(shard.file) as file:
+        for group in range(file.num_row_groups):
+            table: pa.Table = file.read_row_group(group)
+            rows = chosen[first : first + table.num_rows]
+            first += table.num_rows
+            bits = [row.tobytes() for row in np.packbits(rows, axis=1)]
+            tables.append(table.append_column(_CHOSEN, pa.array(bits, pa.binary())).filter(mask(rows.any(axis=1))))
+    together = pa.concat_tables(tables)
+    numbers = _bucket_numbers(together["id"].to_pylist(), shard.buckets)
+    there = np.unique(numbers).tolist()
+    with ParquetOutput(folder.path(name), _CHOSEN_SCHEMA, max(together.num_rows, 1)) as output:
+        for bucket in there:
+            output.write(together.filter(mask(numbers == bucket)))
+    return Receipt([output.output(name)], {}, {"buckets": there})
+
+
+def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
+    """The first eight bytes of the sha256 of an id, modulo the number of files; shape (rows,)."""
+    heads = b"".join(hashlib.sha256(one.encode()).digest()[:8] for one in ids)
+    return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
+
+
+def _gathered(building: StagingDir, shards: Sequence[_Shard], receipts: Sequence[Receipt]) -> Iterator[_Bucket]:
+    parts: dict[tuple[str, int], list[tuple[Path, int]]] = {}
+    for shard, receipt in zip(shards, receipts, strict=True):
+        for group, bucket in enumerate(receipt.notes["buckets"]):
+            parts.setdefault((shard.split, bucket), []).append((building.path(receipt.files[0].path), group))
+    of = {shard.split: shard.buckets for shard in shards}
+    for (split, bucket), found in sorted(parts.items()):
+        yield _Bucket(f"{split}-{bucket:05d}", split, bucket, of[split], tuple(found))
+
+
+def write_pools(bucket: _Bucket, window: Window, folder: BuildFolder, pools: Sequence[str]) -> Receipt:
+    """A file for each pool that has rows of the bucket, by their ids.
+
+    Args:
+        window: has no part in this: a bucket is read whole.
+        pools: in the order in which rows say in which they are.
+    """
+    tables = []
+    for path, group in bucket.parts:
+        with open_parquet(path) as file:
+            tables.append(file.read_row_group(group))
+    table = pa.concat_tables(tables)
+    table = table.take(column_of(np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")))
+    packed = np.frombuffer(b"".join(table[_CHOSEN].to_pylist()), np.uint8).reshape(table.num_rows, -1)
+    chosen, table = np.unpackbits(packed, axis=1), table.drop_columns([_CHOSEN])
+    files: list[OutputFile] = []
+    for place, pool in enumerate(pools):
+        rows = chosen[:, place].astype(bool)
+        if rows.any():
+            name = f"{POOLS}{pool}/{bucket.split}-{bucket.number:05d}-of-{bucket.of:05d}.parquet"
+            own = table.filter(mask(rows)).combine_chunks()
+            with ParquetOutput(folder.path(name), DEDUPLICATED_SCHEMA, own.num_rows, **_PUBLISHED) as output:
+                output.write(own)
+            files.append(output.output(name))
+    return Receipt(files, {})

@@ -1,0 +1,248 @@
+"""Candidate pools: which rows are in which, that taking one out changes little, and conditions that can't be asked."""
+
+import hashlib
+import random
+from pathlib import Path
+from typing import Any
+
+import datasets
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.corpus.formats.parquet import write_table
+from pipeline_assets.corpus.nemotron.pools import build_pools
+from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, condition_of
+from pipeline_assets.corpus.nemotron.schema import DEDUPLICATED_SCHEMA
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.engine import RunSettings
+from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import StageVersion
+from pipeline_assets.corpus.spine.staging import OutputFile
+from pipeline_assets.corpus.spine.target import BuildResult, Target
+
+Row = dict[str, Any]
+STAGE = StageVersion("made", 1)
+
+
+def row(number: int, **columns: Any) -> Row:
+    empty: Row = dict.fromkeys(DEDUPLICATED_SCHEMA.names)
+    said = {"id": f"row-{number}", "split": "low", "text": f"text {number}", "stats_tokens": 10, "stats_tool_calls": 0}
+    return {**empty, **said, "source_file": "low.jsonl", "source_row": number, **columns}
+
+
+def rows_artifact(root: Path, *files: list[Row], name: str = "low") -> Artifact:
+    """Deduplicated rows of a split, in files."""
+
+    def make(building: Any) -> BuildResult:
+        written: list[OutputFile] = []
+        for number, rows in enumerate(files):
+            path = f"data/{name}-{number:05d}-of-{len(files):05d}.parquet"
+            table = pa.Table.from_pylist(rows, DEDUPLICATED_SCHEMA)
+            written.append(write_table(building.path(path), path, [table], DEDUPLICATED_SCHEMA))
+        return BuildResult(written, {}, {})
+
+    return Target("made/rows", name, Path("made", name), STAGE, {}).build(root, make, True, {})
+
+
+def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None, workers: int = 0) -> Artifact:
+    target = Target("nemotron/candidate_pools", "pools", Path("pools"), STAGE, {})
+    asked = recipe or PoolsRecipe()
+    return target.build(root, lambda building: build_pools(building, splits, asked, RunSettings(workers)), True, {})
+
+
+def ids_in(pools: Artifact) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in sorted(pools.folder.glob("candidates_*/*.parquet")):
+        found.setdefault(path.parent.name.removeprefix("candidates_"), []).extend(pq.read_table(path)["id"].to_pylist())
+    return {pool: sorted(ids) for pool, ids in found.items()}
+
+
+MIXED = [
+    row(0, meta_correctness=1.0, stats_tool_calls=2, meta_reasoning="on"),
+    row(1, meta_correctness=0.75, meta_reasoning="off"),
+    row(2, meta_correctness=0.25, stats_tokens=20_000),
+    row(3, meta_correctness=0.0),
+    row(4, meta_capability_target="Instruction following"),
+    row(5, meta_capability_target="chat", meta_correctness=0.6),
+]
+
+
+def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> None:
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED[:4], MIXED[4:])})
+
+    assert ids_in(pools) == {
+        "capability_chat": ["row-5"],
+        "capability_instruction_following": ["row-4"],
+        "high_correctness": ["row-0", "row-1"],
+        "long_context": ["row-2"],
+        "low_correctness": ["row-2"],
+        "missing_correctness_meta": ["row-4"],
+        "reasoning_off": ["row-1"],
+        "reasoning_on": ["row-0"],
+        "tool_use": ["row-0"],
+        "verified_correct": ["row-0"],
+    }
+    counts = pools.manifest.identity.counts
+    assert counts["ledger"] == {"in": 6, "out": 5, "dropped": {"in_no_pool": 1}, "rejected": {}}
+    assert counts["pools"] == {pool: len(ids) for pool, ids in ids_in(pools).items()}
+    for path in pools.folder.glob("candidates_*/*.parquet"):
+        assert pq.read_schema(path).equals(DEDUPLICATED_SCHEMA)
+        for one in pq.read_table(path).to_pylist():
+            assert one == MIXED[one["source_row"]]
+
+
+def test_datasets_reads_a_pool_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})
+
+    files = str(pools.folder / "candidates_high_correctness" / "*.parquet")
+    loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+
+    assert sorted(loaded, key=lambda one: str(one["id"])) == MIXED[:2]
+
+
+def test_a_pool_that_can_select_nothing_is_left_out_and_one_that_could_says_what_each_condition_holds_of(
+    tmp_path: Path,
+) -> None:
+    rules = {"verified": ("meta_correctness = 1", "stats_tokens > 5"), "on": ("meta_reasoning = 'on'",)}
+    rows = rows_artifact(tmp_path, [row(0, meta_correctness=0.5), row(1, meta_correctness=0.25)])
+
+    pools = pools_of(tmp_path, {"low": rows}, PoolsRecipe(rules=rules))
+
+    decisions = pools.manifest.identity.decisions
+    assert decisions["empty"] == {"verified": {"meta_correctness = 1": 0, "stats_tokens > 5": 2}}
+    assert decisions["left_out"] == {"on": "no row says anything in meta_reasoning"}
+
+
+def test_rows_of_a_refused_licence_are_in_no_pool(tmp_path: Path) -> None:
+    licences = ["cc-by-4.0", "CC BY-SA 4.0", None, "odd"]
+    rows = rows_artifact(tmp_path, [row(number, meta_license=one) for number, one in enumerate(licences)])
+
+    pools = pools_of(tmp_path, {"low": rows}, PoolsRecipe(refuse_licences=("cc-by-sa-4.0", "unknown")))
+
+    assert ids_in(pools) == {"missing_correctness_meta": ["row-0"]}
+    assert pools.manifest.identity.counts["ledger"]["dropped"] == {"refused_licence": 3}
+
+
+CORRECTNESS = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(CORRECTNESS, st.integers(0, 2)), min_size=1, max_size=40), st.integers(0, 40))
+def test_pools_are_what_polars_selects_however_rows_lie_in_files(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[float | None, int]], cut: int
+) -> None:
+    root = tmp_path_factory.mktemp("pools")
+    rows = [row(number, meta_correctness=one, stats_tool_calls=two) for number, (one, two) in enumerate(drawn)]
+    artifact = rows_artifact(root, *(part for part in (rows[:cut], rows[cut:]) if part))
+
+    found = ids_in(pools_of(root, {"low": artifact}))
+
+    frame = pl.DataFrame(pa.Table.from_pylist(rows, DEDUPLICATED_SCHEMA))
+    expected = {
+        pool: sorted(frame.filter(*(pl.sql_expr(condition) for condition in conditions))["id"].to_list())
+        for pool, conditions in RULES.items()
+    }
+    assert found == {pool: ids for pool, ids in expected.items() if ids}
+
+
+GEAR = [int.from_bytes(hashlib.sha256(bytes([byte])).digest()[:4], "big") for byte in range(256)]
+
+
+def chunks_of(data: bytes) -> set[str]:
+    """Hashes of the chunks of a file, of 2 kB on the average, cut by a gear hash of its last 32 bytes (Xia 2016)."""
+    found, start, rolling = set(), 0, 0
+    for place, byte in enumerate(data):
+        rolling = ((rolling << 1) + GEAR[byte]) & 0xFFFFFFFF
+        if place - start >= 512 and rolling >> 21 == 0:
+            found.add(hashlib.sha256(data[start:place]).hexdigest())
+            start = place
+    return found | {hashlib.sha256(data[start:]).hexdigest()}
+
+
+def test_to_take_a_row_out_changes_one_file_and_few_of_its_chunks(tmp_path: Path) -> None:
+    words = random.Random(3)
+    rows = [
+        row(number, text=" ".join(str(words.random()) for _ in range(60)), stats_tool_calls=1) for number in range(3000)
+    ]
+    recipe = PoolsRecipe(rules={"tool_use": ("stats_tool_calls > 0",)}, by_capability=False)
+
+    def files(root: Path, kept: list[Row]) -> dict[str, bytes]:
+        root.mkdir()
+        pools = pools_of(root, {"low": rows_artifact(root, kept)}, recipe)
+        return {path.name: path.read_bytes() for path in pools.folder.glob("candidates_tool_use/*")}
+
+    before, after = files(tmp_path / "before", rows), files(tmp_path / "after", rows[:1234] + rows[1235:])
+
+    assert before.keys() == after.keys()
+    [changed] = [name for name in before if before[name] != after[name]]
+    old, new = chunks_of(before[changed]), chunks_of(after[changed])
+    assert len(new - old) < 0.10 * len(new), (len(new - old), len(new))
+
+
+def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path: Path) -> None:
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, [row(number) for number in range(200)])})
+
+    for path in pools.folder.glob("candidates_*/*.parquet"):
+        metadata = pq.read_metadata(path)
+        ids = pq.read_table(path)["id"].to_pylist()
+        assert metadata.num_row_groups == 1 and ids == sorted(ids)
+        assert metadata.row_group(0).column(0).has_offset_index
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("meta_corectness = 1", "there is no column meta_corectness"),
+        ("meta_correctness > 'a'", "can't be asked: cannot compare string with numeric type"),
+        ("stats_tokens", "is no condition, but a value of type Int64"),
+        ("1 = 1", "isn't about one row"),
+        ("meta_correctness > AVG(meta_correctness)", "isn't about one row"),
+        ("SUM(stats_tokens) > 3", "isn't about one row"),
+        ("COUNT(*) > 1", "isn't about one row"),
+        ("RANK() OVER (ORDER BY stats_tokens) > 3", "isn't about one row"),
+        ("stats_tokens > (SELECT 1)", "can't be asked"),
+        ("NOW() > '2026-01-01'", "asks the clock"),
+        ("read_csv('x')", "can't be asked"),
+        ("stats_tokens > 1; DROP TABLE rows", "can't be asked"),
+        ("stats_tokens >", "can't be asked"),
+    ],
+)
+def test_a_condition_that_cannot_be_asked_is_refused_before_anything_is_read(condition: str, why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        PoolsRecipe.of({"rules": {"mine": [condition]}}, "mine.yaml")
+
+    assert condition in str(refused.value) and why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "stats_tokens BETWEEN 1 AND 20 AND NOT quality_is_duplicate",
+        "meta_domain IN ('math', 'proof')",
+        "ARRAY_CONTAINS(meta_tags, 'tools')",
+        "meta_expected_answer IS NOT NULL OR COALESCE(meta_pass_k, 0) > 4",
+        "LENGTH(text) > 3 AND text LIKE '%boxed%'",
+        "CASE WHEN meta_correctness IS NULL THEN TRUE ELSE meta_correctness > 0.5 END",
+    ],
+)
+def test_conditions_over_the_columns_of_a_row_are_sql(condition: str) -> None:
+    assert condition_of(condition).meta.root_names()
+
+
+@pytest.mark.parametrize("purpose", ["Tool use", "capability_math", "a/b", "", "a_"])
+def test_a_purpose_names_a_folder_and_a_config(purpose: str) -> None:
+    with pytest.raises(UsageError, match=r"give it another|write lower-case words"):
+        PoolsRecipe.of({"rules": {purpose: ["stats_tokens > 1"]}}, "mine.yaml")
+
+
+def test_a_value_that_a_condition_cannot_take_is_told_with_it(tmp_path: Path) -> None:
+    rows = rows_artifact(tmp_path, [row(0, meta_expected_answer="four")])
+
+    with pytest.raises(InputError, match="`CAST\\(meta_expected_answer AS INT\\) = 4`"):
+        pools_of(tmp_path, {"low": rows}, PoolsRecipe(rules={"four": ("CAST(meta_expected_answer AS INT) = 4",)}))
