@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow import column_of, mask
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 POOLS = "candidates_"
 _CHOSEN = "chosen"  # in which pools a row is, a bit each
 _CHOSEN_SCHEMA = DEDUPLICATED_SCHEMA.append(pa.field(_CHOSEN, pa.binary()))
-_BUCKET_BYTES = 64 << 20  # of a split's files, that become one of a pool: at most twice as many
+_BUCKET_BYTES = 64 << 20  # of a split's rows, uncompressed, that become a file of a pool: at most as many
 # Columns of few values alone are written by a dictionary, which lies before all pages and changes with every new value.
 _OF_FEW_VALUES = ["dataset", "subset", "split", "loss_mode", "loss_rule", "template", "source_file", "source_revision"]
 _OF_FEW_VALUES += ["meta_domain", "meta_license", "meta_difficulty_bin", "meta_solved_bin", "quality_length"]
@@ -132,8 +133,9 @@ def purpose_of(path: str) -> str:
 
 def _buckets(rows: Artifact) -> int:
     """How many files a split's rows are cut into: a power of two, so that a few rows more or less change nothing."""
-    stored = sum(file.bytes for file in rows.manifest.storage if file.path.endswith(".parquet"))
-    return 1 << max(0, (stored // _BUCKET_BYTES).bit_length())
+    footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
+    plain = sum(one.row_group(group).total_byte_size for one in footers for group in range(one.num_row_groups))
+    return 1 << (plain // _BUCKET_BYTES).bit_length()
 
 
 def _why_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
@@ -228,7 +230,7 @@ def spread_rows(shard: _Shard, window: Window, folder: BuildFolder) -> Receipt:
     together = pa.concat_tables(tables)
     numbers = _bucket_numbers(together["id"].to_pylist(), shard.buckets)
     there = np.unique(numbers).tolist()
-    with ParquetOutput(folder.path(name), _CHOSEN_SCHEMA, max(together.num_rows, 1)) as output:
+    with ParquetOutput(folder.path(name), _CHOSEN_SCHEMA, max(together.num_rows, 1), compression="lz4") as output:
         for bucket in there:
             output.write(together.filter(mask(numbers == bucket)))
     return Receipt([output.output(name)], {}, {"buckets": there})
