@@ -113,16 +113,15 @@ class _Server:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
         try:
             self._started.connection.send(_WaitFor(pid, timeout_s))
-            status = self._started.connection.recv()
+            status: int | None = self._started.connection.recv()
         except (EOFError, OSError):
             return None
-        return int(status) if status is not None else None
+        return status
 
     def stop(self) -> str:
         """Ends the server; its workers go on until their own pipes are closed. How it died, if it had."""
         process = self._started.process
-        if not self._started.connection.closed:
-            self._started.connection.close()
+        self._started.connection.close()
         process.join(_STOP_TIMEOUT_S)
         died = how_it_died(process)
         if process.is_alive():
@@ -130,20 +129,15 @@ class _Server:
             process.join()
         return died
 
-    def forget(self) -> None:
-        """In a fork of the parent: the server isn't its own."""
-        self._started.connection.close()
-
 
 _server: _Server | None = None
 _numbers = itertools.count()
 
 
 def _forget_in_child() -> None:
+    """In a fork of the parent the server isn't its own."""
     global _server
-    if _server is not None:
-        _server.forget()
-        _server = None
+    _server = None
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -12,6 +12,7 @@ import pickle
 import signal
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
@@ -213,10 +214,24 @@ def how_it_died(process: Process) -> str:
     return f"exit status {code}"
 
 
+_ours: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A pipe ends when nobody holds its other end: no fork of this process may, and least the one that reads it."""
+    for connection in _ours:
+        connection.close()
+    _ours.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
 def start_process(method: str, target: Callable[..., None], *arguments: object, name: str | None = None) -> Started:
     """A process of this one, by `spawn` or `fork`, that runs `target` with its end of a pipe and the arguments."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
+    _ours.add(ours)
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C reaches the whole terminal group; the mask, inherited through the start, leaves it to the parent.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
