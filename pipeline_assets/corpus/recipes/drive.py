@@ -25,14 +25,13 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Built:
-    """What became of one target.
+    """What a build came to.
 
     Attributes:
         was_there: it was sealed as asked, nothing was built.
         said: by its checks, as far as they were asked now.
     """
 
-    target: Target
     artifact: Artifact
     was_there: bool
     said: Sequence[CheckResult]
@@ -47,26 +46,23 @@ def build(target: Target, run: Run, asks_again: bool = False) -> Built:
         InputError: as its kind's `build`. A check that holds it back raises nothing: see `Target.refuse_failed`.
     """
     kind, was_there = KINDS[target.kind], target.is_sealed(run.root)
-    artifact = _built_in_turn(target, run)
+    artifact = build_alone(target, run)
     if target.export_as is not None:
         keep_copy(run.root, artifact, target.export_as)
     if kind.beside is not None:
         kind.beside(artifact)
     said = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
-    return Built(target, artifact, was_there, said)
+    return Built(artifact, was_there, said)
 
 
-def build_again(target: Target, run: Run) -> Artifact:
-    """The artifact alone, in a place of its own: what a rebuild holds against the sealed one, whose checks were asked.
+def build_alone(target: Target, run: Run) -> Artifact:
+    """The artifact, no check of it asked: what a rebuild holds against the sealed one.
+
+    Two runs may want one upstream artifact: the second waits, then finds it there.
 
     Raises:
         InputError: as its kind's `build`.
     """
-    return _built_in_turn(target, run)
-
-
-def _built_in_turn(target: Target, run: Run) -> Artifact:
-    """Two runs may want one upstream artifact: the second waits, then finds it there."""
     deadline = time.monotonic() + run.wait_s
     has_spoken = False
     while True:

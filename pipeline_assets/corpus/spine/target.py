@@ -207,9 +207,8 @@ class Target:
             self.refuse_to_overwrite(root, replace)
             adopted = building.finished_shards()
             try:
-                with logged() as reads:
+                with logged():
                     content = make(building)
-                    reads.finish()
             except InputError:
                 building.discard_unstarted()
                 raise
