@@ -50,27 +50,12 @@ def default_start_method() -> StartMethod:
 
 @dataclass(frozen=True)
 class _Load:
-    """A stage comes: its work is loaded."""
+    """A stage comes: what its work needs is loaded."""
 
     number: int
     work: Work[Any]
     warm_up: WarmUp
     growth_bytes: int
-
-
-@dataclass(frozen=True)
-class _Fork:
-    """A worker of a stage is wanted; its end of a pipe comes next."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class _WaitFor:
-    """What became of a worker, waiting for its end for so long; None waits for ever."""
-
-    pid: int
-    timeout_s: float | None
 
 
 class _Server:
@@ -104,7 +89,7 @@ class _Server:
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            control.send(_Fork(number))
+            control.send(("fork", number))
             reduction.send_handle(control, theirs.fileno(), None)
             pid = control.recv()
         return Started(_Forked(pid, self), ours)
@@ -112,7 +97,7 @@ class _Server:
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
         try:
-            self._started.connection.send(_WaitFor(pid, timeout_s))
+            self._started.connection.send(("wait", pid, timeout_s))
             status: int | None = self._started.connection.recv()
         except (EOFError, OSError):
             return None
@@ -257,9 +242,9 @@ def _serve(control: Connection) -> None:
             case _Load():
                 stages[request.number] = request
                 control.send(_load(request))
-            case _Fork(number):
+            case "fork", number:  # the worker's end of a pipe comes next
                 control.send(_fork(control, stages[number]))
-            case _WaitFor(pid, timeout_s):
+            case "wait", pid, timeout_s:
                 control.send(_exit_status(pid, timeout_s))
 
 

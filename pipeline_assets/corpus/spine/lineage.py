@@ -325,7 +325,9 @@ def chain_of(folder: Path, root: Path | None) -> Chain:
                     here[entry["digest"]] = found
                 else:
                     seen.add(entry["digest"])
-                    chain.missing.append(_missing(artifact, entry, root))
+                    made_from = f"made from {entry['name']} {entry['digest']}"
+                    what = f"{made_from}, which is not below {', '.join(AREAS)} of {root}"
+                    chain.missing.append(Finding(artifact.folder, what, artifact.manifest.digest))
         waiting += [found for digest, found in here.items() if digest not in seen]
         seen |= here.keys()
     if chain.missing and lineage is not None:  # one of the unreadable may be what is missing
@@ -342,8 +344,3 @@ def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
             chain.broken.append(Finding(artifact.folder / found.path, found.what, artifact.manifest.digest))
         else:
             yield Artifact(artifact.folder / member, found)
-
-
-def _missing(artifact: Artifact, entry: Mapping[str, Any], root: Path | None) -> Finding:
-    what = f"made from {entry['name']} {entry['digest']}, which is not below {', '.join(AREAS)} of {root}"
-    return Finding(artifact.folder, what, artifact.manifest.digest)
