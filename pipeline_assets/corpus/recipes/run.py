@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.fork_server import StartMethod, default_start_method
+from pipeline_assets.corpus.spine.worker import StartMethod, default_start_method
 from pipeline_assets.corpus.trust.figures import TrackRecord
 
 _UNLIMITED = 2**31

@@ -27,11 +27,20 @@ from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.usage import WATCH
-from pipeline_assets.corpus.spine.worker import Failure, Started, WarmUp, Work, how_it_died, serve, start_process
+from pipeline_assets.corpus.spine.worker import (
+    Failure,
+    Started,
+    StartMethod,
+    WarmUp,
+    Work,
+    how_it_died,
+    serve,
+    start_process,
+)
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -39,13 +48,7 @@ _STOP_TIMEOUT_S = 5.0
 _ALLOCATOR = "jemalloc_bg_thd\n"
 
 
-StartMethod = Literal["spawn", "fork", "forkserver"]
 Starter = Callable[[], Started]
-
-
-def default_start_method() -> StartMethod:
-    """`forkserver` where the system's own libraries are known to survive a fork."""
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     Damage,
@@ -243,14 +242,6 @@ def _folders_in(folder: str) -> list[str]:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def keep_copy(root: Path, artifact: Artifact, name: str) -> None:
-    """Copies an artifact's manifest among those that are kept for git."""
-    copy, data = root / COPIES / name, MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
-    if not copy.exists() or copy.read_bytes() != data:
-        durable.make_folder(copy.parent)
-        durable.write_durably(copy, data)
 
 
 def root_of(folder: Path) -> Path | None:

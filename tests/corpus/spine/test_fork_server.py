@@ -23,9 +23,8 @@ from word_stage import MANY, children
 from pipeline_assets.corpus.spine import fork_server
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import WarmUp, Work
+from pipeline_assets.corpus.spine.worker import StartMethod, WarmUp, Work
 
 FEW = MANY[:12]
 
