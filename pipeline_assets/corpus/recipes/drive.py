@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest, read_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest
+from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.systems.registry import KINDS
@@ -49,19 +48,11 @@ def build(target: Target, run: Run, asks_again: bool = False) -> Built:
     kind, was_there = KINDS[target.kind], target.is_sealed(run.root)
     artifact = build_alone(target, run)
     if target.export_as is not None:
-        _copy_manifest(artifact, run.root / COPIES / target.export_as)
+        copy_manifest(artifact, run.root / COPIES / target.export_as)
     if kind.beside is not None:
         kind.beside(artifact)
     said = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
     return Built(artifact, was_there, said)
-
-
-def _copy_manifest(artifact: Artifact, copy: Path) -> None:
-    """Among those that are kept for git."""
-    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
-    if not copy.exists() or copy.read_bytes() != data:
-        durable.make_folder(copy.parent)
-        durable.write_durably(copy, data)
 
 
 def build_alone(target: Target, run: Run) -> Artifact:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline_assets.corpus.spine import reads
+from pipeline_assets.corpus.spine import durable, reads
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import REBUILD, file_sha256, unreadable, unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
@@ -59,6 +59,14 @@ def read_manifest(folder: Path) -> Manifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return (_parsed if len(data) <= _REMEMBERED_BYTES else Manifest.from_bytes)(data, path)
+
+
+def copy_manifest(artifact: Artifact, copy: Path) -> None:
+    """Writes an artifact's manifest under another name, to the byte, where it isn't there yet."""
+    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
+    if not copy.exists() or copy.read_bytes() != data:
+        durable.make_folder(copy.parent)
+        durable.write_durably(copy, data)
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:

@@ -149,17 +149,13 @@ class Process(Protocol):
     def exitcode(self) -> int | None:
         """Exit status, or minus the signal that killed it; None while it lives, or if nobody can tell."""
 
-    def join(self, timeout: float | None = None) -> None:
-        """Waits until it has ended."""
+    def join(self, timeout: float | None = None) -> None: ...
 
-    def terminate(self) -> None:
-        """SIGTERM."""
+    def terminate(self) -> None: ...
 
-    def kill(self) -> None:
-        """SIGKILL."""
+    def kill(self) -> None: ...
 
-    def is_alive(self) -> bool:
-        """Whether it still runs."""
+    def is_alive(self) -> bool: ...
 
 
 @dataclass(frozen=True)
