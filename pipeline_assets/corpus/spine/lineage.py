@@ -9,7 +9,7 @@ outside.
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -103,37 +103,29 @@ def listed(path: Path | str) -> Listed:
         raise
 
 
-@dataclass
-class _Listing:
-    """What a look below a data root found, by folder: an artifact before its members, else by name.
+def _found_below(place: str) -> Iterator[tuple[str, Listed | InputError | None]]:
+    """Folders from this one down: what is sealed there or can't be read, None for what a build or a seal left, or is at
+    work in. An artifact comes before its members, else by name; what else it holds is not looked at.
 
-    Attributes:
-        sealed: by the folder's name: to make ten thousand paths takes as long as to read their manifests.
-        leftovers: folders that a build or a seal left, or is at work in.
+    Folders are told by their names: to make ten thousand paths takes as long as to read their manifests.
     """
-
-    sealed: dict[str, Listed] = field(default_factory=dict)
-    unreadable: dict[Path, InputError] = field(default_factory=dict)
-    leftovers: list[Path] = field(default_factory=list)
-
-    def look_into(self, place: str) -> None:
-        """A folder, and those below it. What a sealed one holds besides its members is not looked at."""
-        members: Collection[str] | None = None
-        try:
-            found = self.sealed[place] = listed(f"{place}/{FILE_NAME}")
-            members = found.members
-            if not members:
-                return
-        except InputError as error:
-            self.unreadable[Path(place)] = error
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        for name in _folders_in(place):
-            if not name.startswith("."):
-                if members is None or name in members:
-                    self.look_into(f"{place}/{name}")
-            elif target_of(Path(place, name)) is not None:
-                self.leftovers.append(Path(place, name))
+    members: Collection[str] | None = None
+    try:
+        sealed = listed(f"{place}/{FILE_NAME}")
+        yield place, sealed
+        members = sealed.members
+        if not members:
+            return
+    except InputError as error:
+        yield place, error
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    for name in _folders_in(place):
+        if not name.startswith("."):
+            if members is None or name in members:
+                yield from _found_below(f"{place}/{name}")
+        elif target_of(Path(place, name)) is not None:
+            yield f"{place}/{name}", None
 
 
 class Lineage:
@@ -143,40 +135,37 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _listing(self) -> _Listing:
-        listing = _Listing()
-        for area in sorted(AREAS):
-            listing.look_into(str(self.root / area))
-        return listing
+    def _found(self) -> list[tuple[str, Listed | InputError | None]]:
+        return [found for area in sorted(AREAS) for found in _found_below(str(self.root / area))]
 
     @cached_property
     def sealed(self) -> Mapping[Path, Listed]:
         """All that is sealed in the areas and can be read, members too, by folder."""
-        return {Path(place): one for place, one in self._listing.sealed.items()}
-
-    @property
-    def unreadable(self) -> Mapping[Path, InputError]:
-        """What is wrong with the other manifests, by folder."""
-        return self._listing.unreadable
-
-    @property
-    def leftovers(self) -> list[Path]:
-        """Folders that a build or a seal left, or is at work in."""
-        return self._listing.leftovers
+        return {Path(place): one for place, one in self._found if isinstance(one, Listed)}
 
     @cached_property
-    def _places(self) -> Mapping[str, list[str]]:
-        places: dict[str, list[str]] = {}
-        for place, one in self._listing.sealed.items():
-            places.setdefault(one.digest, []).append(place)
+    def unreadable(self) -> dict[Path, InputError]:
+        """What is wrong with the other manifests, by folder."""
+        return {Path(place): error for place, error in self._found if isinstance(error, InputError)}
+
+    @cached_property
+    def leftovers(self) -> list[Path]:
+        """Folders that a build or a seal left, or is at work in."""
+        return [Path(place) for place, one in self._found if one is None]
+
+    @cached_property
+    def _places(self) -> Mapping[str, list[tuple[str, str]]]:
+        """Folder and name of what is sealed, by digest."""
+        places: dict[str, list[tuple[str, str]]] = {}
+        for place, one in self._found:
+            if isinstance(one, Listed):
+                places.setdefault(one.digest, []).append((place, one.name))
         return places
 
     def place_of(self, digest: str, name: str | None = None) -> Path | None:
         """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
         places = self._places.get(digest)
-        if places is None:
-            return None
-        return Path(next((place for place in places if self._listing.sealed[place].name == name), places[0]))
+        return None if places is None else Path(next((one for one in places if one[1] == name), places[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
         """The sealed artifact with this digest, wherever below the data root it lies.
@@ -216,7 +205,7 @@ class Lineage:
         try:
             manifest = read_manifest(place) if place is not None else None
         except InputError as error:
-            self._listing.unreadable[Path(error.where).parent] = error
+            self.unreadable[Path(error.where).parent] = error
             return None
         return None if place is None or manifest is None or manifest.digest != digest else Artifact(place, manifest)
 
