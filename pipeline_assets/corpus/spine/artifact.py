@@ -61,6 +61,14 @@ def read_manifest(folder: Path) -> Manifest | None:
     return (_parsed if len(data) <= _REMEMBERED_BYTES else Manifest.from_bytes)(data, path)
 
 
+def readable_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a sealed folder; None where nothing that can be read is sealed."""
+    try:
+        return read_manifest(folder)
+    except InputError:
+        return None
+
+
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Writes an artifact's manifest under another name, to the byte, where it isn't there yet."""
     data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
