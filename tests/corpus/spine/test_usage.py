@@ -177,8 +177,9 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time is whatever the list's only item says."""
+def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[float]:
+    """The time is whatever the list's only item says. What is logged at it is captured."""
+    caplog.set_level(logging.INFO, "corpusmill")
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     return now
@@ -214,10 +215,9 @@ def test_a_log_line_comes_when_its_time_has_come_and_not_before(
 ) -> None:
     progress = Progress("convert", 100, "shards", every_s=10)
 
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        for _ in range(50):
-            clock[0] += 0.5
-            progress.add(1, {})
+    for _ in range(50):
+        clock[0] += 0.5
+        progress.add(1, {})
 
     assert caplog.messages == [
         "convert: 20/100 shards; 40 s left",
@@ -232,10 +232,9 @@ def test_a_terminal_gets_one_line_redrawn_and_ended_by_the_last_unit(
     monkeypatch.setattr(sys, "stderr", terminal)
     progress = Progress("fetch", 2, "files", every_s=0)
 
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        clock[0] += 1
-        progress.add(1, {})
-        progress.add(1, {})
+    clock[0] += 1
+    progress.add(1, {})
+    progress.add(1, {})
 
     half = "█" * 10 + "░" * 10
     assert terminal.getvalue() == f"\r{half} fetch: 1/2 files; 1 s left\x1b[K\rfetch: 2/2 files\x1b[K\n"
@@ -283,9 +282,8 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
 ) -> None:
     progress = Progress("fetch", 2, "files", every_s=10)
 
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        progress.add_done_before(1)
-        progress.add_done_before(1)
+    progress.add_done_before(1)
+    progress.add_done_before(1)
 
     assert caplog.messages == ["fetch: 2/2 files"]
 
@@ -293,12 +291,11 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
 def test_nothing_is_said_of_what_ends_in_the_quiet_at_the_start(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
-        clock[0] += 1
-        short.add(2, {})
-        long.add(1, {})
-        clock[0] += 10
-        long.add(1, {})
+    short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
+    clock[0] += 1
+    short.add(2, {})
+    long.add(1, {})
+    clock[0] += 10
+    long.add(1, {})
 
     assert caplog.messages == ["long: 2/2 files"]
