@@ -28,13 +28,13 @@ class Built:
     """What a build came to.
 
     Attributes:
-        was_there: it was sealed as asked, nothing was built.
-        said: by its checks, as far as they were asked now.
+        was_current: it was sealed as asked, nothing was built.
+        checks: what they said, as far as they were asked now.
     """
 
     artifact: Artifact
-    was_there: bool
-    said: Sequence[CheckResult]
+    was_current: bool
+    checks: Sequence[CheckResult]
 
 
 def build(target: Target, run: Run, asks_again: bool = False) -> Built:
@@ -45,14 +45,14 @@ def build(target: Target, run: Run, asks_again: bool = False) -> Built:
     Raises:
         InputError: as its kind's `build`. A check that holds it back raises nothing: see `Target.refuse_failed`.
     """
-    kind, was_there = KINDS[target.kind], target.is_sealed(run.root)
+    kind, was_current = KINDS[target.kind], target.is_sealed(run.root)
     artifact = build_alone(target, run)
     if target.export_as is not None:
         copy_manifest(artifact, run.root / COPIES / target.export_as)
     if kind.beside is not None:
         kind.beside(artifact)
-    said = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
-    return Built(artifact, was_there, said)
+    checks = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
+    return Built(artifact, was_current, checks)
 
 
 def build_alone(target: Target, run: Run) -> Artifact:

@@ -240,28 +240,18 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C reaches the whole terminal group; the mask, inherited through the start, leaves it to the parent.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # NumPy starts a thread for each core, unless the user wants fewer: they spin for a tenth of a second, to do nothing
+    # where every core has a worker.
+    is_users = _BLAS_THREADS in os.environ
+    os.environ.setdefault(_BLAS_THREADS, "1")
     try:
-        with _one_blas_thread():
-            process.start()
+        process.start()
     finally:
+        if not is_users:
+            os.environ.pop(_BLAS_THREADS, None)  # another thread may have started a process too
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
     return Started(process, ours)
-
-
-@contextlib.contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """A process that is started in the block has NumPy start no thread for each core, unless the user wants them: they
-    spin for a tenth of a second, to do nothing where every core has a worker.
-    """
-    if _BLAS_THREADS in os.environ:
-        yield
-        return
-    os.environ[_BLAS_THREADS] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(_BLAS_THREADS, None)  # another thread may have started a process too
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
