@@ -112,7 +112,7 @@ class _Server:
         self._started.connection.close()
         process.join(_STOP_TIMEOUT_S)
         died = how_it_died(process)
-        if process.is_alive():
+        if process.exitcode is None:
             process.kill()
             process.join()
         return died
@@ -211,19 +211,11 @@ class _Forked:
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def is_alive(self) -> bool:
-        self.join(0)
-        return self.exitcode is None and self._signal(0)
-
-    def _signal(self, number: int) -> bool:
-        """Whether there was a process to send it to. Its number is its own until the server has told its end."""
-        if self.exitcode is not None:
-            return False
-        try:
-            os.kill(self._pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+    def _signal(self, number: int) -> None:
+        """Its number is its own until the server has told its end."""
+        if self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
 
 
 def _serve(control: Connection) -> None:

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.spine.artifact import (
     sealed_member,
 )
 from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, seal_holds
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, StageVersion, seal_holds
 from pipeline_assets.corpus.spine.sealing import target_of
 
 # Folders of a data root that artifacts lie in; `systems.registry.add_system` adds those of further systems.
@@ -48,12 +48,8 @@ class _Input(msgspec.Struct, frozen=True):
     member: str | None = None
 
 
-class _Stage(msgspec.Struct, frozen=True):
-    name: str
-
-
 class _Identity(msgspec.Struct, frozen=True):
-    stage: _Stage
+    stage: StageVersion
     inputs: tuple[_Input, ...]
     counts: dict[str, Any]
 

@@ -155,8 +155,6 @@ class Process(Protocol):
 
     def kill(self) -> None: ...
 
-    def is_alive(self) -> bool: ...
-
 
 @dataclass(frozen=True)
 class Started:
@@ -203,7 +201,7 @@ class Worker(Generic[S]):
     def stop(self) -> None:
         self.process.terminate()
         self.process.join(_STOP_TIMEOUT_S)
-        if self.process.is_alive():
+        if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
         self.connection.close()
