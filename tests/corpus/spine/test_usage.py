@@ -140,7 +140,8 @@ def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_sw
     assert gc.isenabled()
 
 
-def test_a_build_records_when_where_with_what_and_how_it_was_run() -> None:
+def test_a_build_records_when_where_with_what_and_how_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stopwatch, "command", None)  # whatever was typed in this process before
     stopwatch = Stopwatch()
 
     record = stopwatch.provenance({"workers": 2})
