@@ -75,12 +75,12 @@ def job_of(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> dg.JobDefinition:
             for target, shown in shown_targets(recipe, root, recipe_of):
                 built = drive.build(target, run)
                 content = built.artifact.manifest.digest, shown.code
-                said = built.said
-                word = "current, nothing to build" if built.was_there else "built"
+                said = built.checks
+                word = "current, nothing to build" if built.was_current else "built"
                 context.log.info(f"{target.kind} {target.partition or target.name}: {word}, {content[0]}")
                 # What was there and is shown isn't shown, and plotted, once more.
-                if not built.was_there or newest(shown.key).get(shown.partition) != content:
-                    yield materialization(built.artifact, shown, context.instance, built.was_there)
+                if not built.was_current or newest(shown.key).get(shown.partition) != content:
+                    yield materialization(built.artifact, shown, context.instance, built.was_current)
                     said = said or target.results(root, built.artifact.manifest)
                 yield from evaluations(shown.key, KINDS[target.kind], {target.partition: said})
                 target.refuse_failed(root)
@@ -148,10 +148,10 @@ def _asset(
             built = drive.build(target, store.run(root, hub.files(root)), asks_again=True)
             yield dg.MaterializeResult(
                 asset_key=key,
-                metadata=metadata_of(built.artifact, built.was_there),
+                metadata=metadata_of(built.artifact, built.was_current),
                 data_version=dg.DataVersion(built.artifact.manifest.digest),
             )
-            yield from _check_results(kind, key, {target.partition: built.said})
+            yield from _check_results(kind, key, {target.partition: built.checks})
 
     return asset
 

@@ -13,7 +13,8 @@ import yaml
 
 from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, counted, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.drive import run_targets
-from pipeline_assets.corpus.recipes.run import Run, check_settings
+from pipeline_assets.corpus.recipes.kind import files_match_manifest
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
@@ -23,7 +24,7 @@ from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.demo_library import HELP_DATASET, write_fineweb_edu, write_help_dataset
 from pipeline_assets.demo_sources import SOURCES_FOLDER, write_sources
 from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.registry import PROJECT_RECIPES, files_match_manifest
+from pipeline_assets.systems.registry import PROJECT_RECIPES
 from pipeline_assets.systems.stage_a import StageARecipe
 from resources.loopback_hub import LoopbackHub
 
@@ -45,7 +46,7 @@ def demo(
     workers: Workers = 2,
 ) -> None:
     """Example: corpusmill demo --data data/demo"""
-    check_settings(os.environ)
+    Run.of(data, os.environ)  # refuses what is set and can't be used
     log_to_stderr()
     if not os.environ.get(VERBOSE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)

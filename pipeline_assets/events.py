@@ -92,13 +92,13 @@ def shown_targets(recipe: Recipe, root: Path, recipe_of: RecipeOf) -> list[tuple
 
 
 def materialization(
-    artifact: Artifact, shown: Shown, instance: dg.DagsterInstance, was_there: bool = False
+    artifact: Artifact, shown: Shown, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:
     """The event of an artifact that no Dagster run of its asset built. Its tags keep staleness true: they say, as a run
     would, which content came out, by which code, of which inputs.
 
     Args:
-        was_there: nothing was built.
+        was_current: nothing was built.
     """
     manifest = artifact.manifest
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
@@ -117,7 +117,7 @@ def materialization(
         if newest and digest is not None:
             tags[f"dagster/input_data_version/{above.to_user_string()}"] = digest
             tags[f"dagster/input_event_pointer/{above.to_user_string()}"] = str(newest[0].storage_id)
-    metadata = metadata_of(artifact, was_there)
+    metadata = metadata_of(artifact, was_current)
     return dg.AssetMaterialization(shown.key, partition=shown.partition, metadata=metadata, tags=tags)
 
 

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
 from pipeline_assets.corpus.recipes.drive import run_targets
-from pipeline_assets.corpus.recipes.run import Run, check_settings
+from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import RetryableError, UsageError
@@ -45,7 +45,7 @@ def smoke(
     workers: Workers = 0,
 ) -> None:
     """Example: corpusmill smoke --out-dir out"""
-    check_settings(os.environ)
+    Run.of(out_dir, os.environ)  # refuses what is set and can't be used
     log_to_stderr()
     _take(out_dir)
     write_stage_a_inputs(out_dir)

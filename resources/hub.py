@@ -27,5 +27,5 @@ class Hub(dg.ConfigurableResource):
             tries: of a call, whatever is set; None leaves it at that.
         """
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
-        tries = tries or self.tries or HUB_TRIES.parse(environment().get(HUB_TRIES.variable, ""))
+        tries = tries or self.tries or HUB_TRIES.of(environment())
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)

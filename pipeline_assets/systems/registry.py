@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from pipeline_assets.corpus.recipes.kind import Kind
-from pipeline_assets.corpus.spine import checks
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.lineage import AREAS
 from pipeline_assets.corpus.spine.recipe import Recipe, read_yaml
@@ -72,11 +69,6 @@ KINDS: Mapping[str, Kind] = _Kinds()
 def labels_of(kind: str) -> tuple[str, ...]:
     """Names of the labels that artifacts of a kind have; none of a kind that this program doesn't know."""
     return KINDS[kind].labels if kind in KINDS else ()
-
-
-def files_match_manifest(artifact: Artifact) -> Verdict:
-    """Every file is there, byte for byte as it was sealed, and there are no others."""
-    return checks.files_match_manifest(artifact, labels_of)
 
 
 def recipe_class(system: str) -> type[Recipe]:

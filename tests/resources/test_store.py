@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.fork_server import default_start_method
+from pipeline_assets.corpus.spine.worker import default_start_method
 from resources.hub import Hub
 from resources.store import Store, data_root
 

@@ -134,7 +134,7 @@ def purpose_of(path: str) -> str:
 def _buckets(rows: Artifact) -> int:
     """How many files a split's rows are cut into: a power of two, so that a few rows more or less change nothing."""
     footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
-    plain = sum(one.row_group(group).total_byte_size for one in footers for group in range(one.num_row_groups))
+    plain: int = sum(one.row_group(group).total_byte_size for one in footers for group in range(one.num_row_groups))
     return 1 << (plain // _BUCKET_BYTES).bit_length()
 
 

@@ -32,13 +32,12 @@ from pipeline_assets.corpus.readers.columns import (
     text_fault,
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
-from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, key
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Shard, Work
@@ -306,7 +305,5 @@ def group_manifest(folder: Path) -> Path:
 def write_group_manifest(artifact: Artifact) -> Path:
     """A copy of the artifact's manifest, to the byte."""
     path = group_manifest(artifact.folder)
-    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
-    if not path.exists() or path.read_bytes() != data:
-        durable.write_durably(path, data)
+    copy_manifest(artifact, path)
     return path

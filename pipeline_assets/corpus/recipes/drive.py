@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest, read_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.lineage import keep_copy
+from pipeline_assets.corpus.spine.lineage import COPIES
 from pipeline_assets.corpus.spine.lock import BuilderBusy
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.recipe import Recipe
@@ -25,17 +25,16 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Built:
-    """What became of one target.
+    """What a build came to.
 
     Attributes:
-        was_there: it was sealed as asked, nothing was built.
-        said: by its checks, as far as they were asked now.
+        was_current: it was sealed as asked, nothing was built.
+        checks: what they said, as far as they were asked now.
     """
 
-    target: Target
     artifact: Artifact
-    was_there: bool
-    said: Sequence[CheckResult]
+    was_current: bool
+    checks: Sequence[CheckResult]
 
 
 def build(target: Target, run: Run, asks_again: bool = False) -> Built:
@@ -46,27 +45,24 @@ def build(target: Target, run: Run, asks_again: bool = False) -> Built:
     Raises:
         InputError: as its kind's `build`. A check that holds it back raises nothing: see `Target.refuse_failed`.
     """
-    kind, was_there = KINDS[target.kind], target.is_sealed(run.root)
-    artifact = _built_in_turn(target, run)
+    kind, was_current = KINDS[target.kind], target.is_sealed(run.root)
+    artifact = build_alone(target, run)
     if target.export_as is not None:
-        keep_copy(run.root, artifact, target.export_as)
+        copy_manifest(artifact, run.root / COPIES / target.export_as)
     if kind.beside is not None:
         kind.beside(artifact)
-    said = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
-    return Built(target, artifact, was_there, said)
+    checks = [] if target.is_settled(run.root) and not asks_again else kind.ask(target, run.root)
+    return Built(artifact, was_current, checks)
 
 
-def build_again(target: Target, run: Run) -> Artifact:
-    """The artifact alone, in a place of its own: what a rebuild holds against the sealed one, whose checks were asked.
+def build_alone(target: Target, run: Run) -> Artifact:
+    """The artifact, no check of it asked: what a rebuild holds against the sealed one.
+
+    Two runs may want one upstream artifact: the second waits, then finds it there.
 
     Raises:
         InputError: as its kind's `build`.
     """
-    return _built_in_turn(target, run)
-
-
-def _built_in_turn(target: Target, run: Run) -> Artifact:
-    """Two runs may want one upstream artifact: the second waits, then finds it there."""
     deadline = time.monotonic() + run.wait_s
     has_spoken = False
     while True:

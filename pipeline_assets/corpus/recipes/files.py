@@ -8,7 +8,6 @@ data root; what somebody wrote or edited by hand is never lost.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,16 +19,6 @@ from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, Recipe, read_yaml
 from pipeline_assets.systems.registry import recipe_of
-
-
-@dataclass(frozen=True)
-class _HubSection:
-    """A section that reads a hub dataset, where it stands in the text; `revision` is None where it has no such key."""
-
-    name: yaml.ScalarNode
-    dataset: yaml.ScalarNode
-    revision: yaml.ScalarNode | None
-    is_flow: bool
 
 
 def is_commit(revision: str) -> bool:
@@ -50,7 +39,8 @@ def revision_in(path: Path, dataset: str) -> str:
         raise UsageError(
             f"this recipe reads {known}, not {dataset}", path, f"give a recipe of {dataset}, or pin {known}"
         )
-    revisions = {section.revision.value if section.revision else "" for section in _sections_of(_text(path), dataset)}
+    sections = map(_keys, _sections_of(_text(path), dataset))
+    revisions = {keys["revision"][1].value if "revision" in keys else "" for keys in sections}
     if len(revisions) != 1:
         what = f"it reads {dataset} at {len(revisions)} revisions"
         raise UsageError(what, path, "pin by hand, or give its sources one revision")
@@ -107,39 +97,46 @@ def _filled(value: object) -> object:
     return filled
 
 
-def _sections_of(text: str, dataset: str) -> list[_HubSection]:
+def _sections_of(text: str, dataset: str) -> list[yaml.MappingNode]:
     """The sections that read a dataset; one that is there under several names, by an alias, once."""
-    found = {section.dataset.start_mark.index: section for section in _sections(yaml.compose(text))}
-    return [section for section in found.values() if section.dataset.value == dataset]
+    found = {section.start_mark.index: section for section in _hub_sections(yaml.compose(text))}
+    return [section for section in found.values() if _keys(section)["dataset"][1].value == dataset]
 
 
-def _sections(node: yaml.Node | None) -> Iterator[_HubSection]:
+def _hub_sections(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
     if isinstance(node, yaml.MappingNode):
-        keys = {key.value: (key, value) for key, value in node.value if isinstance(value, yaml.ScalarNode)}
+        keys = _keys(node)
         if "dataset" in keys and ("path" not in keys or keys["path"][1].tag.endswith(":null")):
-            revision = keys["revision"][1] if "revision" in keys else None
-            yield _HubSection(*keys["dataset"], revision, bool(node.flow_style))
+            yield node
         for _, value in node.value:
-            yield from _sections(value)
+            yield from _hub_sections(value)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _sections(value)
+            yield from _hub_sections(value)
 
 
-def _edit(section: _HubSection, text: str, commit: str) -> tuple[int, int, str]:
+def _keys(section: yaml.MappingNode) -> dict[str, tuple[yaml.ScalarNode, yaml.ScalarNode]]:
+    """Keys of a section whose values are single ones, and these, where they stand in the text."""
+    return {key.value: (key, value) for key, value in section.value if isinstance(value, yaml.ScalarNode)}
+
+
+def _edit(section: yaml.MappingNode, text: str, commit: str) -> tuple[int, int, str]:
     """(start, stop, what stands there afterwards): in place of the revision, or behind the dataset."""
-    if section.revision is not None:
-        start, stop = section.revision.start_mark.index, section.revision.end_mark.index
-        quote = section.revision.style or ""
+    keys = _keys(section)
+    if "revision" in keys:
+        revision = keys["revision"][1]
+        start, stop = revision.start_mark.index, revision.end_mark.index
+        quote = revision.style or ""
         space = "" if text[start - 1].isspace() else " "
         return start, stop, f"{space}{quote}{commit}{quote}"
-    stop = section.dataset.end_mark.index
-    if section.is_flow:
+    name, dataset = keys["dataset"]
+    stop = dataset.end_mark.index
+    if section.flow_style:
         return stop, stop, f", revision: {commit}"
     ending = "\r\n" if "\r\n" in text else "\n"
     line_end = re.compile("\r?\n|$").search(text, stop)
     place = line_end.start() if line_end else len(text)
-    return place, place, f"{ending}{' ' * section.name.start_mark.column}revision: {commit}"
+    return place, place, f"{ending}{' ' * name.start_mark.column}revision: {commit}"
 
 
 _WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"

@@ -1,5 +1,6 @@
 """Kinds of artifacts: which stage makes one, how, where it lies, and what is asked of it then."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,9 +8,17 @@ from typing import Any
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest, sealed_manifest
-from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, files_match_manifest, keep_results, ledger_adds_up
+from pipeline_assets.corpus.spine.artifact import (
+    Artifact,
+    Damage,
+    open_artifact,
+    read_manifest,
+    sealed_manifest,
+    verify,
+)
+from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, keep_results
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.files import unreplaced
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.reads import logged
@@ -49,15 +58,7 @@ class Job:
         return {one.partition or one.name: artifact for one, artifact in opened if not names or one.kind in names}
 
 
-Make = Callable[[Job], BuildResult]
-Describe = Callable[[Target, Path], BuildResult]
 Rows = list[dict[str, str]]
-
-
-def _nowhere(manifest: Manifest, root: Path) -> ExternalInputs | None:
-    return None
-
-
 Judge = Callable[[Artifact, Target, Path], Verdict]
 
 
@@ -79,26 +80,39 @@ class Check:
 
 def check(judge: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
     """The question that a judge's name and docstring say, of an artifact alone."""
-    return Check(*_said(judge), lambda artifact, target, root: judge(artifact), is_blocking)
+    return check_beside(functools.wraps(judge)(lambda artifact, target, root: judge(artifact)), is_blocking=is_blocking)
 
 
 def check_beside(judge: Judge, *, is_blocking: bool = True) -> Check:
     """Likewise, of an artifact beside what it was made from, or is compared to."""
-    return Check(*_said(judge), judge, is_blocking)
+    return Check(judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip(), judge, is_blocking)
 
 
-def _said(judge: Callable[..., Verdict]) -> tuple[str, str]:
-    """Its name, and its question."""
-    return judge.__name__, (judge.__doc__ or "").split("\n\n")[0].strip()
+def files_match_manifest(artifact: Artifact) -> Verdict:
+    """Every file is there, byte for byte as it was sealed, and there are no others."""
+    from pipeline_assets.systems.registry import labels_of  # which imports every kind
+
+    with unreplaced(artifact.folder):
+        findings = list(verify(artifact.folder, labels_of))
+    damage = [item for item in findings if isinstance(item, Damage)]
+    if damage:
+        more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
+        return Verdict(False, f"{damage[0].path}: {damage[0].what}{more}", {"damaged": len(damage)})
+    size = sum(item.bytes for item in findings if not isinstance(item, Damage))
+    return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
 
 
-def _files_match(artifact: Artifact, target: Target, root: Path) -> Verdict:
-    from pipeline_assets.systems import registry  # which imports every kind
+def ledger_adds_up(artifact: Artifact) -> Verdict:
+    """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
+    ledger = artifact.manifest.identity.ledger
+    kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
+    numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": ledger.all_dropped, "rejected": ledger.all_rejected}
+    holds = ledger.adds_up and ledger.all_rejected == kept_aside
+    words = str(ledger) if holds else f"not so: {ledger}; {kept_aside:,} rows in the file of rejects"
+    return Verdict(holds, words, numbers)
 
-    return registry.files_match_manifest(artifact)
 
-
-FILES = Check(*_said(files_match_manifest), _files_match)
+FILES = check(files_match_manifest)
 LEDGER = check(ledger_adds_up)
 
 
@@ -129,7 +143,7 @@ class Kind:
     build: Build
     description: str
     formats: frozenset[str] = frozenset()
-    outside: Callable[[Manifest, Path], ExternalInputs | None] = _nowhere
+    outside: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()
     checks: tuple[Check, ...] = (FILES,)
     rows: type[RowStore] | None = None
@@ -191,26 +205,19 @@ class Kind:
             return [CheckResult(FILES.name, False, FILES.is_blocking, str(damaged))]
         said: list[CheckResult] = []
         for one in self.checks:
-            if not said or said[0].passed:
-                verdict = _judged(one, artifact, target, root)
-                is_blocking = one.is_blocking and not verdict.is_slight
-                numbers = dict(verdict.numbers)
-                said.append(
-                    CheckResult(one.name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies)
-                )
+            if said and not said[0].passed:
+                break
+            try:
+                verdict = one.judge(artifact, target, root)
+            except InputError as error:  # what can't be read fails its check rather than the run
+                verdict = Verdict(False, str(error))
+            is_blocking, numbers = one.is_blocking and not verdict.is_slight, dict(verdict.numbers)
+            said.append(CheckResult(one.name, verdict.holds, is_blocking, verdict.because, numbers, verdict.applies))
         keep_results(artifact.folder, artifact.manifest.digest, said)
         return said
 
 
-def _judged(one: Check, artifact: Artifact, target: Target, root: Path) -> Verdict:
-    """The verdict; what can't be read fails its check rather than the run."""
-    try:
-        return one.judge(artifact, target, root)
-    except InputError as error:
-        return Verdict(False, str(error))
-
-
-def seals_files(make: Make) -> Build:
+def seals_files(make: Callable[[Job], BuildResult]) -> Build:
     """Builds artifacts that hold files: `make` writes them into the building folder."""
 
     def build(target: Target, run: Run) -> Artifact:
@@ -249,13 +256,12 @@ def _is_used(folder: Path, lineage: Lineage) -> bool:
     return sealed is not None and bool(lineage.made_of(sealed.digest))
 
 
-def seals_manifest_only(describe: Describe) -> Build:
+def seals_manifest_only(describe: Callable[[Target, Path], BuildResult]) -> Build:
     """Builds artifacts whose content is others, folders inside them: `describe` says what they are together."""
 
     def build(target: Target, run: Run) -> Artifact:
-        with logged() as reads:
+        with logged():
             content = with_plan(describe(target, run.root), target, run)
-            reads.finish()
         return target.seal_members(run.root, content, run.provenance())
 
     return build

@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.fork_server import StartMethod, default_start_method
+from pipeline_assets.corpus.spine.worker import StartMethod, default_start_method
 from pipeline_assets.corpus.trust.figures import TrackRecord
 
 _UNLIMITED = 2**31
@@ -26,12 +26,13 @@ class NumberSetting:
     at_least: int
     at_most: int = _UNLIMITED
 
-    def parse(self, text: str) -> int:
-        """
+    def of(self, variables: Mapping[str, str]) -> int:
+        """What it is in an environment.
+
         Raises:
             UsageError: it is no whole number, or out of range.
         """
-        value = text or str(self.default)
+        value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or not self.at_least <= int(value) <= self.at_most:
             is_limited = self.at_most < _UNLIMITED
             limits = f"from {self.at_least} to {self.at_most}" if is_limited else f"of {self.at_least} or more"
@@ -46,42 +47,20 @@ MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", RunSettings.memory_bytes >> 
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, at_least=1)
 FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, at_least=0)
 START_METHOD = "CORPUSMILL_START_METHOD"
+_NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
+SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
 
 
-NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
-SETTINGS = (*(setting.variable for setting in NUMBERS), START_METHOD)
-
-
-def parse_gpu(text: str) -> int | None:
-    """The GPU that faiss is to search on; None where the text is empty.
-
-    Raises:
-        UsageError: it is no number.
+def _start_method(variables: Mapping[str, str]) -> StartMethod:
     """
-    return FAISS_GPU.parse(text) if text else None
-
-
-def parse_start_method(text: str) -> StartMethod:
-    """How workers start; the default where the text is empty.
-
     Raises:
         UsageError: there is no such method.
     """
-    wanted, known = text or default_start_method(), get_args(StartMethod)
+    wanted, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
     method: StartMethod | None = next((name for name in known if name == wanted), None)
     if method is None:
         raise UsageError(f"it is {wanted!r}", START_METHOD, f"set one of {', '.join(known)}")
     return method
-
-
-def check_settings(variables: Mapping[str, str]) -> None:
-    """
-    Raises:
-        UsageError: one of the variables can't be used, whether or not there is work that would use it.
-    """
-    for setting in NUMBERS:
-        setting.parse(variables.get(setting.variable, ""))
-    parse_start_method(variables.get(START_METHOD, ""))
 
 
 _INLINE_BYTES = 4 << 20  # of shards: half a second of work, and workers take longer to start
@@ -135,17 +114,19 @@ class Run:
         """
 
         def setting(known: NumberSetting, flag: int | None) -> int:
-            return known.parse(variables.get(known.variable, "")) if flag is None else flag
+            return known.of(variables) if flag is None else flag
 
+        if faiss_gpu is None and variables.get(FAISS_GPU.variable):
+            faiss_gpu = FAISS_GPU.of(variables)
         settings = RunSettings(
             setting(WORKERS, workers),
-            parse_start_method(variables.get(START_METHOD, "")),
+            _start_method(variables),
             setting(LOG_EVERY, log_every_s),
             inline_bytes=_INLINE_BYTES,
             zstd_level=setting(ZSTD_LEVEL, None),
             fetch_threads=fetch_threads,
             memory_bytes=setting(MEMORY_MIB, memory_mib) << 20,
-            faiss_gpu=parse_gpu(variables.get(FAISS_GPU.variable, "")) if faiss_gpu is None else faiss_gpu,
+            faiss_gpu=faiss_gpu,
         )
         return cls(root, settings, hub or hub_of(root, variables), replace, wait_s)
 
@@ -180,4 +161,4 @@ def hub_of(root: Path, variables: Mapping[str, str]) -> HubFiles:
     Raises:
         UsageError: CORPUSMILL_HUB_TRIES can't be used.
     """
-    return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.parse(variables.get(HUB_TRIES.variable, "")))
+    return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.of(variables))

@@ -4,16 +4,15 @@ import functools
 import os
 import shlex
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline_assets.corpus.spine import reads
+from pipeline_assets.corpus.spine import durable, reads
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import REBUILD, file_sha256, unreadable, unreplaced
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelsOf, Manifest, StoredFile, seal_holds
 
-_SEALED_WITH = "sealed with"
 _UNSEALED = "it isn't the bytes that were sealed, though its identity is"
 _STREAMED = ".zst"  # can be read from its beginning only, and what reads it hashes it
 # A run asks for the manifests of its few artifacts ten times each: what they say depends on their bytes alone.
@@ -38,7 +37,7 @@ class Artifact:
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"holds no file {name!r}", self.folder, f"it holds {known}")
-        promise = reads.Promise(stored.sha256, _SEALED_WITH, mending(self.folder))
+        promise = reads.Promise(stored.sha256, "sealed with", mending(self.folder))
         reads.promise(self.folder / name, promise, is_streamed=name.endswith(_STREAMED))
         return self.folder / name
 
@@ -60,6 +59,22 @@ def read_manifest(folder: Path) -> Manifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return (_parsed if len(data) <= _REMEMBERED_BYTES else Manifest.from_bytes)(data, path)
+
+
+def readable_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a sealed folder; None where nothing that can be read is sealed."""
+    try:
+        return read_manifest(folder)
+    except InputError:
+        return None
+
+
+def copy_manifest(artifact: Artifact, copy: Path) -> None:
+    """Writes an artifact's manifest under another name, to the byte, where it isn't there yet."""
+    data = MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
+    if not copy.exists() or copy.read_bytes() != data:
+        durable.make_folder(copy.parent)
+        durable.write_durably(copy, data)
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
@@ -109,12 +124,7 @@ def sealed_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def no_labels(kind: str) -> Collection[str]:
-    """For kinds that have none."""
-    return ()
-
-
-def verify(folder: Path, labels_of: LabelsOf = no_labels) -> Iterator[StoredFile | Damage]:
+def verify(folder: Path, labels_of: LabelsOf = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Reads every file again: yields it when it is as sealed, else what is wrong with it.
 
     Files that the manifest doesn't name are damage too. A folder that is an artifact inside this one is verified with

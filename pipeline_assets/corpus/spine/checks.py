@@ -1,4 +1,4 @@
-"""What must hold of a sealed artifact: questions with a verdict, that checks of every system ask, and their record.
+"""What checks say of a sealed artifact, and the record of it.
 
 The record is `.NAME.checks.json` beside the artifact's folder NAME, a name that no artifact can have. It is of one
 digest: of another content that lies there by now it says nothing. A record that can't be read, or that is none of ours,
@@ -12,10 +12,8 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.files import OwnFile, unreplaced
-from pipeline_assets.corpus.spine.manifest import LabelsOf
+from pipeline_assets.corpus.spine.files import OwnFile
 
 
 @dataclass(frozen=True)
@@ -32,35 +30,6 @@ class Verdict:
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
     applies: bool = True
     is_slight: bool = False
-
-
-def files_match_manifest(artifact: Artifact, labels_of: LabelsOf) -> Verdict:
-    """Every file is there, byte for byte as it was sealed, and there are no others.
-
-    Args:
-        labels_of: names of the labels that artifacts of a kind have.
-    """
-    with unreplaced(artifact.folder):
-        findings = list(verify(artifact.folder, labels_of))
-    damage = [item for item in findings if isinstance(item, Damage)]
-    if damage:
-        return Verdict(False, f"{damage[0].path}: {damage[0].what}" + _and_more(len(damage)), {"damaged": len(damage)})
-    size = sum(item.bytes for item in findings if not isinstance(item, Damage))
-    return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
-
-
-def ledger_adds_up(artifact: Artifact) -> Verdict:
-    """Rows in = rows out + merged + dropped + rejected, each with its reason; rejects are in the file of rejects."""
-    ledger = artifact.manifest.identity.ledger
-    kept_aside = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
-    numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": ledger.all_dropped, "rejected": ledger.all_rejected}
-    holds = ledger.adds_up and ledger.all_rejected == kept_aside
-    words = str(ledger) if holds else f"not so: {ledger}; {kept_aside:,} rows in the file of rejects"
-    return Verdict(holds, words, numbers)
-
-
-def _and_more(count: int) -> str:
-    return f", and {count - 1} more" if count > 1 else ""
 
 
 SCHEMA = "corpusmill/checks/1"

@@ -16,7 +16,6 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
@@ -136,9 +135,7 @@ class DurableFile:
     def closed(self) -> bool:
         return self._file.closed
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 fsync(self.fileno(), self._temporary)

@@ -17,7 +17,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine import durable, reads
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
-from pipeline_assets.corpus.spine.fork_server import Starter, StartMethod, default_start_method, starter
+from pipeline_assets.corpus.spine.fork_server import Starter, starter
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir
 from pipeline_assets.corpus.spine.usage import Progress
@@ -25,10 +25,12 @@ from pipeline_assets.corpus.spine.worker import (
     WHOLE,
     Job,
     Shard,
+    StartMethod,
     WarmUp,
     Window,
     Work,
     Worker,
+    default_start_method,
     how_it_died,
     no_warm_up,
     run_shard,

@@ -111,8 +111,7 @@ class OwnFile(Generic[T]):
             raise RetryableError("reading is not allowed", path, "give read permission") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP and not self.may_be_link and os.path.islink(path)
-            words = "it is a link" if is_link else f"it can't be read ({error.strerror or error})"
-            raise self._refused(words, path) from None
+            raise self._refused("it is a link" if is_link else unreadable(error), path) from None
 
     def holds(self, path: Path, data: bytes) -> bool:
         """Whether such a file is there, and holds these very bytes."""

@@ -27,11 +27,20 @@ from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.usage import WATCH
-from pipeline_assets.corpus.spine.worker import Failure, Started, WarmUp, Work, how_it_died, serve, start_process
+from pipeline_assets.corpus.spine.worker import (
+    Failure,
+    Started,
+    StartMethod,
+    WarmUp,
+    Work,
+    how_it_died,
+    serve,
+    start_process,
+)
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -39,38 +48,17 @@ _STOP_TIMEOUT_S = 5.0
 _ALLOCATOR = "jemalloc_bg_thd\n"
 
 
-StartMethod = Literal["spawn", "fork", "forkserver"]
 Starter = Callable[[], Started]
-
-
-def default_start_method() -> StartMethod:
-    """`forkserver` where the system's own libraries are known to survive a fork."""
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)
 class _Load:
-    """A stage comes: its work is loaded."""
+    """A stage comes: what its work needs is loaded."""
 
     number: int
     work: Work[Any]
     warm_up: WarmUp
     growth_bytes: int
-
-
-@dataclass(frozen=True)
-class _Fork:
-    """A worker of a stage is wanted; its end of a pipe comes next."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class _WaitFor:
-    """What became of a worker, waiting for its end for so long; None waits for ever."""
-
-    pid: int
-    timeout_s: float | None
 
 
 class _Server:
@@ -104,7 +92,7 @@ class _Server:
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            control.send(_Fork(number))
+            control.send(("fork", number))
             reduction.send_handle(control, theirs.fileno(), None)
             pid = control.recv()
         return Started(_Forked(pid, self), ours)
@@ -112,27 +100,22 @@ class _Server:
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
         """Exit status of a worker, or minus its signal; None if it still runs, or if the server is gone."""
         try:
-            self._started.connection.send(_WaitFor(pid, timeout_s))
-            status = self._started.connection.recv()
+            self._started.connection.send(("wait", pid, timeout_s))
+            status: int | None = self._started.connection.recv()
         except (EOFError, OSError):
             return None
-        return int(status) if status is not None else None
+        return status
 
     def stop(self) -> str:
         """Ends the server; its workers go on until their own pipes are closed. How it died, if it had."""
         process = self._started.process
-        if not self._started.connection.closed:
-            self._started.connection.close()
+        self._started.connection.close()
         process.join(_STOP_TIMEOUT_S)
         died = how_it_died(process)
-        if process.is_alive():
+        if process.exitcode is None:
             process.kill()
             process.join()
         return died
-
-    def forget(self) -> None:
-        """In a fork of the parent: the server isn't its own."""
-        self._started.connection.close()
 
 
 _server: _Server | None = None
@@ -140,10 +123,9 @@ _numbers = itertools.count()
 
 
 def _forget_in_child() -> None:
+    """In a fork of the parent the server isn't its own."""
     global _server
-    if _server is not None:
-        _server.forget()
-        _server = None
+    _server = None
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -229,19 +211,11 @@ class _Forked:
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def is_alive(self) -> bool:
-        self.join(0)
-        return self.exitcode is None and self._signal(0)
-
-    def _signal(self, number: int) -> bool:
-        """Whether there was a process to send it to. Its number is its own until the server has told its end."""
-        if self.exitcode is not None:
-            return False
-        try:
-            os.kill(self._pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+    def _signal(self, number: int) -> None:
+        """Its number is its own until the server has told its end."""
+        if self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
 
 
 def _serve(control: Connection) -> None:
@@ -263,9 +237,9 @@ def _serve(control: Connection) -> None:
             case _Load():
                 stages[request.number] = request
                 control.send(_load(request))
-            case _Fork(number):
+            case "fork", number:  # the worker's end of a pipe comes next
                 control.send(_fork(control, stages[number]))
-            case _WaitFor(pid, timeout_s):
+            case "wait", pid, timeout_s:
                 control.send(_exit_status(pid, timeout_s))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, readable_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage, Listed
@@ -160,10 +160,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], is_unsett
         worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
-    try:
-        manifest = None if sealed == "missing" else read_manifest(root / target.folder)
-    except InputError:
-        manifest = None
+    manifest = readable_manifest(root / target.folder)
     condition: Condition = sealed
     if unfinished is not None and unfinished.builder is not None:
         condition = "building"

@@ -9,7 +9,7 @@ outside.
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import (
     Artifact,
     Damage,
@@ -28,7 +27,7 @@ from pipeline_assets.corpus.spine.artifact import (
     sealed_member,
 )
 from pipeline_assets.corpus.spine.errors import InputError, key
-from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, seal_holds
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, StageVersion, seal_holds
 from pipeline_assets.corpus.spine.sealing import target_of
 
 # Folders of a data root that artifacts lie in; `systems.registry.add_system` adds those of further systems.
@@ -49,12 +48,8 @@ class _Input(msgspec.Struct, frozen=True):
     member: str | None = None
 
 
-class _Stage(msgspec.Struct, frozen=True):
-    name: str
-
-
 class _Identity(msgspec.Struct, frozen=True):
-    stage: _Stage
+    stage: StageVersion
     inputs: tuple[_Input, ...]
     counts: dict[str, Any]
 
@@ -104,37 +99,29 @@ def listed(path: Path | str) -> Listed:
         raise
 
 
-@dataclass
-class _Listing:
-    """What a look below a data root found, by folder: an artifact before its members, else by name.
+def _found_below(place: str) -> Iterator[tuple[str, Listed | InputError | None]]:
+    """Folders from this one down: what is sealed there or can't be read, None for what a build or a seal left, or is at
+    work in. An artifact comes before its members, else by name; what else it holds is not looked at.
 
-    Attributes:
-        sealed: by the folder's name: to make ten thousand paths takes as long as to read their manifests.
-        leftovers: folders that a build or a seal left, or is at work in.
+    Folders are told by their names: to make ten thousand paths takes as long as to read their manifests.
     """
-
-    sealed: dict[str, Listed] = field(default_factory=dict)
-    unreadable: dict[Path, InputError] = field(default_factory=dict)
-    leftovers: list[Path] = field(default_factory=list)
-
-    def look_into(self, place: str) -> None:
-        """A folder, and those below it. What a sealed one holds besides its members is not looked at."""
-        members: Collection[str] | None = None
-        try:
-            found = self.sealed[place] = listed(f"{place}/{FILE_NAME}")
-            members = found.members
-            if not members:
-                return
-        except InputError as error:
-            self.unreadable[Path(place)] = error
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        for name in _folders_in(place):
-            if not name.startswith("."):
-                if members is None or name in members:
-                    self.look_into(f"{place}/{name}")
-            elif target_of(Path(place, name)) is not None:
-                self.leftovers.append(Path(place, name))
+    members: Collection[str] | None = None
+    try:
+        sealed = listed(f"{place}/{FILE_NAME}")
+        yield place, sealed
+        members = sealed.members
+        if not members:
+            return
+    except InputError as error:
+        yield place, error
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    for name in _folders_in(place):
+        if not name.startswith("."):
+            if members is None or name in members:
+                yield from _found_below(f"{place}/{name}")
+        elif target_of(Path(place, name)) is not None:
+            yield f"{place}/{name}", None
 
 
 class Lineage:
@@ -144,40 +131,37 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _listing(self) -> _Listing:
-        listing = _Listing()
-        for area in sorted(AREAS):
-            listing.look_into(str(self.root / area))
-        return listing
+    def _found(self) -> list[tuple[str, Listed | InputError | None]]:
+        return [found for area in sorted(AREAS) for found in _found_below(str(self.root / area))]
 
     @cached_property
     def sealed(self) -> Mapping[Path, Listed]:
         """All that is sealed in the areas and can be read, members too, by folder."""
-        return {Path(place): one for place, one in self._listing.sealed.items()}
-
-    @property
-    def unreadable(self) -> Mapping[Path, InputError]:
-        """What is wrong with the other manifests, by folder."""
-        return self._listing.unreadable
-
-    @property
-    def leftovers(self) -> list[Path]:
-        """Folders that a build or a seal left, or is at work in."""
-        return self._listing.leftovers
+        return {Path(place): one for place, one in self._found if isinstance(one, Listed)}
 
     @cached_property
-    def _places(self) -> Mapping[str, list[str]]:
-        places: dict[str, list[str]] = {}
-        for place, one in self._listing.sealed.items():
-            places.setdefault(one.digest, []).append(place)
+    def unreadable(self) -> dict[Path, InputError]:
+        """What is wrong with the other manifests, by folder."""
+        return {Path(place): error for place, error in self._found if isinstance(error, InputError)}
+
+    @cached_property
+    def leftovers(self) -> list[Path]:
+        """Folders that a build or a seal left, or is at work in."""
+        return [Path(place) for place, one in self._found if one is None]
+
+    @cached_property
+    def _places(self) -> Mapping[str, list[tuple[str, str]]]:
+        """Folder and name of what is sealed, by digest."""
+        places: dict[str, list[tuple[str, str]]] = {}
+        for place, one in self._found:
+            if isinstance(one, Listed):
+                places.setdefault(one.digest, []).append((place, one.name))
         return places
 
     def place_of(self, digest: str, name: str | None = None) -> Path | None:
         """The folder of the artifact with a digest; of several, the one of this name, else the first; None of none."""
         places = self._places.get(digest)
-        if places is None:
-            return None
-        return Path(next((place for place in places if self._listing.sealed[place].name == name), places[0]))
+        return None if places is None else Path(next((one for one in places if one[1] == name), places[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
         """The sealed artifact with this digest, wherever below the data root it lies.
@@ -217,7 +201,7 @@ class Lineage:
         try:
             manifest = read_manifest(place) if place is not None else None
         except InputError as error:
-            self._listing.unreadable[Path(error.where).parent] = error
+            self.unreadable[Path(error.where).parent] = error
             return None
         return None if place is None or manifest is None or manifest.digest != digest else Artifact(place, manifest)
 
@@ -243,14 +227,6 @@ def _folders_in(folder: str) -> list[str]:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def keep_copy(root: Path, artifact: Artifact, name: str) -> None:
-    """Copies an artifact's manifest among those that are kept for git."""
-    copy, data = root / COPIES / name, MANIFEST_FILE.bytes_of(artifact.folder / FILE_NAME)
-    if not copy.exists() or copy.read_bytes() != data:
-        durable.make_folder(copy.parent)
-        durable.write_durably(copy, data)
 
 
 def root_of(folder: Path) -> Path | None:
@@ -325,7 +301,9 @@ def chain_of(folder: Path, root: Path | None) -> Chain:
                     here[entry["digest"]] = found
                 else:
                     seen.add(entry["digest"])
-                    chain.missing.append(_missing(artifact, entry, root))
+                    made_from = f"made from {entry['name']} {entry['digest']}"
+                    what = f"{made_from}, which is not below {', '.join(AREAS)} of {root}"
+                    chain.missing.append(Finding(artifact.folder, what, artifact.manifest.digest))
         waiting += [found for digest, found in here.items() if digest not in seen]
         seen |= here.keys()
     if chain.missing and lineage is not None:  # one of the unreadable may be what is missing
@@ -342,8 +320,3 @@ def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
             chain.broken.append(Finding(artifact.folder / found.path, found.what, artifact.manifest.digest))
         else:
             yield Artifact(artifact.folder / member, found)
-
-
-def _missing(artifact: Artifact, entry: Mapping[str, Any], root: Path | None) -> Finding:
-    what = f"made from {entry['name']} {entry['digest']}, which is not below {', '.join(AREAS)} of {root}"
-    return Finding(artifact.folder, what, artifact.manifest.digest)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
@@ -67,6 +67,7 @@ Json = Mapping[str, Any]
 LabelsOf = Callable[[str], Collection[str]]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
+_CountOrParts: TypeAlias = Count | dict[str, Count]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z", max_length=255)]
 
 
@@ -181,10 +182,8 @@ class Manifest:
             yield "it lists a file twice"
         for path in sorted(content.keys() - stored.keys()):
             yield f"its storage lacks {path}, which is content"
-        others = sorted(stored.keys() - content.keys()) if labels_of is not None else []
-        labels = labels_of(self.kind) if others and labels_of is not None else ()
-        for path in others:
-            if path not in labels:
+        if labels_of is not None and (others := stored.keys() - content.keys()):
+            for path in sorted(others - set(labels_of(self.kind))):
                 yield f"its storage lists {path}, which is neither content nor a label of {self.kind}"
         for path in sorted(content.keys() & stored.keys()):
             if content[path].is_raw and content[path].content_sha256 != stored[path].sha256:
@@ -307,7 +306,7 @@ class _Written(msgspec.Struct):
     provenance: dict[str, Any]
 
 
-class _RowGroup(msgspec.Struct):
+class _RowGroup(TypedDict):
     """Rows of a Parquet file, which lie together in it."""
 
     number: Count
@@ -317,46 +316,46 @@ class _RowGroup(msgspec.Struct):
     stop: Count
 
 
-class _Input(msgspec.Struct):
+class _Input(TypedDict):
     """Fields that every reader may ask of an input, artifact or file."""
 
     name: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[^/\0]+\Z")]
-    member: _Name | msgspec.UnsetType = msgspec.UNSET
-    bytes: Count | msgspec.UnsetType = msgspec.UNSET
-    row_groups: list[_RowGroup] | msgspec.UnsetType = msgspec.UNSET
+    member: NotRequired[_Name]
+    bytes: NotRequired[Count]
+    row_groups: NotRequired[list[_RowGroup]]
 
 
-class _Counts(msgspec.Struct):
+class _Counts(TypedDict, total=False):
     """Counts that many kinds have, a number each or one for each part."""
 
-    documents: Count | dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
-    tokens: Count | dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
-    text_bytes: Count | dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
-    ledger: Ledger | msgspec.UnsetType = msgspec.UNSET
+    documents: _CountOrParts
+    tokens: _CountOrParts
+    text_bytes: _CountOrParts
+    ledger: Ledger
 
 
-class _Provenance(msgspec.Struct):
+class _Provenance(TypedDict, total=False):
     """What readers ask of a provenance; no digest covers it, so nothing of it need be there."""
 
-    builder: Count | msgspec.UnsetType = msgspec.UNSET
-    host: str | msgspec.UnsetType = msgspec.UNSET
-    started_at_utc: str | msgspec.UnsetType = msgspec.UNSET
-    seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
-    cpu_seconds: _Seconds | msgspec.UnsetType = msgspec.UNSET
-    seconds_of: dict[str, _Seconds] | msgspec.UnsetType = msgspec.UNSET
-    adopted_shards: Count | msgspec.UnsetType = msgspec.UNSET
-    bytes_fetched: Count | msgspec.UnsetType = msgspec.UNSET
-    peak_disk_bytes: Count | msgspec.UnsetType = msgspec.UNSET
-    peak_memory_bytes: Count | msgspec.UnsetType | None = msgspec.UNSET
-    source_text_bytes: Count | msgspec.UnsetType = msgspec.UNSET
-    text_bytes_encoded: Count | msgspec.UnsetType = msgspec.UNSET
-    tokens_encoded: Count | msgspec.UnsetType = msgspec.UNSET
-    run_settings: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    libraries: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    builder: Count
+    host: str
+    started_at_utc: str
+    seconds: _Seconds
+    cpu_seconds: _Seconds
+    seconds_of: dict[str, _Seconds]
+    adopted_shards: Count
+    bytes_fetched: Count
+    peak_disk_bytes: Count
+    peak_memory_bytes: Count | None
+    source_text_bytes: Count
+    text_bytes_encoded: Count
+    tokens_encoded: Count
+    run_settings: dict[str, Any]
+    libraries: dict[str, str]
 
 
-class _Asked(msgspec.Struct):
+class _Asked(TypedDict):
     """Parts that are kept as they were written, by the shapes that readers rely on."""
 
     inputs: list[_Input]

@@ -1,8 +1,8 @@
 """What a build reads, held against the hashes that its inputs were sealed or listed with, before the build is sealed.
 
 A file that is read from its beginning to its end is hashed as it is read, by the process that reads it: `hashed`. A
-file that is looked into anywhere is hashed before: `promise`. One that was read in part is hashed whole in the end:
-`ReadLog.finish`. So no flipped bit of an input travels downstream under a good digest.
+file that is looked into anywhere is hashed before: `promise`. One that was read in part is hashed whole in the end, by
+`logged`. So no flipped bit of an input travels downstream under a good digest.
 """
 
 import contextlib
@@ -40,67 +40,33 @@ class Promise:
     fix: str
 
 
-class ReadLog:
-    """The files that one build reads, and which of them are known to be as promised."""
+class _Log:
+    """The files that one build reads, by path: what they should be, and which of them are known to be so."""
 
     def __init__(self) -> None:
-        self._promises: dict[str, Promise] = {}
-        self._kept: set[str] = set()
-
-    def promise(self, path: Path, promise: Promise, is_streamed: bool) -> None:
-        """From now on the build reads this file.
-
-        Args:
-            is_streamed: whether its readers hash it as they read it; else it is hashed here.
-        Raises:
-            InputError: it has another hash.
-        """
-        self._promises[str(path)] = promise
-        if not is_streamed and str(path) not in self._kept:
-            self.take({str(path): _sha256(str(path))})
-
-    def take(self, reads: Mapping[str, str]) -> None:
-        """Hashes of files that were read whole, by path.
-
-        Raises:
-            InputError: one is not as promised.
-        """
-        for path, sha256 in reads.items():
-            promise = self._promises.get(path)
-            if promise is not None and sha256 != promise.sha256:
-                raise InputError(f"sha256 is {sha256}, {promise.said} {promise.sha256}", path, promise.fix)
-            self._kept.add(path)
-
-    def finish(self) -> None:
-        """Hashes every promised file that nobody read whole.
-
-        Raises:
-            InputError: one is not as promised, or is gone.
-        """
-        left = [path for path in self._promises if path not in self._kept]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for path, sha256 in zip(left, pool.map(_sha256, left), strict=True):
-                self.take({path: sha256})
+        self.promises: dict[str, Promise] = {}
+        self.kept: set[str] = set()
 
 
-def _sha256(path: str) -> str:
-    try:
-        return file_sha256(Path(path))
-    except OSError as error:
-        raise RetryableError(unreadable(error), path, "give it back, then run the same command") from None
-
-
-_log: ReadLog | None = None
+_log: _Log | None = None
 _gathered: dict[str, str] | None = None
 
 
 @contextlib.contextmanager
-def logged() -> Iterator[ReadLog]:
-    """The log of the build that the block makes, in this process."""
+def logged() -> Iterator[None]:
+    """The block is a build, in this process. Promised files that nobody read whole are hashed at its end.
+
+    Raises:
+        InputError: a file is not as promised, or is gone.
+    """
     global _log
-    former, _log = _log, ReadLog()
+    former, _log = _log, (log := _Log())
     try:
-        yield _log
+        yield
+        left = [path for path in log.promises if path not in log.kept]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for path, sha256 in zip(left, pool.map(_sha256, left), strict=True):
+                refuse_broken({path: sha256})
     finally:
         _log = former
 
@@ -117,15 +83,39 @@ def gathered() -> Iterator[dict[str, str]]:
 
 
 def promise(path: Path, promise: Promise, is_streamed: bool) -> None:
-    """As `ReadLog.promise`, of the build that is made in this process; nothing where none is."""
+    """From now on the build that is made in this process, if one is, reads a file.
+
+    Args:
+        is_streamed: whether its readers hash it as they read it; else it is hashed here.
+    Raises:
+        InputError: it has another hash.
+    """
     if _log is not None:
-        _log.promise(path, promise, is_streamed)
+        _log.promises[str(path)] = promise
+        if not is_streamed and str(path) not in _log.kept:
+            refuse_broken({str(path): _sha256(str(path))})
 
 
 def refuse_broken(reads: Mapping[str, str]) -> None:
-    """As `ReadLog.take`, of the build that is made in this process; nothing where none is."""
-    if _log is not None:
-        _log.take(reads)
+    """Notes hashes of files that the build in this process, if one is made, read whole, by path.
+
+    Raises:
+        InputError: a file is not as promised.
+    """
+    if _log is None:
+        return
+    for path, sha256 in reads.items():
+        promise = _log.promises.get(path)
+        if promise is not None and sha256 != promise.sha256:
+            raise InputError(f"sha256 is {sha256}, {promise.said} {promise.sha256}", path, promise.fix)
+        _log.kept.add(path)
+
+
+def _sha256(path: str) -> str:
+    try:
+        return file_sha256(Path(path))
+    except OSError as error:
+        raise RetryableError(unreadable(error), path, "give it back, then run the same command") from None
 
 
 def hashed(file: Readable, path: Path) -> Readable:

@@ -14,15 +14,13 @@ import itertools
 import json
 import logging
 import os
-import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -91,9 +89,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Everything that was noted, durable."""
         if self._descriptor is not None and self.path is not None:
             descriptor, self._descriptor = self._descriptor, None
@@ -206,14 +202,6 @@ class HashResult:
     found_at: int | None = None
 
 
-class _Stopped(Exception):
-    """The reading was called off."""
-
-
-# From the threads: how many more bytes are done, a result, or what went wrong with the program.
-_Answers: TypeAlias = "queue.SimpleQueue[int | HashResult | BaseException]"
-
-
 def rehash(tasks: Sequence[HashTask], journal: Journal, threads: int, progress: Progress) -> Iterator[HashResult]:
     """A result for each task, those known from the journal first, then as they are done; large files are begun first.
 
@@ -231,22 +219,16 @@ def rehash(tasks: Sequence[HashTask], journal: Journal, threads: int, progress: 
             progress.add_done_before(task.bytes)
             yield HashResult(task, task.expected, None, 0, known)
     fresh.sort(key=lambda task: -task.bytes)
-    answers: _Answers = queue.SimpleQueue()
-    stop = threading.Event()
+    stop, alone = threading.Event(), threading.Lock()
+
+    def count(more_bytes: int) -> None:
+        with alone:
+            progress.add(more_bytes)
+
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
-        for task in fresh:
-            pool.submit(_answer, answers, task, journal, stop)
-        left = len(fresh)
-        while left:
-            match answers.get():
-                case int(more):
-                    progress.add(more)
-                case HashResult() as result:
-                    left -= 1
-                    yield result
-                case BaseException() as error:
-                    raise error
+        for reading in as_completed([pool.submit(_hash, task, journal, count, stop) for task in fresh]):
+            yield reading.result()
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
@@ -266,41 +248,36 @@ def _key(task: HashTask) -> Key:
     return ["whole", task.owner, task.name, task.algorithm, [state_of(path) for path in task.paths]]
 
 
-def _answer(answers: _Answers, task: HashTask, journal: Journal, stop: threading.Event) -> None:
-    try:
-        answers.put(_result(answers, task, journal, stop))
-    except _Stopped:
-        return
-    except BaseException as error:
-        answers.put(error)
-
-
-def _result(answers: _Answers, task: HashTask, journal: Journal, stop: threading.Event) -> HashResult:
+def _hash(task: HashTask, journal: Journal, count: Callable[[int], None], stop: threading.Event) -> HashResult:
+    """
+    Args:
+        count: is told how many more bytes are done.
+    Raises:
+        CancelledError: the reading was called off.
+    """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":
         digest.update(b"blob %d\0" % task.bytes)
-    done = told = 0
+    actual, complaint, done, counted = None, None, 0, 0
     try:
         key = _key(task)
         for block in itertools.chain.from_iterable(map(_blocks, task.paths)):
             if stop.is_set():
-                raise _Stopped
+                raise CancelledError
             digest.update(block)
             done += len(block)
-            if done - told >= _TICK_BYTES:
-                answers.put(done - told)
-                told = done
+            if done - counted >= _TICK_BYTES:
+                count(done - counted)
+                counted = done
         actual = digest.hexdigest()
-        if actual == task.expected and _key(task) == key:
+        if actual != task.expected:
+            complaint = f"{task.algorithm} is {actual}, {task.said} {task.expected}"
+        elif _key(task) == key:
             journal.note(key, {"hash": actual})
     except OSError as error:
-        answers.put(task.bytes - told)
-        return HashResult(task, None, unreadable(error), done)
-    answers.put(task.bytes - told)
-    is_right = actual == task.expected
-    return HashResult(
-        task, actual, None if is_right else f"{task.algorithm} is {actual}, {task.said} {task.expected}", done
-    )
+        actual, complaint = None, unreadable(error)
+    count(task.bytes - counted)
+    return HashResult(task, actual, complaint, done)
 
 
 def _blocks(path: Path) -> Iterator[memoryview]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
+from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest, readable_manifest
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile
 from pipeline_assets.corpus.spine.lock import locked
@@ -78,10 +78,7 @@ def _number(folder: Path) -> int:
 
 def _builder(folder: Path) -> int | None:
     """Which builder sealed a folder; None if nothing readable is sealed there."""
-    try:
-        manifest = read_manifest(folder)
-    except InputError:
-        return None
+    manifest = readable_manifest(folder)
     return None if manifest is None else manifest.provenance.get(BUILDER)
 
 

@@ -12,32 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.spine import durable
+from pipeline_assets.corpus.spine import durable, sealing
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, size_complaint
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.files import OwnFile, stream_sha256
 from pipeline_assets.corpus.spine.lock import Lock, locked
-from pipeline_assets.corpus.spine.manifest import (
-    FILE_NAME,
-    FileContent,
-    Identity,
-    Manifest,
-    StoredFile,
-    lies_inside,
-)
-from pipeline_assets.corpus.spine.sealing import (
-    BUILDER,
-    PLAN,
-    PLAN_FILE,
-    RECEIPTS,
-    WORK,
-    building_folders,
-    finish,
-    highest_number,
-    leftover,
-    protect,
-    recover_locked,
-)
+from pipeline_assets.corpus.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile, lies_inside
+from pipeline_assets.corpus.spine.sealing import BUILDER, PLAN, PLAN_FILE, RECEIPTS, WORK, building_folders
 
 RECEIPT_FILE: OwnFile[dict[str, Any]] = OwnFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 _THREADS = 4  # sha256 lets the others run
@@ -171,7 +152,7 @@ class StagingDir(BuildFolder):
             durable.fsync_folder(folder)
         self.lock.check()
         durable.write_durably(self.folder / FILE_NAME, manifest.to_bytes())
-        finish(self.folder, self.target, self.lock.fence)
+        sealing.finish(self.folder, self.target, self.lock.fence)
         return open_artifact(self.target, manifest.digest)
 
     def discard(self) -> None:
@@ -193,8 +174,8 @@ def open_building(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]
     Raises:
         InputError: another process builds the same target, or something that was never sealed lies there.
     """
-    with locked(target, highest_number(target)) as lock:
-        recover_locked(target)
+    with locked(target, sealing.highest_number(target)) as lock:
+        sealing.recover_locked(target)
         was_begun = bool(building_folders(target))
         folder = _adopt(target, plan, lock.fence)
         try:
@@ -209,10 +190,10 @@ def seal_in_place(target: Path, kind: str, name: str, identity: Identity, proven
     all that is written.
     """
     durable.make_folder(target)
-    with locked(target, highest_number(target)) as lock:
+    with locked(target, sealing.highest_number(target)) as lock:
         manifest = Manifest(kind, name, identity, [], {**provenance, BUILDER: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
-        protect(target, [target / FILE_NAME])
+        sealing.protect(target, [target / FILE_NAME])
     return open_artifact(target, manifest.digest)
 
 
@@ -221,7 +202,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
     The rename is what fences off an earlier builder that still runs: its paths are gone.
     """
-    folder = leftover(target, "building", fence)
+    folder = sealing.leftover(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()
     for other in reversed(building_folders(target)):
         if not folder.exists() and PLAN_FILE.holds(other / PLAN, plan_bytes):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest, readable_manifest
 from pipeline_assets.corpus.spine.checks import CheckResult, Verdict, kept_results
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, bare, key, named
 from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
@@ -207,9 +207,8 @@ class Target:
             self.refuse_to_overwrite(root, replace)
             adopted = building.finished_shards()
             try:
-                with logged() as reads:
+                with logged():
                     content = make(building)
-                    reads.finish()
             except InputError:
                 building.discard_unstarted()
                 raise
@@ -254,7 +253,8 @@ class Target:
             return open_artifact(root / self.folder)
         self._refuse_failed_upstream(root)
         identity = self._identity(content, inputs)
-        if not self._holds(root, identity):
+        sealed = readable_manifest(root / self.folder)
+        if sealed is None or sealed.digest != identity.digest:
             self.refuse_to_overwrite(root, replace)
         provenance = {**(since or Stopwatch()).provenance(run_settings), **content.provenance}
         return seal_in_place(root / self.folder, self.kind, self.name, identity, provenance)
@@ -262,14 +262,6 @@ class Target:
     def _refuse_failed_upstream(self, root: Path) -> None:
         for target in self.upstream:
             target.refuse_failed(root)
-
-    def _holds(self, root: Path, identity: Identity) -> bool:
-        """Whether an artifact of this digest is sealed there, of any provenance."""
-        try:
-            sealed = read_manifest(root / self.folder)
-        except InputError:
-            return False
-        return sealed is not None and sealed.digest == identity.digest
 
     def refuse_to_overwrite(self, root: Path, replace: bool) -> None:
         """

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 logger = logging.getLogger("corpusmill")
@@ -129,9 +129,7 @@ class PeakMemory:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._is_over.set()
         self._watch.join()
 
@@ -145,9 +143,10 @@ class PeakMemory:
                 next_look = now + looked_s / _LOOKING_SHARE
 
     def _look(self) -> None:
-        stacks = {process: _stack(process) for process in _with_all_below()}
+        # Where its stack begins: forks have that of their parent, a program that is started (exec) one of its own.
+        stacks = {process: tuple(_stat(process)[25:26]) for process in _with_all_below()}
         alike = Counter(stacks.values())
-        held = sum((_part_bytes if alike[stack] > 1 else _held_bytes)(process) for process, stack in stacks.items())
+        held = sum(_held_bytes(process, alike[stack] > 1) for process, stack in stacks.items())
         self._peak = max(held, self._peak or 0) or None
 
 
@@ -168,37 +167,21 @@ def resident_bytes(process: str = "self") -> int:
     return 0
 
 
-def _stack(process: str) -> str | None:
-    """Where its stack begins: forks have that of their parent, a program that is started (exec) one of its own."""
-    told = _stat(process)
-    return told[25] if told else None
-
-
-def _held_bytes(process: str) -> int:
-    return _kilobytes(process, "status", ("RssAnon:", "RssShmem:")) * 1024
-
-
-def _part_bytes(process: str) -> int:
-    """What it holds, its part of what it shares."""
-    return _kilobytes(process, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) * 1024
-
-
-def _kilobytes(process: str, file: str, names: tuple[str, ...]) -> int:
-    """0 for a process that has just ended."""
+def _held_bytes(process: str, is_shared: bool) -> int:
+    """What a process holds that lies in no file, or its part of it where it is shared; 0 once it has ended."""
+    file, names = ("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) if is_shared else ("status", ("RssAnon:", "RssShmem:"))
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = (_PROCESSES / process / file).read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith(names))
+        return sum(int(line.split()[1]) for line in lines if line.startswith(names)) * 1024
     return 0
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and all below it, ended ones included; 0 where the system doesn't tell."""
-    return sum(map(_used_seconds, _with_all_below()))
-
-
-def _used_seconds(process: str) -> float:
-    """With what its children used that it has waited for; 0 for a process that has just ended."""
-    return sum(map(int, _stat(process)[11:15])) / os.sysconf("SC_CLK_TCK")
+    """CPU time of this process and all below it, of ended ones too that were waited for; 0 where the system doesn't
+    tell.
+    """
+    ticks = sum(int(used) for process in _with_all_below() for used in _stat(process)[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(process: str) -> list[str]:

@@ -10,14 +10,16 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from pipeline_assets.corpus.spine.durable import explain
 from pipeline_assets.corpus.spine.errors import InputError
@@ -93,6 +95,14 @@ def no_warm_up() -> None:
     """For stages that load nothing."""
 
 
+StartMethod = Literal["spawn", "fork", "forkserver"]  # told apart in `fork_server`
+
+
+def default_start_method() -> StartMethod:
+    """`forkserver` where the system's own libraries are known to survive a fork."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
+
+
 _STOP_TIMEOUT_S = 5.0
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -139,17 +149,11 @@ class Process(Protocol):
     def exitcode(self) -> int | None:
         """Exit status, or minus the signal that killed it; None while it lives, or if nobody can tell."""
 
-    def join(self, timeout: float | None = None) -> None:
-        """Waits until it has ended."""
+    def join(self, timeout: float | None = None) -> None: ...
 
-    def terminate(self) -> None:
-        """SIGTERM."""
+    def terminate(self) -> None: ...
 
-    def kill(self) -> None:
-        """SIGKILL."""
-
-    def is_alive(self) -> bool:
-        """Whether it still runs."""
+    def kill(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,7 @@ class Worker(Generic[S]):
     def stop(self) -> None:
         self.process.terminate()
         self.process.join(_STOP_TIMEOUT_S)
-        if self.process.is_alive():
+        if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
         self.connection.close()
@@ -213,35 +217,39 @@ def how_it_died(process: Process) -> str:
     return f"exit status {code}"
 
 
+_ours: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A pipe ends when nobody holds its other end: no fork of this process may, and least the one that reads it."""
+    for connection in _ours:
+        connection.close()
+    _ours.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
 def start_process(method: str, target: Callable[..., None], *arguments: object, name: str | None = None) -> Started:
     """A process of this one, by `spawn` or `fork`, that runs `target` with its end of a pipe and the arguments."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
+    _ours.add(ours)
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C reaches the whole terminal group; the mask, inherited through the start, leaves it to the parent.
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # NumPy starts a thread for each core, unless the user wants fewer: they spin for a tenth of a second, to do nothing
+    # where every core has a worker.
+    is_users = _BLAS_THREADS in os.environ
+    os.environ.setdefault(_BLAS_THREADS, "1")
     try:
-        with _one_blas_thread():
-            process.start()
+        process.start()
     finally:
+        if not is_users:
+            os.environ.pop(_BLAS_THREADS, None)  # another thread may have started a process too
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
     return Started(process, ours)
-
-
-@contextlib.contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """A process that is started in the block has NumPy start no thread for each core, unless the user wants them: they
-    spin for a tenth of a second, to do nothing where every core has a worker.
-    """
-    if _BLAS_THREADS in os.environ:
-        yield
-        return
-    os.environ[_BLAS_THREADS] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(_BLAS_THREADS, None)  # another thread may have started a process too
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:

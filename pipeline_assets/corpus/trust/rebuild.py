@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.normalize.converted import group_manifest, write_group_manifest
-from pipeline_assets.corpus.recipes.drive import build_again
+from pipeline_assets.corpus.recipes.drive import build_alone
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import damage_of, open_artifact, read_manifest
@@ -230,7 +230,7 @@ def rebuild(
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _drop_damaged(scratch.folder / step.target.folder)
             try:
-                artifact = build_again(step.target, aside)
+                artifact = build_alone(step.target, aside)
             except InputError as error:
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())

@@ -9,8 +9,8 @@ import pytest
 from stage_a_build import ledger
 
 from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.recipes.kind import ledger_adds_up
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.checks import ledger_adds_up
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import word_artifact
+from refusals import refusal
 from word_artifact import (
     ENGLISH,
     Words,
@@ -37,7 +38,7 @@ from pipeline_assets.corpus.spine import engine
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, open_building
-from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, serve
+from pipeline_assets.corpus.spine.worker import WHOLE, Job, Window, Work, serve
 
 # The same, however it is run
 
@@ -124,11 +125,7 @@ def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir,
     with pytest.raises(InputError) as refused:
         run(refuse_five, building, settings)
 
-    assert (refused.value.what, refused.value.where, refused.value.fix) == (
-        "five is not a word",
-        "b row 2",
-        "take four",
-    )
+    assert str(refused.value) == "b row 2: five is not a word; take four"
     assert not hasattr(refused.value, "__notes__")
     assert children() == []
 
@@ -158,17 +155,16 @@ def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(
     assert not hasattr(failed.value, "__notes__")
 
 
-def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir) -> None:
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [(raise_unsendable, "Unsendable: one in row 0"), (raise_unpicklable, "ValueError: holds a function")],
+)
+def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir, work: Work[Words], words: str) -> None:
     with pytest.raises(RuntimeError) as failed:
-        run(raise_unsendable, building, ONE)
+        run(work, building, ONE)
 
-    assert str(failed.value) == "Unsendable: one in row 0"
+    assert str(failed.value) == words
     assert "in shard a, in a worker:" in failed.value.__notes__[0]
-
-
-def test_an_error_that_holds_what_cannot_be_sent_is_no_dead_worker(building: StagingDir) -> None:
-    with pytest.raises(RuntimeError, match="ValueError: holds a function"):
-        run(raise_unpicklable, building, ONE)
 
 
 @pytest.mark.parametrize(("input_bytes", "workers"), [(99, [0, 2]), (100, [2, 2])])
@@ -210,15 +206,8 @@ def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
         killed = {"killed_worker": 1} if number == shard else {}
         assert receipt.counts == {"documents": len(kept[number])} | killed
     assert f"row {row} of shard {ENGLISH[shard].name} kills its worker: it goes to the rejects" in caplog.messages
-
-
-def test_what_is_left_after_a_killed_worker_is_what_a_build_without_the_row_leaves(building: StagingDir) -> None:
-    run(partial(die_of_words, deadly=("four",)), building, TWO)
-
-    names = sorted(path.relative_to(building.folder).as_posix() for path in building.folder.rglob("*"))
-    assert "parts/b.txt.tmp" not in [name for name in names if name.startswith("parts/")]
-    assert not [name for name in names if name.startswith(".work/probe")]
-    assert building.receipt("write", "b") is not None
+    assert not (building.folder / ".work/probe").exists()
+    assert building.receipt("write", ENGLISH[shard].name) is not None
 
 
 def test_several_rows_that_kill_are_found_one_by_one(building: StagingDir) -> None:
@@ -241,24 +230,19 @@ def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
 
 @pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
 def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: StagingDir, shard: Words) -> None:
-    with pytest.raises(InputError) as stop:
-        run(die_always, building, ONE, [shard])
-
-    assert stop.value.what == "its worker dies whatever rows it is given"
-    assert stop.value.where == "w"
-    assert stop.value.fix == "look at its last words in the log, or give the machine more memory"
+    assert refusal(lambda: run(die_always, building, ONE, [shard])) == (
+        "w: its worker dies whatever rows it is given; "
+        "look at its last words in the log, or give the machine more memory"
+    )
     assert children() == []
 
 
 def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: StagingDir) -> None:
     shard = Words("w", ("one", "two"))
 
-    with pytest.raises(InputError) as stop:
-        run(die_of_two_rows, building, ONE, [shard])
-
-    assert stop.value.what == "its worker dies on rows 0 to 2 together, on neither half alone"
-    assert stop.value.where == "w"
-    assert stop.value.fix == "run again with fewer workers or more memory"
+    assert refusal(lambda: run(die_of_two_rows, building, ONE, [shard])) == (
+        "w: its worker dies on rows 0 to 2 together, on neither half alone; run again with fewer workers or more memory"
+    )
 
 
 def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
@@ -268,12 +252,13 @@ def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
     words = tuple(f"word{row}" for row in range(5))
 
     [receipt] = run(partial(die_of_words, deadly=words[:3]), building, ONE, [Words("three", words)])
-    with pytest.raises(InputError) as stop:
-        run(partial(die_of_words, deadly=words[:4]), building, ONE, [Words("one more", words)])
+    told = refusal(lambda: run(partial(die_of_words, deadly=words[:4]), building, ONE, [Words("one more", words)]))
 
     assert receipt.counts == {"documents": 2, "killed_worker": 3}
-    assert stop.value.what == "more than 3 rows kill their worker"
-    assert stop.value.fix == "look at the rows named in the log, or give the machine more memory"
+    assert told == (
+        "one more: more than 3 rows kill their worker; "
+        "look at the rows named in the log, or give the machine more memory"
+    )
 
 
 @in_workers

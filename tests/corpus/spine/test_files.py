@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import OwnFile
 
 NOTE: OwnFile[dict[str, int]] = OwnFile("note", 20, "write it again", dict[str, int])
@@ -16,13 +16,6 @@ NOTE: OwnFile[dict[str, int]] = OwnFile("note", 20, "write it again", dict[str, 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "note.json"
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(InputError) as refused:
-        NOTE.read(path)
-    assert (refused.value.where, refused.value.fix) == (str(path), "write it again")
-    return refused.value.what
 
 
 def link_to_itself(path: Path) -> None:
@@ -72,7 +65,7 @@ def test_where_nothing_is_nothing_is_refused(path: Path) -> None:
 def test_what_is_no_plain_file_is_named(path: Path, make: Callable[[Path], object], complaint: str) -> None:
     make(path)
 
-    assert refusal(path) == f"this is no note: {complaint}"
+    assert refusal(lambda: NOTE.read(path)) == f"{path}: this is no note: {complaint}; write it again"
 
 
 def test_where_people_lay_links_one_is_followed_to_a_plain_file_only(path: Path) -> None:
@@ -82,12 +75,10 @@ def test_where_people_lay_links_one_is_followed_to_a_plain_file_only(path: Path)
     assert given.read(path) == {"a": 1}
     path.unlink()
     link_to_zeros(path)
-    with pytest.raises(InputError, match="it is a pipe or a device"):
-        given.read(path)
+    assert "it is a pipe or a device" in refusal(lambda: given.read(path))
     path.unlink()
     link_to_itself(path)
-    with pytest.raises(InputError, match="Too many levels of symbolic links"):
-        given.read(path)
+    assert "Too many levels of symbolic links" in refusal(lambda: given.read(path))
 
 
 def test_no_more_is_read_than_such_a_file_has(path: Path) -> None:
@@ -97,7 +88,7 @@ def test_no_more_is_read_than_such_a_file_has(path: Path) -> None:
     with open(path, "r+b") as file:
         file.truncate(1 << 40)
 
-    assert refusal(path) == "this is no note: it has more than 20 bytes"
+    assert "it has more than 20 bytes" in refusal(lambda: NOTE.read(path))
 
 
 @pytest.mark.parametrize(
@@ -112,25 +103,11 @@ def test_no_more_is_read_than_such_a_file_has(path: Path) -> None:
         (b"7", "Expected `object`, got `int`"),
         (b'{"a": "1"}', "Expected `int`, got `str` - at `$[...]`"),
         (b'{"a": true}', "Expected `int`, got `bool` - at `$[...]`"),
-    ],
-)
-def test_what_says_something_else_is_refused_in_one_line(path: Path, text: bytes, complaint: str) -> None:
-    path.write_bytes(text)
-
-    assert refusal(path) == f"this is no note: {complaint}"
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
         (b"[" * 100_000, "no JSON (maximum recursion depth exceeded while deserializing an object)"),
         (b'{"a": ' * 200 + b"1" + b"}" * 200, "it is nested deeper than 100 levels"),
         (b"9" * 5_000, "no JSON (Integer value out of range)"),
         (b'{"a": 1' + b"0" * 40 + b"}", "a number has more than 64 bits"),
     ],
 )
-def test_depth_and_digits_are_bounded(path: Path, text: bytes, complaint: str) -> None:
-    with pytest.raises(InputError) as refused:
-        NOTE.parse(text, path)
-
-    assert refused.value.what == f"this is no note: {complaint}"
+def test_what_says_something_else_or_too_much_is_refused_in_one_line(path: Path, text: bytes, complaint: str) -> None:
+    assert refusal(lambda: NOTE.parse(text, path)) == f"{path}: this is no note: {complaint}; write it again"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import word_artifact
+from refusals import refusal
 from word_artifact import (
     ENGLISH,
     Words,
@@ -22,10 +23,8 @@ from word_stage import MANY, children
 
 from pipeline_assets.corpus.spine import fork_server
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.fork_server import StartMethod
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import WarmUp, Work
+from pipeline_assets.corpus.spine.worker import StartMethod, WarmUp, Work
 
 FEW = MANY[:12]
 
@@ -126,10 +125,7 @@ def test_a_worker_that_has_grown_makes_room_for_a_small_one(
 
 
 def test_what_loading_refuses_is_refused_as_it_was_said(building: StagingDir) -> None:
-    with pytest.raises(InputError) as refused:
-        run(write_words, building, refuse_to_load)
-
-    assert str(refused.value) == "here: there is no tokenizer; bring one"
+    assert refusal(lambda: run(write_words, building, refuse_to_load)) == "here: there is no tokenizer; bring one"
     assert children() == []
 
 
@@ -153,9 +149,8 @@ def test_a_server_that_is_killed_is_started_again(building: StagingDir, tmp_path
 
 
 def test_a_server_that_dies_loading_is_said_with_what_to_do(building: StagingDir) -> None:
-    with pytest.raises(InputError) as died:
-        run(write_words, building, die_loading)
-
-    assert died.value.what == "the process that workers are forked from died (killed by SIGKILL, out of memory perhaps)"
-    assert died.value.fix == "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
+    assert refusal(lambda: run(write_words, building, die_loading)) == (
+        f"process {os.getpid()}: the process that workers are forked from died (killed by SIGKILL, out of memory "
+        "perhaps); give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
+    )
     assert children() == []

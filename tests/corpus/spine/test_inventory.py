@@ -150,17 +150,13 @@ class TestUnasked:
 
     def test_a_sealed_artifact_that_no_target_names_is_told_with_its_digest(self, tmp_path: Path) -> None:
         artifact = build_words(tmp_path / "corpora", "english")
+        asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
         [other] = orphans(Lineage(tmp_path), [target_of("english")])
 
         assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
         assert other.digest == artifact.manifest.digest
         assert other.size == Size(documents=6, tokens=None, bytes=28)
-
-    def test_what_is_asked_for_is_not_told(self, tmp_path: Path) -> None:
-        build_words(tmp_path / "corpora", "english")
-        asked = replace(target_of("english"), folder=Path("corpora", "words"))
-
         assert orphans(Lineage(tmp_path), [asked]) == []
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:

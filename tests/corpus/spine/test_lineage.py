@@ -6,11 +6,13 @@ A chain has members and upstream, each once, whatever is missing on the way.
 import hashlib
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 from word_artifact import build_words
 
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -49,9 +51,7 @@ def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp
     words.folder.rename(words.folder.with_name(f".words.{ending}"))
 
     assert not Lineage(tmp_path).sealed and not Lineage(tmp_path).unreadable
-    with pytest.raises(InputError) as refused:
-        Lineage(tmp_path).locate(words.manifest.digest)
-    assert str(refused.value) == (
+    assert refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest)) == (
         f"{tmp_path}: no artifact with digest {words.manifest.digest} is below "
         "corpora, selections, megatron, stage_a, nemotron; "
         "give the data root that has it with --data, or build it again from its recipe"
@@ -63,10 +63,9 @@ def test_a_manifest_that_cannot_be_read_is_mentioned_where_nothing_is_found(word
     manifest.chmod(0o644)
     manifest.write_text("{")
 
-    with pytest.raises(InputError) as refused:
-        Lineage(tmp_path).locate(words.manifest.digest)
+    told = refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest))
 
-    assert f"(1 can't be read, the first is {manifest})" in refused.value.what
+    assert f"(1 can't be read, the first is {manifest})" in told
 
 
 def test_what_was_made_of_an_artifact_is_found_by_its_digest(words: Artifact, tmp_path: Path) -> None:
@@ -111,10 +110,7 @@ def test_the_data_root_is_told_as_the_folder_was_typed(tmp_path: Path, monkeypat
     assert root_of(Path("data/megatron/pages/train")) == Path("data")
     monkeypatch.chdir(tmp_path / "data" / "megatron" / "pages")
     assert root_of(Path("train")) == tmp_path.resolve() / "data"
-
-
-def test_what_is_below_no_area_has_no_data_root(tmp_path: Path) -> None:
-    assert root_of(tmp_path / "train") is None
+    assert root_of(tmp_path / "train") is None  # below no area
 
 
 def test_a_copy_of_a_manifest_is_found_where_builds_keep_it(words: Artifact, tmp_path: Path) -> None:
@@ -158,25 +154,13 @@ def folders(chain: Chain, root: Path) -> list[str]:
     return [artifact.folder.relative_to(root).as_posix() for artifact in chain.artifacts]
 
 
-def test_members_come_first_then_upstream_and_each_once(root: Path) -> None:
-    chain = chain_of(root / "megatron/set", root)
+def test_members_come_first_then_upstream_and_each_once_and_without_a_root_no_upstream(root: Path) -> None:
+    chain, alone = (chain_of(root / "megatron/set", one) for one in (root, None))
 
-    assert folders(chain, root) == [
-        "megatron/set",
-        "megatron/set/train",
-        "megatron/set/valid",
-        "selections/chosen",
-        "corpora/words",
-    ]
+    of_the_artifact = ["megatron/set", "megatron/set/train", "megatron/set/valid"]
+    assert folders(chain, root) == [*of_the_artifact, "selections/chosen", "corpora/words"]
     assert (chain.broken, chain.missing, chain.outside) == ([], [], {})
-
-
-def test_without_a_root_it_is_the_artifact_and_its_members(root: Path) -> None:
-    assert folders(chain_of(root / "megatron/set", None), root) == [
-        "megatron/set",
-        "megatron/set/train",
-        "megatron/set/valid",
-    ]
+    assert folders(alone, root) == of_the_artifact
 
 
 def test_an_artifact_that_was_moved_out_of_the_root_has_its_upstream_there(root: Path, tmp_path: Path) -> None:
@@ -210,34 +194,34 @@ def test_a_missing_upstream_is_found_once_with_its_digest_and_who_was_made_from_
     assert len(chain_of(root / "megatron/set", root).missing) == 1
 
 
-def test_a_manifest_that_cannot_be_read_is_found_where_upstream_is_missing(root: Path) -> None:
+def test_a_manifest_that_cannot_be_read_is_told_only_where_upstream_is_missing(root: Path) -> None:
+    other = root / "corpora" / "other" / "manifest.json"
+    other.parent.mkdir()
+    other.write_text("{")
+    of_the_whole = chain_of(root / "megatron/set", root).broken
     manifest = root / "corpora/words/manifest.json"
     manifest.chmod(0o644)
     manifest.write_text("{")
 
     chain = chain_of(root / "megatron/set", root)
 
+    assert of_the_whole == []
     assert folders(chain, root)[-1] == "selections/chosen"  # the others go on
     assert [finding.where for finding in chain.missing] == [root / "selections/chosen"]
-    assert [(finding.where, finding.artifact) for finding in chain.broken] == [(manifest, "")]
+    assert [(finding.where, finding.artifact) for finding in chain.broken] == [(other, ""), (manifest, "")]
     assert chain.broken[0].what.startswith("this is no manifest: ")
 
 
-def test_a_manifest_that_cannot_be_read_is_no_business_of_a_chain_that_is_whole(root: Path) -> None:
-    other = root / "corpora" / "other" / "manifest.json"
-    other.parent.mkdir()
-    other.write_text("{")
-
-    assert chain_of(root / "megatron/set", root).broken == []
-
-
-@pytest.mark.parametrize(("spoil", "where"), [("remove", "valid"), ("edit", "valid/manifest.json")])
-def test_a_member_that_is_gone_or_edited_is_a_finding(root: Path, spoil: str, where: str) -> None:
-    member = root / "megatron/set/valid"
-    if spoil == "remove":
-        shutil.rmtree(member)
-    else:
-        (member / "manifest.json").write_text("{}")
+@pytest.mark.parametrize(
+    ("spoil", "where"),
+    [
+        (shutil.rmtree, "valid"),
+        (lambda member: (member / "manifest.json").write_text("{}"), "valid/manifest.json"),
+    ],
+    ids=["gone", "edited"],
+)
+def test_a_member_that_is_gone_or_edited_is_a_finding(root: Path, spoil: Callable[[Path], object], where: str) -> None:
+    spoil(root / "megatron/set/valid")
 
     chain = chain_of(root / "megatron/set", root)
 

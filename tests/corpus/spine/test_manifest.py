@@ -230,20 +230,13 @@ def test_the_same_digest_however_it_is_stored_called_or_came_about(other: Manife
     assert other.digest == MANIFEST.digest
 
 
-@pytest.mark.parametrize("recipe", [{"fraction": 0.5}, {1: "one"}, {"when": b"now"}])
-def test_an_identity_that_json_spells_in_several_ways_has_no_digest(recipe: dict[str, Any]) -> None:
-    identity = replace(IDENTITY, recipe=recipe)
-
+def test_an_identity_that_json_spells_in_several_ways_has_no_digest() -> None:
     with pytest.raises(TypeError, match="canonical JSON holds"):
-        _ = identity.digest
-
-
-def change_counts(value: dict[str, Any]) -> None:
-    value["identity"]["counts"]["documents"] = 1_000_000
+        _ = replace(IDENTITY, recipe={"fraction": 0.5}).digest
 
 
 def test_an_edited_identity_is_refused_with_both_digests() -> None:
-    error = refusal(edited(change_counts))
+    error = refusal(edited(lambda value: value["identity"]["counts"].update(documents=1_000_000)))
 
     actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
     assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
@@ -366,8 +359,11 @@ def test_another_schema_is_refused_with_both_names() -> None:
     assert error.fix == "rebuild it"
 
 
-def test_its_own_bytes_are_those_that_were_written() -> None:
+def test_its_own_bytes_are_those_that_were_written_and_without_its_seal_they_are_not() -> None:
+    seal = next(line for line in MANIFEST.to_bytes().splitlines(keepends=True) if line.startswith(b' "seal"'))
+
     assert seal_holds(MANIFEST.to_bytes())
+    assert not seal_holds(MANIFEST.to_bytes().replace(seal, b""))
 
 
 def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
@@ -399,12 +395,4 @@ def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]
     data = edited(change)
 
     assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
-    assert not seal_holds(data)
-
-
-def test_a_manifest_without_its_seal_shows() -> None:
-    value = json.loads(MANIFEST.to_bytes())
-    del value["seal"]
-    data = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
-
     assert not seal_holds(data)

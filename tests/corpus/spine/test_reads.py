@@ -31,26 +31,27 @@ def read_through(path: Path, block_bytes: int = 4) -> None:
 def test_a_file_that_is_looked_into_anywhere_is_hashed_before(file: Path) -> None:
     file.write_bytes(b"one twp three")
 
-    with logged(), pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as refused, logged():
         reads.promise(file, PROMISE, is_streamed=False)
+        pytest.fail("it is looked into")
 
     assert str(refused.value) == f"{file}: sha256 is {OTHER}, sealed with {PROMISE.sha256}; build it again"
 
 
 def test_a_streamed_file_is_hashed_as_it_is_read_to_its_end(file: Path) -> None:
-    with logged() as log:
+    with logged():
         reads.promise(file, PROMISE, is_streamed=True)
         read_through(file)
         file.unlink()  # nothing is left to be hashed
-        log.finish()
 
 
 def test_a_streamed_file_with_another_hash_is_refused_at_its_end(file: Path) -> None:
     file.write_bytes(b"one twp three")
 
-    with logged(), pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as refused, logged():
         reads.promise(file, PROMISE, is_streamed=True)
         read_through(file)
+        pytest.fail("it was read")
 
     assert refused.value.where == str(file)
 
@@ -58,20 +59,16 @@ def test_a_streamed_file_with_another_hash_is_refused_at_its_end(file: Path) -> 
 def test_a_file_that_was_read_in_part_is_hashed_whole_in_the_end(file: Path) -> None:
     file.write_bytes(b"one twp three")
 
-    with logged() as log:
+    with pytest.raises(InputError, match=OTHER), logged():
         reads.promise(file, PROMISE, is_streamed=True)
         with open(file, "rb") as opened:
             hashed(opened, file).read(3)
-        with pytest.raises(InputError, match=OTHER):
-            log.finish()
 
 
 def test_a_file_that_is_gone_in_the_end_is_one_line(file: Path) -> None:
-    with logged() as log:
+    with pytest.raises(InputError) as refused, logged():
         reads.promise(file, PROMISE, is_streamed=True)
         file.unlink()
-        with pytest.raises(InputError) as refused:
-            log.finish()
 
     assert str(refused.value) == (
         f"{file}: it can't be read (No such file or directory); give it back, then run the same command"

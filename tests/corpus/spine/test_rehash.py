@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def write_numbers(path: Path, *some: int) -> None:
             journal.note(["n", number], {"square": number**2})
 
 
-def test_what_was_noted_is_known_to_the_next_process(path: Path) -> None:
+def test_what_was_noted_is_known_to_the_next_process_unless_it_starts_fresh(path: Path) -> None:
     write_numbers(path, 1, 2)
     write_numbers(path, 5)
 
@@ -48,6 +49,9 @@ def test_what_was_noted_is_known_to_the_next_process(path: Path) -> None:
         assert numbers(journal) == [1, 2, 5]
         assert journal.fact(["n", 1])["at"] > 1_700_000_000
         assert journal.fact(["n", 7]) is None
+    for is_fresh in (True, False):
+        with Journal(path, is_fresh) as journal:
+            assert numbers(journal) == []
 
 
 def test_the_latest_fact_counts(path: Path) -> None:
@@ -56,15 +60,6 @@ def test_the_latest_fact_counts(path: Path) -> None:
         journal.note(["part"], {"read": 2})
 
     assert Journal(path).fact(["part"])["read"] == 2
-
-
-def test_a_fresh_one_knows_nothing(path: Path) -> None:
-    write_numbers(path, 1)
-
-    with Journal(path, fresh=True) as journal:
-        assert numbers(journal) == []
-    with Journal(path) as journal:
-        assert numbers(journal) == []
 
 
 def test_a_reading_that_ended_leaves_nothing(path: Path) -> None:
@@ -198,11 +193,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    return tmp_path / "journal.jsonl"
-
-
 def content(name: str, size: int) -> bytes:
     return (name.encode() * size)[:size]
 
@@ -237,37 +227,30 @@ def test_every_file_is_read_once_and_as_claimed(folder: Path, threads: int) -> N
     found = read(tasks(folder), Journal(None), threads)
 
     assert {name: result.bytes_read for name, result in found.items()} == SIZES
+    assert read([], Journal(None), threads) == {}
     assert all(
         result.complaint is None and result.actual == result.task.expected and result.found_at is None
         for result in found.values()
     )
 
 
-def test_nothing_to_read_gives_nothing() -> None:
-    assert read([], Journal(None)) == {}
-
-
-def test_a_changed_bit_is_shown_with_both_hashes_and_hides_no_other(folder: Path) -> None:
-    change_unseen(folder / "b")
+def test_a_file_that_changed_or_cannot_be_read_is_complained_of_and_hides_no_other(folder: Path) -> None:
     change_unseen(folder / "e")
-
-    found = read(tasks(folder), Journal(None))
-
-    actual = sha256((folder / "e").read_bytes())
-    assert found["e"].complaint == f"sha256 is {actual}, sealed with {sha256(content('e', 5000))}"
-    assert sorted(name for name, result in found.items() if result.complaint) == ["b", "e"]
-
-
-def test_a_file_that_cannot_be_read_is_complained_of_and_hides_no_other(folder: Path) -> None:
     (folder / "a").unlink()
     (folder / "d").unlink()
     (folder / "d").mkdir()
 
     found = read(tasks(folder), Journal(None))
 
-    assert found["a"].complaint == "it can't be read (No such file or directory)"
-    assert (found["d"].complaint, found["d"].actual) == ("it can't be read (Is a directory)", None)
-    assert found["b"].complaint is None
+    actual = sha256((folder / "e").read_bytes())
+    assert {name: result.complaint for name, result in found.items()} == {
+        "a": "it can't be read (No such file or directory)",
+        "b": None,
+        "c": None,
+        "d": "it can't be read (Is a directory)",
+        "e": f"sha256 is {actual}, sealed with {sha256(content('e', 5000))}",
+    }
+    assert (found["d"].actual, found["e"].actual) == (None, actual)
 
 
 def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
@@ -288,12 +271,12 @@ def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
     assert found["wrong"].complaint == f"git-sha1 is {git_sha1}, listed as {'0' * 40}"
 
 
-def test_what_a_former_process_found_right_is_not_read_again(folder: Path, notes: Path) -> None:
-    with Journal(notes) as journal:
+def test_what_a_former_process_found_right_is_not_read_again(folder: Path, path: Path) -> None:
+    with Journal(path) as journal:
         read(tasks(folder, "ab"), journal)
     change_unseen(folder / "a")
 
-    with Journal(notes) as journal:
+    with Journal(path) as journal:
         found = read(tasks(folder), journal)
 
     assert {name: result.bytes_read for name, result in found.items()} == SIZES | {"a": 0, "b": 0}
@@ -301,93 +284,100 @@ def test_what_a_former_process_found_right_is_not_read_again(folder: Path, notes
     assert all(result.complaint is None for result in found.values())
 
 
-def test_what_it_found_wrong_is_read_again(folder: Path, notes: Path) -> None:
+def test_what_it_found_wrong_is_read_again(folder: Path, path: Path) -> None:
     right = (folder / "e").read_bytes()
     change_unseen(folder / "e")
-    with Journal(notes) as journal:
+    with Journal(path) as journal:
         assert read(tasks(folder), journal)["e"].complaint is not None
     (folder / "e").write_bytes(right)
 
-    with Journal(notes) as journal:
+    with Journal(path) as journal:
         found = read(tasks(folder), journal)
 
     assert (found["e"].complaint, found["e"].bytes_read) == (None, 5000)
 
 
-@pytest.mark.parametrize("change", ["time", "inode", "size"])
-def test_a_file_that_was_touched_since_is_read_again(folder: Path, notes: Path, change: str) -> None:
-    with Journal(notes) as journal:
-        read(tasks(folder), journal)
-    file = folder / "e"
-    before = file.stat()
-    if change == "time":
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    elif change == "inode":
-        (folder / "copy").write_bytes(file.read_bytes())
-        (folder / "copy").rename(file)
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    else:
-        file.write_bytes(b"e" * 4999)
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+def touch(file: Path) -> None:
+    os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns + 1))
 
-    with Journal(notes) as journal:
+
+def put_a_copy_in_its_place(file: Path) -> None:
+    shutil.copy2(file, file.with_name("copy"))
+    file.with_name("copy").rename(file)
+
+
+def shorten(file: Path) -> None:
+    before = file.stat()
+    file.write_bytes(b"e" * 4999)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [touch, put_a_copy_in_its_place, shorten], ids=["time", "inode", "size"])
+def test_a_file_that_was_touched_since_is_read_again(
+    folder: Path, path: Path, change: Callable[[Path], object]
+) -> None:
+    with Journal(path) as journal:
+        read(tasks(folder), journal)
+    change(folder / "e")
+
+    with Journal(path) as journal:
         found = read(tasks(folder), journal)
 
     assert [name for name, result in found.items() if result.bytes_read] == ["e"]
 
 
-def test_a_claim_of_another_hash_is_not_settled_by_what_is_known(folder: Path, notes: Path) -> None:
-    with Journal(notes) as journal:
+def test_a_claim_of_another_hash_is_not_settled_by_what_is_known(folder: Path, path: Path) -> None:
+    with Journal(path) as journal:
         read(tasks(folder, "e"), journal)
         other = HashTask("owner", "e", (folder / "e",), 5000, "sha256", "0" * 64, "sealed with")
 
         assert read([other], journal)["e"].complaint is not None
 
 
-def test_killed_at_any_step_the_next_process_reads_only_what_is_missing(folder: Path, notes: Path) -> None:
+def test_killed_at_any_step_the_next_process_reads_only_what_is_missing(folder: Path, path: Path) -> None:
     # One thread reads the largest first: b, d, e, a, c.
     known = []
     at = 1
 
     def verify() -> None:
-        with Journal(notes) as journal:
+        with Journal(path) as journal:
             read(tasks(folder), journal)
 
     while killed_at(at, verify):
-        with Journal(notes) as journal:
+        with Journal(path) as journal:
             found = read(tasks(folder), journal)
         before = {name for name, result in found.items() if result.found_at}
         assert all(result.complaint is None for result in found.values())
         assert all(result.bytes_read == (0 if name in before else SIZES[name]) for name, result in found.items())
         known.append(before)
-        notes.unlink()
+        path.unlink()
         at += 1
 
     # The first steps make the file and its first line, the last makes the notes durable.
     assert known == [set(), set(), set(), set(), {"b"}, {"b", "d"}, {"b", "d", "e"}, {*"abde"}, {*"abcde"}]
 
 
-def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path, notes: Path) -> None:
-    with Journal(notes) as journal:
+def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path, path: Path) -> None:
+    with Journal(path) as journal:
         progress = Progress("verify", sum(SIZES.values()), "bytes", every_s=1000)
         results = rehash(tasks(folder, "abd"), journal, 1, progress)
         first = next(results)
         results.close()  # type: ignore[attr-defined]
 
     assert first.task.name == "b"
-    with Journal(notes) as journal:
+    with Journal(path) as journal:
         found = read(tasks(folder, "abd"), journal)
     assert found["b"].bytes_read == 0
 
 
-def test_progress_counts_what_is_read_and_what_was_known(folder: Path, notes: Path) -> None:
-    with Journal(notes) as journal:
+def test_progress_counts_what_is_read_and_what_was_known(folder: Path, path: Path) -> None:
+    with Journal(path) as journal:
         read(tasks(folder, "b"), journal)
     (folder / "d").unlink()
     total = sum(SIZES.values())
     progress = Progress("verify", total, "bytes", every_s=1000)
 
-    with Journal(notes) as journal:
+    with Journal(path) as journal:
         list(rehash(tasks(folder), journal, 2, progress))
 
     assert progress.line().startswith(f"verify: {total / 1e6:.1f} of {total / 1e6:.1f} MB, ")
@@ -395,15 +385,15 @@ def test_progress_counts_what_is_read_and_what_was_known(folder: Path, notes: Pa
 
 
 def test_a_full_disk_under_the_notes_stops_no_reading(
-    folder: Path, notes: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(step: durable.Step, path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with Journal(notes) as journal:
+    with Journal(path) as journal:
         monkeypatch.setattr(durable, "failpoint", full)
         found = read(tasks(folder), journal)
         monkeypatch.undo()
 
     assert all(result.complaint is None for result in found.values())
-    assert caplog.messages == [f"{notes}: progress is no longer kept (No space left on device)"]
+    assert caplog.messages == [f"{path}: progress is no longer kept (No space left on device)"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 from word_artifact import ENGLISH, write_words
 from word_building import PLAN, build, files_in, is_whole, names_beside, seal, write_shard
 
@@ -104,12 +105,10 @@ def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: 
         files = [write_shard(building, 0).files[0]]
         spoil(building.path("parts/a.txt"))
 
-        with pytest.raises(InputError) as refused:
-            seal(building, files)
-
-        assert refused.value.where == str(building.folder / "parts/a.txt")
-    assert refused.value.what == "the file is gone, or no longer has the 8 bytes that were written"
-    assert refused.value.fix == "run the command again"
+        assert refusal(lambda: seal(building, files)) == (
+            f"{building.folder / 'parts/a.txt'}: the file is gone, or no longer has the 8 bytes that were written; "
+            "run the command again"
+        )
     assert not target.exists()
 
 
@@ -133,12 +132,11 @@ def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
         files = [write_shard(first, position).files[0] for position in range(3)]
         first.lock.path.unlink()
         with open_building(target, plan_of_the_second) as second:
-            with pytest.raises(InputError) as refused:
+            with pytest.raises(InputError, match="this builder lost its lock"):
                 seal(first, files)
             receipts = list(run_stage("write", write_words, ENGLISH, second, RunSettings()))
             seal(second, [receipt.files[0] for receipt in receipts])
 
-    assert refused.value.what == "this builder lost its lock"
     assert open_artifact(target).manifest.provenance == {"builder": 2}
     assert is_whole(target)
 
@@ -146,12 +144,10 @@ def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
 def test_a_builder_that_another_took_over_from_has_nowhere_to_write(target: Path) -> None:
     with open_building(target, PLAN) as first:
         first.lock.path.unlink()
-        with open_building(target, PLAN), pytest.raises(InputError) as refused:
-            first.path("parts/a.txt")
+        with open_building(target, PLAN):
+            told = refusal(lambda: first.path("parts/a.txt"))
 
-    assert str(refused.value) == (
-        f"{first.folder}: the building folder is gone; another builder took over; nothing was sealed"
-    )
+    assert told == f"{first.folder}: the building folder is gone; another builder took over; nothing was sealed"
     assert not first.folder.exists()
 
 
@@ -178,12 +174,9 @@ def test_a_folder_that_nothing_was_sealed_in_is_never_replaced(target: Path) -> 
     target.mkdir()
     (target / "thesis.tex").write_text("years of work")
 
-    with pytest.raises(InputError) as refused:
-        build(target)
-
-    assert refused.value.what == "something is here that is no sealed artifact"
-    assert refused.value.where == str(target)
-    assert refused.value.fix == "move it away, then run the same command"
+    assert refusal(lambda: build(target)) == (
+        f"{target}: something is here that is no sealed artifact; move it away, then run the same command"
+    )
     assert files_in(target) == {"thesis.tex": b"years of work"}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from crash_points import steps_of
+from refusals import refusal
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
@@ -72,13 +73,15 @@ def test_the_role_of_a_target_is_its_kind_and_partition(partition: str | None, r
     assert replace(ENGLISH_WORDS, name="whatever", partition=partition).role == role
 
 
-def test_what_is_current_is_not_touched(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
+def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_built(tmp_path: Path) -> None:
+    sealed = build_words(tmp_path, "english")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
     build(ENGLISH_WORDS, tmp_path, never, replace=True)
 
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    with open_building(tmp_path / "words", {}):
+        assert build(ENGLISH_WORDS, tmp_path, never) == sealed
 
 
 @pytest.mark.parametrize(
@@ -118,11 +121,9 @@ def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path
 
 
 def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as refused:
-        build(COUNT, tmp_path)
-
-    assert refused.value.where == str(tmp_path / "words")
-    assert refused.value.fix == "build it, or wait for its build to end"
+    assert refusal(lambda: build(COUNT, tmp_path)) == (
+        f"{tmp_path / 'words'}: nothing is sealed here (no manifest.json); build it, or wait for its build to end"
+    )
 
 
 @pytest.mark.parametrize("key", ["name", "source.name"])
@@ -130,10 +131,7 @@ def test_without_replace_another_version_stays_and_nothing_is_left_beside_it(tmp
     sealed = build_words(tmp_path, "english")
     (tmp_path / ".words.lock").unlink()
 
-    with pytest.raises(UsageError) as refused:
-        build(replace(target_of("french"), named_by=key), tmp_path, never)
-
-    assert str(refused.value) == (
+    assert refusal(lambda: build(replace(target_of("french"), named_by=key), tmp_path, never), UsageError) == (
         f"{tmp_path / 'words'}: another version is sealed here: the recipe changed (language: english → french); "
         f"give it another `{key}` in the recipe, or run with --replace"
     )
@@ -169,15 +167,6 @@ def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_
 
     assert artifact.manifest == sealed.manifest
     assert sorted(path.name for path in tmp_path.iterdir()) == [".words.lock", "elsewhere", "words"]
-
-
-def test_what_is_current_can_be_had_while_another_version_is_built(tmp_path: Path) -> None:
-    build_words(tmp_path, "english")
-
-    with open_building(tmp_path / "words", {}):
-        artifact = build(ENGLISH_WORDS, tmp_path, never)
-
-    assert artifact.manifest.identity.recipe == {"language": "english"}
 
 
 def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_path: Path) -> None:
@@ -261,40 +250,29 @@ def spoil_the_manifest(folder: Path) -> tuple[str, str]:
     return "manifest.json", "this is no manifest: Expected `object`, got `array`"
 
 
-DAMAGE = pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
-
-
-@DAMAGE
-def test_what_lost_a_file_or_its_manifest_is_damaged_and_stays_as_it_is_without_replace(
+@pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
+def test_what_lost_a_file_or_its_manifest_is_damaged_until_it_is_replaced_by_the_same(
     tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
 ) -> None:
-    folder = build_words(tmp_path, "english").folder
+    sealed = build_words(tmp_path, "english")
+    folder = sealed.folder
 
     name, what = damage(folder)
 
     assert target_of("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
     with pytest.raises(InputError) as refused:
         build(ENGLISH_WORDS, tmp_path, never)
-
     assert not isinstance(refused.value, UsageError)
     assert str(refused.value) == (
         f"{folder}: it is damaged ({folder / name}: {what}); run with --replace to build it again"
     )
     assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
 
-
-@DAMAGE
-def test_with_replace_what_is_damaged_is_built_again_to_the_same_digest(
-    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
-) -> None:
-    sealed = build_words(tmp_path, "english")
-    damage(sealed.folder)
-
     again = build_words(tmp_path, "english")  # it replaces what is there
 
     assert again.manifest.digest == sealed.manifest.digest
     assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
-    assert words_in(sealed.folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
+    assert words_in(folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
 
 
 def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_is_built_again(tmp_path: Path) -> None:

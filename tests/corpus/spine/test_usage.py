@@ -49,65 +49,62 @@ def hold(size: int, is_held: object, may_go: object, grandchildren: int = 0) -> 
     del block
 
 
+def peak(memory: PeakMemory) -> int:
+    assert memory.bytes is not None
+    return memory.bytes
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of processes")
 class TestPeakMemory:
     def test_it_is_that_of_this_process_and_all_below_it(self) -> None:
         is_held, may_go = FORK.Semaphore(0), FORK.Event()
         with PeakMemory() as memory:
-            alone = memory.bytes
+            alone = peak(memory)
             child = FORK.Process(target=hold, args=(64 * MB, is_held, may_go, 2))
             child.start()
             for _ in range(3):
                 is_held.acquire()
-            together = memory.bytes
+            together = peak(memory)
             may_go.set()
             child.join()
 
-        assert alone is not None
-        assert together is not None
         assert together >= alone + 3 * 64 * MB
 
     def test_a_program_that_was_started_counts_whole(self) -> None:
         code = "block = b'x' * 64_000_000; print(flush=True); input()"
         with PeakMemory() as memory:
-            alone = memory.bytes
+            alone = peak(memory)
             with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE) as started:
                 assert started.stdout is not None
                 started.stdout.readline()
-                together = memory.bytes
+                together = peak(memory)
                 started.communicate(b"\n")
 
-        assert alone is not None
-        assert together is not None
         assert together >= alone + 64_000_000
 
     def test_what_processes_share_counts_once(self) -> None:
         shared = filled(128 * MB)
         may_go = FORK.Event()
         with PeakMemory() as memory:
-            alone = memory.bytes
+            alone = peak(memory)
             children = [FORK.Process(target=may_go.wait) for _ in range(4)]
             for child in children:
                 child.start()
-            together = memory.bytes
+            together = peak(memory)
             may_go.set()
             for child in children:
                 child.join()
 
-        assert alone is not None
-        assert together is not None
         assert len(shared) <= alone
         assert together < 2 * alone  # not five times
 
     def test_it_stays_when_the_memory_is_given_back(self) -> None:
         with PeakMemory() as memory:
             block = filled(64 * MB)
-            most = memory.bytes
+            most = peak(memory)
             del block
 
-        assert memory.bytes is not None
-        assert most is not None
-        assert memory.bytes >= most
+        assert peak(memory) >= most
 
 
 def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
@@ -133,23 +130,18 @@ def test_laps_follow_each_other_and_count(monkeypatch: pytest.MonkeyPatch) -> No
     assert laps.counted == {"plan": 0, "fetch": 65}
 
 
-def test_after_an_error_too() -> None:
+def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_switched_it_off() -> None:
     with pytest.raises(KeyError), no_cycles():
+        with no_cycles():
+            pass
+        assert not gc.isenabled()
         raise KeyError
 
     assert gc.isenabled()
 
 
-def test_whoever_switched_it_off_keeps_it_off() -> None:
-    with no_cycles():
-        with no_cycles():
-            pass
-        assert not gc.isenabled()
-
-    assert gc.isenabled()
-
-
-def test_a_build_records_when_where_with_what_and_how_it_was_run() -> None:
+def test_a_build_records_when_where_with_what_and_how_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stopwatch, "command", None)  # whatever was typed in this process before
     stopwatch = Stopwatch()
 
     record = stopwatch.provenance({"workers": 2})
@@ -171,14 +163,11 @@ def test_the_libraries_that_could_have_a_part_in_the_bytes_are_recorded() -> Non
     assert (versions["pyarrow"], versions["zstandard"]) == (pyarrow.__version__, zstandard.__version__)
 
 
-def test_outside_a_git_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nothing"))
-
-    assert git_sha.__wrapped__() is None
-
-
-def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.mark.parametrize("variable", ["GIT_DIR", "PATH"], ids=["outside a checkout", "without git"])
+def test_where_git_tells_none_there_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "nothing"))
 
     assert git_sha.__wrapped__() is None
 
@@ -189,40 +178,37 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time is whatever the list's only item says."""
+def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[float]:
+    """The time is whatever the list's only item says. What is logged at it is captured."""
+    caplog.set_level(logging.INFO, "corpusmill")
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     return now
 
 
-def test_the_line_says_done_of_total_counts_rates_and_the_time_left(clock: list[float]) -> None:
-    progress = Progress("convert", 8, "shards", every_s=10)
+@pytest.mark.parametrize(
+    ("total", "unit", "seconds", "done", "counts", "line"),
+    [
+        (
+            *(8, "shards", 4, 2, {"documents": 6_000, "tokens": 2_000_000, "bytes": 12_300_000}),
+            "2/8 shards; 6,000 documents, 1,500/s; 2,000,000 tokens, 500,000/s; 12.3 MB, 3.1 MB/s; 12 s left",
+        ),
+        (12 * 10**9, "bytes", 4, 2 * 10**9, {}, "2,000.0 of 12,000.0 MB, 500.0 MB/s; 20 s left"),
+        (4, "files", 1, 0, {}, "0/4 files"),
+        (4, "files", 1, 4, {}, "4/4 files"),
+        (0, "files", 0, 0, {"bytes": 0}, "0/0 files; 0.0 MB"),
+    ],
+    ids=["counts with rates", "bytes as MB", "no time left at the start", "nor at the end", "nothing to divide by"],
+)
+def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
+    clock: list[float], total: int, unit: str, seconds: float, done: int, counts: dict[str, int], line: str
+) -> None:
+    progress = Progress("fetch", total, unit, every_s=10)
 
-    clock[0] += 4
-    progress.add(2, {"documents": 6_000, "tokens": 2_000_000, "bytes": 12_300_000})
+    clock[0] += seconds
+    progress.add(done, counts)
 
-    assert progress.line() == (
-        "convert: 2/8 shards; 6,000 documents, 1,500/s; 2,000,000 tokens, 500,000/s; 12.3 MB, 3.1 MB/s; 12 s left"
-    )
-
-
-@pytest.mark.parametrize(("done", "line"), [(0, "fetch: 0/4 files"), (4, "fetch: 4/4 files")])
-def test_at_the_start_and_at_the_end_no_time_left_is_claimed(clock: list[float], done: int, line: str) -> None:
-    progress = Progress("fetch", 4, "files", every_s=10)
-
-    clock[0] += 1
-    progress.add(done, {})
-
-    assert progress.line() == line
-
-
-def test_no_time_passed_and_nothing_to_do_divide_by_nothing(clock: list[float]) -> None:
-    progress = Progress("fetch", 0, "files", every_s=10)
-
-    progress.add(0, {"bytes": 0})
-
-    assert progress.line() == "fetch: 0/0 files; 0.0 MB"
+    assert progress.line() == f"fetch: {line}"
 
 
 def test_a_log_line_comes_when_its_time_has_come_and_not_before(
@@ -230,10 +216,9 @@ def test_a_log_line_comes_when_its_time_has_come_and_not_before(
 ) -> None:
     progress = Progress("convert", 100, "shards", every_s=10)
 
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        for _ in range(50):
-            clock[0] += 0.5
-            progress.add(1, {})
+    for _ in range(50):
+        clock[0] += 0.5
+        progress.add(1, {})
 
     assert caplog.messages == [
         "convert: 20/100 shards; 40 s left",
@@ -248,10 +233,9 @@ def test_a_terminal_gets_one_line_redrawn_and_ended_by_the_last_unit(
     monkeypatch.setattr(sys, "stderr", terminal)
     progress = Progress("fetch", 2, "files", every_s=0)
 
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        clock[0] += 1
-        progress.add(1, {})
-        progress.add(1, {})
+    clock[0] += 1
+    progress.add(1, {})
+    progress.add(1, {})
 
     half = "█" * 10 + "░" * 10
     assert terminal.getvalue() == f"\r{half} fetch: 1/2 files; 1 s left\x1b[K\rfetch: 2/2 files\x1b[K\n"
@@ -268,15 +252,6 @@ def test_a_line_is_cut_where_it_would_wrap_and_could_not_be_redrawn(
     Progress("fetch " + "of a long name " * 9, 2, "files", every_s=0).add(1)
 
     assert len(terminal.getvalue().removeprefix("\r").removesuffix("\x1b[K")) == 39
-
-
-def test_bytes_are_shown_as_mb_with_their_rate(clock: list[float]) -> None:
-    progress = Progress("verify", 12_000_000_000, "bytes", every_s=10)
-
-    clock[0] += 4
-    progress.add(2_000_000_000, {})
-
-    assert progress.line() == "verify: 2,000.0 of 12,000.0 MB, 500.0 MB/s; 20 s left"
 
 
 def test_what_was_done_before_is_no_part_of_the_rate(clock: list[float]) -> None:
@@ -308,9 +283,8 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
 ) -> None:
     progress = Progress("fetch", 2, "files", every_s=10)
 
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        progress.add_done_before(1)
-        progress.add_done_before(1)
+    progress.add_done_before(1)
+    progress.add_done_before(1)
 
     assert caplog.messages == ["fetch: 2/2 files"]
 
@@ -318,12 +292,11 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
 def test_nothing_is_said_of_what_ends_in_the_quiet_at_the_start(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
-        clock[0] += 1
-        short.add(2, {})
-        long.add(1, {})
-        clock[0] += 10
-        long.add(1, {})
+    short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
+    clock[0] += 1
+    short.add(2, {})
+    long.add(1, {})
+    clock[0] += 10
+    long.add(1, {})
 
     assert caplog.messages == ["long: 2/2 files"]

@@ -11,13 +11,13 @@ import zstandard
 from forged import overwrite, reseal
 
 from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
+from pipeline_assets.corpus.recipes.kind import files_match_manifest
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StoredFile
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust.result import Sample, Scope, Verification
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
-from pipeline_assets.systems.registry import files_match_manifest
 
 TRAIN = Path("megatron", "pages_v1", "train")
 Forge = Callable[[Manifest], list[StoredFile]]

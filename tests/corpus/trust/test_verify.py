@@ -13,6 +13,7 @@ from interrupted import interrupted
 from sealed_sets import seal_set
 
 from pipeline_assets.corpus.readers.held import CURE
+from pipeline_assets.corpus.recipes.kind import files_match_manifest
 from pipeline_assets.corpus.spine import artifact, durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
@@ -20,7 +21,6 @@ from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust import verify as reader
 from pipeline_assets.corpus.trust.result import Sample, Scope, Verification, as_json
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
-from pipeline_assets.systems.registry import files_match_manifest
 
 SET = Path("megatron", "pages_v1")
 READERS = (reader, artifact)

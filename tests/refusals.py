@@ -1,0 +1,14 @@
+"""What the user is told where something is refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pipeline_assets.corpus.spine.errors import InputError
+
+
+def refusal(act: Callable[[], object], kind: type[InputError] = InputError) -> str:
+    """The line that an act is refused with."""
+    with pytest.raises(kind) as refused:
+        act()
+    return str(refused.value)
