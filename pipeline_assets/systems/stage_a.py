@@ -252,11 +252,11 @@ NORMALIZED = Kind(
 
 
 def _filter(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
+    from pipeline_assets.corpus.filters.filter_corpus import filter_corpus
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
-    rules = CorpusFilter(FilterRecipe.from_content(job.recipe["filters"]), refused)
-    return filter_corpus(job.building, normalized, rules, job.run.settings)
+    recipe = FilterRecipe.from_content(job.recipe["filters"])
+    return filter_corpus(job.building, normalized, recipe, refused, job.run.settings)
 
 
 FILTERED = Kind(

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
+from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.filters.column_rules import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, first_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
 from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
@@ -198,7 +197,7 @@ def keep_lines(batch: Batch, classes: CharacterClasses, inside: NDArray[np.int64
     return _keep_lines(batch.text, eights, batch.offsets, classes, inside, limits, kept, eights_out)
 
 
-class C4Filter:
+class C4Filter(Filter):
     """What `C4Recipe` asks of lines and documents."""
 
     def __init__(self, recipe: C4Recipe) -> None:

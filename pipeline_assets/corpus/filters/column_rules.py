@@ -1,8 +1,9 @@
-"""Rules over source columns; and what any filter is given and says: Candidate, Measurement, Verdict."""
+"""Rules over source columns; and what any filter is, is given and says: Candidate, Measurement, Verdict."""
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,19 @@ class Candidate:
         """Counts what was removed or masked; nothing isn't counted."""
         if changes:
             self.changes[name] = changes
+
+
+class Filter(ABC):
+    """One section of a recipe, or several, ready to be asked."""
+
+    @abstractmethod
+    def measure(self, candidate: Candidate) -> Iterable[Measurement]:
+        """What it sees in a document, in the order in which it is asked; the text is changed as `apply` does."""
+
+    def apply(self, candidates: Sequence[Candidate]) -> None:
+        """Fails documents, or changes their text."""
+        for candidate in candidates:
+            candidate.failure = next((seen for seen in self.measure(candidate) if seen.is_failed), None)
 
 
 @dataclass(frozen=True)
@@ -195,20 +209,12 @@ def _constant(text: str) -> int | float | str:
     raise ValueError(f"{text!r} is no constant; write a number, or text in quotes")
 
 
-class ColumnFilter:
+class ColumnFilter(Filter):
     """The rules of a recipe over the columns that documents keep in their meta."""
 
     def __init__(self, rules: Sequence[str]) -> None:
         self._rules = [ColumnRule.parse(rule) for rule in rules]
 
-    def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails each document whose columns fail a rule."""
-        for candidate in candidates:
-            for rule in self._rules:
-                if (measurement := rule.measure(candidate.meta)).is_failed:
-                    candidate.fail(measurement)
-                    break
-
-    def measure(self, candidate: Candidate) -> list[Measurement]:
+    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
         """What each rule sees."""
-        return [rule.measure(candidate.meta) for rule in self._rules]
+        return (rule.measure(candidate.meta) for rule in self._rules)

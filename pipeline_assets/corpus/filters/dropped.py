@@ -14,8 +14,8 @@ DROPPED_FILE = f"dropped{SUFFIX}"
 
 
 class DroppedLine(msgspec.Struct, frozen=True):
-    """A document that a filter dropped: which, why, what was measured and beyond which threshold, and its place in the
-    corpus that was filtered.
+    """A document that a filter dropped: which, why, what was measured and beyond which threshold (null where there is
+    none), and its place in the corpus that was filtered.
     """
 
     doc_id: str

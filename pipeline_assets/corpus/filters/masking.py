@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import re2
 
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
+from pipeline_assets.corpus.filters.column_rules import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
@@ -49,7 +49,7 @@ _RESERVED = (
 RESERVED = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 
 
-class Masking:
+class Masking(Filter):
     """Which addresses `MaskingRecipe` masks."""
 
     def __init__(self, recipe: MaskingRecipe) -> None:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
+from pipeline_assets.corpus.filters.column_rules import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WikipediaFilterRecipe
 
 Rule = Callable[[str], tuple[str, int]]
@@ -201,7 +201,7 @@ _ENOUGH_BYTES = 120  # Thai, for one, has no mark that ends a sentence
 _NO_WORD = re.compile(r"[\W_]*+")
 
 
-class WikipediaFilter:
+class WikipediaFilter(Filter):
     """What `WikipediaFilterRecipe` asks of pages."""
 
     def __init__(self, recipe: WikipediaFilterRecipe) -> None:
@@ -209,14 +209,6 @@ class WikipediaFilter:
         self._rules = [(name, RULES[name], action == "repair") for name, action in actions.items() if action != "keep"]
         self._fatal = [name for name, action in actions.items() if action == "drop"]
         self._least = recipe.min_running_lines
-
-    def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails pages, and takes from all what the recipe repairs."""
-        for candidate in candidates:
-            for measurement in self.measure(candidate):
-                if measurement.is_failed:
-                    candidate.fail(measurement)
-                    break
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each rule that drops sees in a page, from which it takes what the recipe repairs."""

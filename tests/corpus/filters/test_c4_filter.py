@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_filters import CITATION, kept_lines
+from plain_filters import CITATION, ENGLISH_WEB, kept_lines
 
 from pipeline_assets.corpus.filters.column_rules import Verdict
-from pipeline_assets.corpus.filters.english_web import C4
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import C4Recipe, FilterRecipe
 
@@ -143,7 +142,8 @@ PIECES = [
 
 @given(text=st.lists(st.sampled_from(PIECES), max_size=50).map("".join) | st.text())
 def test_it_is_what_slow_loops_find(text: str) -> None:
-    recipe = C4Recipe.model_validate({**C4.content(), "min_words_per_line": 2, "terminal_punctuation": '.?!"”。？'})
+    web = ENGLISH_WEB.content()["c4"]
+    recipe = C4Recipe.model_validate({**web, "min_words_per_line": 2, "terminal_punctuation": '.?!"”。？'})
 
     seen = judge(text, {}, FilterRecipe(c4=recipe))
 

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters import filter_corpus as stage
-from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
+from pipeline_assets.corpus.filters.filter_corpus import filter_shard, load_filters
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
@@ -29,22 +30,22 @@ def document(number: int, text: str, **meta: object) -> Document:
 
 
 @pytest.fixture
-def shard(tmp_path: Path) -> Callable[..., FilterShard]:
+def shard(tmp_path: Path) -> Callable[..., DocumentShard]:
     """A shard of documents, or of lines as they are given."""
 
-    def write(*documents: Document | bytes, name: str = "00000") -> FilterShard:
+    def write(*documents: Document | bytes, name: str = "00000") -> DocumentShard:
         lines = [line if isinstance(line, bytes) else msgspec.json.encode(line) for line in documents]
         path = tmp_path / f"in-{name}.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             writer.write_lines(b"".join(line + b"\n" for line in lines), len(lines))
-        return FilterShard(name, f"shards/{name}.jsonl.zst", path, len(lines))
+        return DocumentShard(name, f"shards/{name}.jsonl.zst", path, len(lines))
 
     return write
 
 
 @pytest.fixture
 def filtered(tmp_path: Path) -> Callable[..., Receipt]:
-    def run(shard: FilterShard, recipe: FilterRecipe, window: Window = WHOLE) -> Receipt:
+    def run(shard: DocumentShard, recipe: FilterRecipe, window: Window = WHOLE) -> Receipt:
         return filter_shard(shard, window, BuildFolder(tmp_path), recipe, zstd_level=3)
 
     return run
@@ -57,7 +58,7 @@ def lines_of(tmp_path: Path) -> Lines:
 
 
 def test_kept_documents_keep_order_and_bytes_and_each_dropped_one_leaves_a_line(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     kept = b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0"}'
     documents = shard(kept, document(1, "one"), document(2, "three more words"))
@@ -79,7 +80,7 @@ def test_kept_documents_keep_order_and_bytes_and_each_dropped_one_leaves_a_line(
 
 
 def test_a_document_whose_text_changes_keeps_every_other_byte(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     recipe = FilterRecipe.model_validate({"masking": {"emails": True, "public_ips": True}})
     line = (
@@ -98,7 +99,7 @@ def test_a_document_whose_text_changes_keeps_every_other_byte(
 
 
 def test_what_is_removed_or_masked_is_counted_in_kept_documents_alone(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     recipe = FilterRecipe.model_validate(
         {
@@ -125,7 +126,7 @@ def test_what_is_removed_or_masked_is_counted_in_kept_documents_alone(
 
 
 def test_rules_look_at_the_columns_in_the_meta(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     recipe = FilterRecipe.model_validate({"rules": ["score >= 3", 'language == "en"']})
     documents = shard(
@@ -146,7 +147,7 @@ def test_rules_look_at_the_columns_in_the_meta(
 
 
 def test_rules_look_at_the_place_of_a_document_and_at_what_its_licence_rests_on(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     recipe = FilterRecipe.model_validate(
         {"rules": ['source_file == "a"', 'license_evidence == "recipe"', "source_row < 1"]}
@@ -162,7 +163,7 @@ def test_rules_look_at_the_place_of_a_document_and_at_what_its_licence_rests_on(
     ("rule", "column"), [("score >= 3", "score"), ('language == "en"', "language"), ('title != ""', "title")]
 )
 def test_a_rule_over_a_column_that_is_not_there_is_a_usage_error(
-    rule: str, column: str, shard: Callable[..., FilterShard], filtered: Callable[..., Receipt]
+    rule: str, column: str, shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt]
 ) -> None:
     with pytest.raises(UsageError) as error:
         filtered(shard(document(0, "a", url="https://a")), FilterRecipe.model_validate({"rules": [rule]}))
@@ -174,7 +175,7 @@ def test_a_rule_over_a_column_that_is_not_there_is_a_usage_error(
 
 
 def test_no_documents_and_no_kept_documents_leave_empty_files(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     empty = filtered(shard(), SHORT)
     none_kept = filtered(shard(document(0, "one")), SHORT)
@@ -185,7 +186,7 @@ def test_no_documents_and_no_kept_documents_leave_empty_files(
 
 
 def test_blocks_of_lines_have_no_part_in_the_result(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], monkeypatch: pytest.MonkeyPatch
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["a@b.c", "two words\u2028here", "Zwei Wörter", "8.8.8.8 is\r\nan address"]
     recipe = FilterRecipe.model_validate({**SHORT.content(), "masking": {"emails": True, "public_ips": True}})
@@ -200,7 +201,7 @@ def test_blocks_of_lines_have_no_part_in_the_result(
 
 
 def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_rows_alone(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], lines_of: Lines
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], lines_of: Lines
 ) -> None:
     documents = shard(document(0, "one"), b"not even JSON", document(2, "two words"), document(3, "one"))
 
@@ -228,7 +229,7 @@ def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_r
     ],
 )
 def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
-    shard: Callable[..., FilterShard], filtered: Callable[..., Receipt], line: bytes, complaint: str
+    shard: Callable[..., DocumentShard], filtered: Callable[..., Receipt], line: bytes, complaint: str
 ) -> None:
     documents = shard(document(0, "two words"), line)
 
@@ -240,7 +241,7 @@ def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
     )
 
 
-def test_workers_make_the_same_files_as_no_workers(shard: Callable[..., FilterShard], tmp_path: Path) -> None:
+def test_workers_make_the_same_files_as_no_workers(shard: Callable[..., DocumentShard], tmp_path: Path) -> None:
     recipe = FilterRecipe.model_validate({**SHORT.content(), "masking": {"emails": True, "public_ips": True}})
     shards = [
         shard(

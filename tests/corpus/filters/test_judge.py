@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_filters import plain_verdict
+from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.filters.column_rules import Candidate
-from pipeline_assets.corpus.filters.english_web import C4, ENGLISH_WEB
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 
 # Looser at the start, so that real texts and short ones reach the filters at the end.
+WEB = ENGLISH_WEB.content()
 LOOSE = FilterRecipe.model_validate(
     {
-        **ENGLISH_WEB.content(),
+        **WEB,
         "length": {"min_characters": 1},
         "characters": {"max_symbol_ratio": "0.9"},
         "gopher_quality": None,
-        "c4": {**C4.content(), "min_words_per_line": 2, "bad_words": ["bad", "worse word"], "min_sentences": 1},
+        "c4": {**WEB["c4"], "min_words_per_line": 2, "bad_words": ["bad", "worse word"], "min_sentences": 1},
     }
 )
 JAPANESE = FilterRecipe.model_validate(
