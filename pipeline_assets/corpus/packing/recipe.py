@@ -18,7 +18,7 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Option, PerSource, RecipePart
 from pipeline_assets.corpus.spine.staging import Receipt
-from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
+from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
@@ -155,7 +155,7 @@ class PackSection(PackRecipe):
             InputError, UsageError: the tokenizer can't be loaded, as `load_tokenizer` says.
         """
         path = None if self.tokenizer_path is None else root / self.tokenizer_path
-        check_tokenizer(TokenizerFile(self.tokenizer, path))
+        load_tokenizer(TokenizerFile(self.tokenizer, path))
 
     def rows_content(self) -> dict[str, Any]:
         """What of the section bytes depend on, but for the tokenizer."""

@@ -267,15 +267,6 @@ def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
         InputError: the file can't be read, has another hash than the pinned one, or is none of its kind.
         UsageError: it is not given, it lacks the end of a document, or its library is not installed.
     """
-    return _load(tokenizer)
-
-
-def check_tokenizer(tokenizer: TokenizerFile) -> None:
-    """Loads the tokenizer, and keeps nothing of it. Errors as `load_tokenizer`."""
-    _load(tokenizer)
-
-
-def _load(tokenizer: TokenizerFile) -> Tokenizer:
     match tokenizer.recipe:
         case TokenizerRecipe():
             return load_encoder(tokenizer.recipe.sha256, tokenizer.path, tokenizer.driver)

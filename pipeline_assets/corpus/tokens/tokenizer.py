@@ -1,7 +1,7 @@
 """What a tokenizer is, whatever its family: text to TokenRuns, from a file pinned by its sha256."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -28,10 +28,11 @@ class TokenRuns:
         ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
 
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """First token of each run, shape (texts,)."""
-        return np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+    def each(self) -> Iterator[NDArray[np.int32]]:
+        """The ids of each text."""
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
+            yield self.ids[start:end]
 
     def closed_by(self, end: int) -> "TokenRuns":
         """The same runs, each followed by the token `end`, which its length then counts."""

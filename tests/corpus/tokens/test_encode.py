@@ -7,29 +7,31 @@ from pathlib import Path
 import gigatoken
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens import encode
-from pipeline_assets.corpus.tokens.encode import EncodeShard, encode_shard, is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, is_spot_checked
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.healing import HealingRecipe
 
 PATH = "shards/00000.jsonl.zst"
 HELLO = [13225, 2375]  # "Hello world"
 END = 199_999
+SHIPPED = TokenizerFile(TokenizerRecipe())
 
 
 @pytest.fixture
-def shard(tmp_path: Path) -> Callable[..., EncodeShard]:
+def shard(tmp_path: Path) -> Callable[..., DocumentShard]:
     """A Document shard of (doc_id, text) pairs, or of lines as they are given."""
 
-    def write(*documents: tuple[str, str] | bytes) -> EncodeShard:
+    def write(*documents: tuple[str, str] | bytes) -> DocumentShard:
         lines = [
             document
             if isinstance(document, bytes)
@@ -38,16 +40,15 @@ def shard(tmp_path: Path) -> Callable[..., EncodeShard]:
         ]
         with JsonlZstWriter(tmp_path / "shard.jsonl.zst", 3) as writer:
             writer.write_lines(b"".join(line + b"\n" for line in lines), len(lines))
-        return EncodeShard("00000", PATH, tmp_path / "shard.jsonl.zst", len(lines))
+        return DocumentShard("00000", PATH, tmp_path / "shard.jsonl.zst", len(lines))
 
     return write
 
 
 @pytest.fixture
 def encoded(tmp_path: Path) -> Callable[..., Receipt]:
-    def run(shard: EncodeShard, window: Window = WHOLE, valid_fraction: str = "0", split: str = "train") -> Receipt:
-        settings = {"driver": "gigatoken", "split": split, "valid_fraction": valid_fraction, "zstd_level": 3}
-        return encode_shard(shard, window, BuildFolder(tmp_path), tokenizer_sha256=VOCABULARY_SHA256, **settings)  # type: ignore[arg-type]
+    def run(shard: DocumentShard, window: Window = WHOLE, valid_fraction: str = "0", split: str = "train") -> Receipt:
+        return encode_shard(shard, window, BuildFolder(tmp_path), SHIPPED, 3, split, valid_fraction)  # type: ignore[arg-type]
 
     return run
 
@@ -59,7 +60,14 @@ def ids_of(tmp_path: Path) -> Callable[[Receipt], list[int]]:
 
 @pytest.fixture
 def rows_of(tmp_path: Path) -> Callable[[Receipt], list[dict[str, object]]]:
-    return lambda receipt: pq.read_table(tmp_path / receipt.files[1].path).to_pylist()
+    def read(receipt: Receipt) -> list[dict[str, object]]:
+        table = DocumentTable(tmp_path / receipt.files[1].path)
+        columns = [table.doc_ids.to_pylist(), table.license_tags.to_pylist()]
+        columns += [column.tolist() for column in (table.rows, table.starts, table.tokens)]
+        names = ("doc_id", "license_tag", "row", "start", "tokens")
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    return read
 
 
 @pytest.fixture
@@ -68,7 +76,7 @@ def rejects(tmp_path: Path, jsonl: Callable[[Path], list[dict[str, object]]]) ->
 
 
 def test_each_document_is_its_ids_and_the_end_of_text_and_a_row_of_the_table(
-    shard: Callable[..., EncodeShard],
+    shard: Callable[..., DocumentShard],
     encoded: Callable[..., Receipt],
     ids_of: Callable[[Receipt], list[int]],
     rows_of: Callable[[Receipt], list[dict[str, object]]],
@@ -79,15 +87,15 @@ def test_each_document_is_its_ids_and_the_end_of_text_and_a_row_of_the_table(
 
     assert ids_of(receipt) == [*HELLO, END, 2375, END]
     assert rows_of(receipt) == [
-        {"doc_id": "page-0", "source_shard": PATH, "row": 0, "tokens": 3},
-        {"doc_id": "page-1", "source_shard": PATH, "row": 1, "tokens": 2},
+        {"doc_id": "page-0", "license_tag": "odc-by", "row": 0, "start": 0, "tokens": 3},
+        {"doc_id": "page-1", "license_tag": "odc-by", "row": 1, "start": 3, "tokens": 2},
     ]
     assert receipt.counts == {"rows": 2, "documents": 2, "tokens": 5, "bytes": 17, "spot_checked": 0}
     assert receipt.notes == {"driver": "gigatoken"}
 
 
 def test_documents_of_the_other_split_are_counted_and_keep_their_row_numbers(
-    shard: Callable[..., EncodeShard],
+    shard: Callable[..., DocumentShard],
     encoded: Callable[..., Receipt],
     rows_of: Callable[[Receipt], list[dict[str, object]]],
 ) -> None:
@@ -104,7 +112,7 @@ def test_documents_of_the_other_split_are_counted_and_keep_their_row_numbers(
 
 
 def test_a_shard_without_documents_of_the_split_or_without_documents_leaves_empty_files(
-    shard: Callable[..., EncodeShard], encoded: Callable[..., Receipt], ids_of: Callable[[Receipt], list[int]]
+    shard: Callable[..., DocumentShard], encoded: Callable[..., Receipt], ids_of: Callable[[Receipt], list[int]]
 ) -> None:
     other = encoded(shard(("page-0", "Hello world")), split="valid")
     empty = encoded(shard())
@@ -115,7 +123,7 @@ def test_a_shard_without_documents_of_the_split_or_without_documents_leaves_empt
 
 
 def test_blocks_of_lines_have_no_part_in_the_result(
-    shard: Callable[..., EncodeShard],
+    shard: Callable[..., DocumentShard],
     encoded: Callable[..., Receipt],
     ids_of: Callable[[Receipt], list[int]],
     monkeypatch: pytest.MonkeyPatch,
@@ -132,7 +140,7 @@ def test_blocks_of_lines_have_no_part_in_the_result(
 
 
 def test_a_document_on_which_tiktoken_panics_is_rejected_with_its_row(
-    shard: Callable[..., EncodeShard],
+    shard: Callable[..., DocumentShard],
     encoded: Callable[..., Receipt],
     ids_of: Callable[[Receipt], list[int]],
     rejects: Callable[[Receipt], list[object]],
@@ -156,7 +164,7 @@ def test_a_document_on_which_tiktoken_panics_is_rejected_with_its_row(
 
 
 def test_a_row_that_kills_its_worker_is_rejected_unread(
-    shard: Callable[..., EncodeShard],
+    shard: Callable[..., DocumentShard],
     encoded: Callable[..., Receipt],
     rows_of: Callable[[Receipt], list[dict[str, object]]],
     rejects: Callable[[Receipt], list[object]],
@@ -171,7 +179,7 @@ def test_a_row_that_kills_its_worker_is_rejected_unread(
 
 
 def test_a_window_reads_its_rows_alone(
-    shard: Callable[..., EncodeShard],
+    shard: Callable[..., DocumentShard],
     encoded: Callable[..., Receipt],
     rows_of: Callable[[Receipt], list[dict[str, object]]],
 ) -> None:
@@ -192,7 +200,7 @@ def test_a_window_reads_its_rows_alone(
     ],
 )
 def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
-    shard: Callable[..., EncodeShard], encoded: Callable[..., Receipt], line: bytes, complaint: str
+    shard: Callable[..., DocumentShard], encoded: Callable[..., Receipt], line: bytes, complaint: str
 ) -> None:
     documents = shard(("page-0", "Hello world"), line)
 
@@ -205,7 +213,7 @@ def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
 
 
 def test_a_shard_cut_off_on_disk_is_an_error_that_names_it(
-    shard: Callable[..., EncodeShard], encoded: Callable[..., Receipt]
+    shard: Callable[..., DocumentShard], encoded: Callable[..., Receipt]
 ) -> None:
     documents = shard(*[(f"page-{number}", "Hello world") for number in range(1000)])
     documents.file.write_bytes(documents.file.read_bytes()[:-20])
@@ -219,7 +227,7 @@ def test_a_shard_cut_off_on_disk_is_an_error_that_names_it(
 
 
 def test_one_document_in_a_thousand_is_spot_checked_always_the_same(
-    shard: Callable[..., EncodeShard], encoded: Callable[..., Receipt]
+    shard: Callable[..., DocumentShard], encoded: Callable[..., Receipt]
 ) -> None:
     documents = shard(*[(f"page-{number}", "Hello world") for number in range(1000)])
 
@@ -258,9 +266,9 @@ def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoke
     right = build_megatron(recipe, tmp_path / "slow", "train", driver="tiktoken")
 
     monkeypatch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-    encode.cached_encoder.cache_clear()
+    load_tokenizer.cache_clear()
     redone = build_megatron(recipe, tmp_path / "data", "train")
-    encode.cached_encoder.cache_clear()
+    load_tokenizer.cache_clear()
 
     assert redone.manifest.digest == right.manifest.digest
     assert redone.path("tokens.bin").read_bytes() == right.path("tokens.bin").read_bytes()

@@ -22,7 +22,7 @@ Content = dict[str, Any]
 
 def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
     runs = tokenizer.encode(texts)
-    return [runs.ids[start:][:length].tolist() for start, length in zip(runs.starts, runs.lengths, strict=True)]
+    return [run.tolist() for run in runs.each()]
 
 
 def added(number: int, content: str, special: bool = True) -> Content:
