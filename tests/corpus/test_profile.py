@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.profile import (
     LENGTH_BINS,
     Counts,
     Group,
-    ProfileShard,
     by,
     from_json,
     merged,
@@ -29,19 +29,19 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
 
-def shard_of(folder: Path, documents: list[tuple[Group, str]]) -> ProfileShard:
+def shard_of(folder: Path, documents: list[tuple[Group, str]]) -> DocumentShard:
     path = folder / "00000.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         for number, (group, text) in enumerate(documents):
             document = Document(text, group.source, group.domain, f"id{number}", group.license_tag, "", Meta("a", 0))
             writer.write_lines(msgspec.json.encode(document) + b"\n", 1)
-    return ProfileShard("00000", path, len(documents))
+    return DocumentShard("00000", "shards/00000", path, len(documents))
 
 
 def profiled(folder: Path, documents: list[tuple[Group, str]], window: Window = WHOLE) -> dict[Group, Counts]:
     receipt = profile_shard(shard_of(folder, documents), window, BuildFolder(folder), VOCABULARY_SHA256)
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
-    assert receipt.counts["rows"] == len(documents)
+    assert receipt.counts["rows"] == len(documents[window.start : window.stop])
     return from_json(receipt.notes["groups"])
 
 
@@ -98,5 +98,5 @@ def test_a_line_that_is_no_document_is_named(tmp_path: Path) -> None:
     with JsonlZstWriter(path, 3) as writer:
         writer.write_lines(b'{"text": 7}\n', 1)
 
-    with pytest.raises(InputError, match="a line near row 0 is no Document"):
-        profile_shard(ProfileShard("00000", path, 1), WHOLE, BuildFolder(tmp_path), VOCABULARY_SHA256)
+    with pytest.raises(InputError, match="row 0 is no Document"):
+        profile_shard(DocumentShard("00000", "shards/00000", path, 1), WHOLE, BuildFolder(tmp_path), VOCABULARY_SHA256)
