@@ -152,6 +152,12 @@ def _keep_lines(
     kept: NDArray[np.uint8],
     eights_out: NDArray[np.uint64],
 ) -> KeptLines:
+    """The lines of each document that are kept; a blank line is none.
+
+    Args:
+        inside: a byte of each line with a phrase for which it is removed, ascending.
+        kept: room for what is kept; `eights_out` is a view of it.
+    """
     documents = len(offsets) - 1
     kept_offsets = np.zeros(documents + 1, np.int64)
     lines = np.zeros(documents, np.int64)
@@ -184,17 +190,6 @@ def _keep_lines(
 
 
 DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_word", "few_sentences", "lines_left"
-
-
-def keep_lines(batch: Batch, classes: CharacterClasses, inside: NDArray[np.int64], limits: LineLimits) -> KeptLines:
-    """The lines of each document that are kept; a blank line is none.
-
-    Args:
-        inside: a byte of each line with a phrase for which it is removed, ascending.
-    """
-    kept = np.empty_like(batch.text)
-    eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
-    return _keep_lines(batch.text, eights, batch.offsets, classes, inside, limits, kept, eights_out)
 
 
 class C4Filter(Filter):
@@ -250,7 +245,9 @@ class C4Filter(Filter):
         inside, _ = lines_with_phrases(
             batch.text, batch.offsets, self._line_phrases, self._classes.of_code_point, wanted
         )
-        return keep_lines(batch, self._classes, inside, self._limits)
+        kept = np.empty_like(batch.text)
+        eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
+        return _keep_lines(batch.text, eights, batch.offsets, self._classes, inside, self._limits, kept, eights_out)
 
 
 class _Check(NamedTuple):
