@@ -21,7 +21,6 @@ from pipeline_assets.corpus.profile import (
     profile_shard,
     to_json,
 )
-from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -91,12 +90,3 @@ def test_json_keeps_every_count(tmp_path: Path) -> None:
     profile = profiled(tmp_path, [(WEB, "one"), (WIKI, "two")])
 
     assert from_json(msgspec.json.decode(msgspec.json.encode(to_json(profile)))) == profile
-
-
-def test_a_line_that_is_no_document_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "00000.jsonl.zst"
-    with JsonlZstWriter(path, 3) as writer:
-        writer.write_lines(b'{"text": 7}\n', 1)
-
-    with pytest.raises(InputError, match="row 0 is no Document"):
-        profile_shard(DocumentShard("00000", "shards/00000", path, 1), WHOLE, BuildFolder(tmp_path), VOCABULARY_SHA256)
