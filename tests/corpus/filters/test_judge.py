@@ -91,17 +91,8 @@ def test_real_texts_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRec
 CHARACTERS = [*'ab.?!…#"”。！éÉß😀-•*{)»\0', "...", "日本", "e\u0301"]
 BLANKS = [" ", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\x85"]
 WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "word!",
-    "bad",
+    *["the", "of", "and", "to", "word!", "bad", "[1]", "[edit]", "x@y.de", "8.8.8.8"],
     "worse word",
-    "[1]",
-    "[edit]",
-    "x@y.de",
-    "8.8.8.8",
     "One long sentence.",
 ]
 LINES = ["home\n", "all rights reserved", "Use Cookies", "lorem ipsum"]
