@@ -22,8 +22,8 @@ from measure import Measured, machine_line, measure
 from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.document import Document, DocumentText
-from pipeline_assets.corpus.filters.column_rules import Candidate
 from pipeline_assets.corpus.filters.judge import apply_filters
+from pipeline_assets.corpus.filters.verdict import Candidate
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 
 # Each flow, what filter_flows.py calls it, and its input.

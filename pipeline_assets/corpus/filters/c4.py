@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
-from pipeline_assets.corpus.filters.column_rules import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, first_phrases, lines_with_phrases
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
 from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CLOSER,
     LINE_FEED,
@@ -225,7 +225,7 @@ class C4Filter(Filter):
         batch = batch_of([candidate.text for candidate in candidates])
         checks = []
         for reason, phrases, automaton in self._unwanted:
-            found = first_phrases(batch.text, batch.offsets, automaton, self._classes.of_code_point)
+            _, found = count_phrases(batch.text, batch.offsets, automaton, self._classes.of_code_point, 1)
             checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = batch_of([candidate.text for candidate in candidates])

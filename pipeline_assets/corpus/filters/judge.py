@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline_assets.corpus.filters.c4 import C4Filter
-from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnFilter, Filter, Verdict
+from pipeline_assets.corpus.filters.column_rules import ColumnFilter
 from pipeline_assets.corpus.filters.masking import Masking
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Verdict
 from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
-from pipeline_assets.corpus.filters.column_rules import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CharacterClasses,
     Count,
@@ -259,7 +259,7 @@ class ThresholdFilter(Filter):
     def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
         if self._stop_words is not None:
-            counts[:, Count.STOP_WORDS] = count_phrases(
+            counts[:, Count.STOP_WORDS], _ = count_phrases(
                 batch.text, batch.offsets, self._stop_words, self._classes.of_code_point, self._enough_stop_words
             )
         longest = int(np.diff(batch.offsets).max(initial=0))

@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pipeline_assets.corpus.filters.column_rules import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WikipediaFilterRecipe
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 Rule = Callable[[str], tuple[str, int]]
 

@@ -76,9 +76,9 @@ def write_rows(
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
-        writer.write_lines(
-            _index_lines([*itertools.starmap(Segment, columns)], segments.of_rows), rows.stop - rows.start
-        )
+        of_all, bounds = [*itertools.starmap(Segment, columns)], itertools.pairwise(segments.of_rows.tolist())
+        lines = _encoder.encode_lines([of_all[start:stop] for start, stop in bounds])
+        writer.write_lines(lines, rows.stop - rows.start)
     written = OutputFile(INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
@@ -126,10 +126,6 @@ def _copy(
         for start, length, place in zip(*bytes_of, strict=True):
             if os.preadv(descriptor, [rows[place : place + length]], start) != length:
                 raise RetryableError("the token run ends early", token_file, "run the command again")
-
-
-def _index_lines(segments: list[Segment], of_rows: NDArray[np.int64]) -> bytes:
-    return _encoder.encode_lines([segments[start:stop] for start, stop in itertools.pairwise(of_rows.tolist())])
 
 
 SCHEMA = pa.schema(

@@ -8,7 +8,7 @@ import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
+from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
