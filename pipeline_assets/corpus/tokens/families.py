@@ -84,12 +84,7 @@ class HfTokenizer(Tokenizer):
 
 
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
-    """
-    Raises:
-        InputError: the file can't be read, has another hash or is none of its kind; it encodes at random, its ids have
-            a gap or are no int32, or that of padding is none of them.
-        UsageError: it doesn't know the end of a document, or the library is not installed.
-    """
+    """Errors as `load_tokenizer`; a file that encodes at random, or whose ids are odd, is an InputError too."""
     data = read_pinned(path, recipe.sha256, _HF_FIX)
     tokenizers = _library("tokenizers")
     try:
@@ -117,9 +112,6 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
     """The id that the file pads with, None without one. It may be any token: the library pads with 0 where nobody says
     otherwise.
-
-    Raises:
-        InputError: it is no token.
     """
     if library.padding is None:
         return None
@@ -133,11 +125,7 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """
-    Raises:
-        InputError: the library gives an added token another id than the file, as it does after a gap; or ids are too
-            large.
-    """
+    """After a gap the library gives an added token another id than the file."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
@@ -183,11 +171,7 @@ class SentencePieceModel(Tokenizer):
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
-    """
-    Raises:
-        InputError: the file can't be read, has another hash, or is none of its kind.
-        UsageError: it doesn't know the end of a document, or the library is not installed.
-    """
+    """Errors as `load_tokenizer`."""
     data = read_pinned(path, recipe.sha256, _SENTENCEPIECE_FIX)
     library = _library("sentencepiece").SentencePieceProcessor()
     try:
@@ -205,10 +189,6 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePiece
 
 
 def _library(name: str) -> Any:
-    """
-    Raises:
-        UsageError: it is not installed.
-    """
     try:
         return importlib.import_module(name)
     except ImportError:
