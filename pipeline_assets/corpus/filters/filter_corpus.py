@@ -125,11 +125,12 @@ def _filter_rows(
             counts[dropped_key(failure.reason)] += 1
             continue
         is_changed = candidate.text != text
-        kept_lines.append((with_text(line, candidate.text.decode()) if is_changed else line) + b"\n")
-        counts.update(candidate.changes)
+        kept_lines.append(with_text(line, candidate.text.decode()) if is_changed else line)
+        if candidate.changes:
+            counts.update(candidate.changes)
         counts["changed"] += is_changed
         counts["bytes"] += len(candidate.text)
-    kept.write_lines(b"".join(kept_lines), len(kept_lines))
+    kept.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))
     dropped.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
 
 

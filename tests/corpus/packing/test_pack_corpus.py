@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import gigatoken
 import pyarrow.parquet as pq
 import pytest
 from numbered_pages import pages
@@ -24,6 +23,7 @@ from pack_build import (
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
+from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
@@ -35,7 +35,6 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -133,29 +132,14 @@ def test_the_shipped_tokenizer_packs_real_text_and_the_label_tells_of_it(folder:
     assert "meta.json" not in [file.path for file in result.manifest.identity.files]
 
 
-class WrongTokenizer:
-    """gigatoken with the splits of cl100k, which part a contraction from its word."""
-
-    @staticmethod
-    def from_tiktoken(vocabulary: Path, pretokenizer: str, special_tokens: dict[str, int]) -> gigatoken.Tokenizer:
-        return TOKENIZER.from_tiktoken(vocabulary, pretokenizer="cl100k", special_tokens=special_tokens)
-
-
-TOKENIZER = gigatoken.Tokenizer
-
-
-def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(folder: Path) -> None:
     # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
     shards = write_shards(folder / "c", [Made("a", "page-5", "It's a page"), Made("a", "page-175", "It's a page")], 1)
     rules = recipe(None, weights={"a": "1"}, seq_len=4, num_seqs=2)
     right = pack(folder / "right", shards, rules, None, driver="tiktoken")
 
-    monkeypatch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-    load_tokenizer.cache_clear()
-    redone = pack(folder / "redone", shards, rules, None)
-    load_tokenizer.cache_clear()
+    with wrong_gigatoken():
+        redone = pack(folder / "redone", shards, rules, None)
 
     assert redone.manifest.digest == right.manifest.digest
     assert redone.manifest.provenance["tokenizer_driver"] == ["tiktoken"]

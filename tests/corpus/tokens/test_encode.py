@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gigatoken
 import numpy as np
 import pyarrow as pa
 import pytest
+from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
@@ -17,7 +17,7 @@ from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
 from pipeline_assets.corpus.tokens import encode
 from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, is_spot_checked
-from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 from pipeline_assets.systems.healing import HealingRecipe
 
@@ -146,23 +146,11 @@ def test_one_document_in_a_thousand_is_spot_checked_always_the_same(encoded: Cal
     assert sum(is_spot_checked(f"page-{number}") for number in range(100_000)) == 94
 
 
-class WrongTokenizer:
-    """gigatoken with the splits of cl100k, which part a contraction from its word."""
-
-    @staticmethod
-    def from_tiktoken(vocabulary: Path, pretokenizer: str, special_tokens: dict[str, int]) -> gigatoken.Tokenizer:
-        return TOKENIZER.from_tiktoken(vocabulary, pretokenizer="cl100k", special_tokens=special_tokens)
-
-
-TOKENIZER = gigatoken.Tokenizer
-
-
 def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(
     take: Callable[..., Artifact],
     build_megatron: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
@@ -173,10 +161,8 @@ def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoke
     recipe = healing_recipe(revision, {"shard_text_bytes": 1})
     right = build_megatron(recipe, tmp_path / "slow", "train", driver="tiktoken")
 
-    monkeypatch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-    load_tokenizer.cache_clear()
-    redone = build_megatron(recipe, tmp_path / "data", "train")
-    load_tokenizer.cache_clear()
+    with wrong_gigatoken():
+        redone = build_megatron(recipe, tmp_path / "data", "train")
 
     assert redone.manifest.digest == right.manifest.digest
     assert redone.path("tokens.bin").read_bytes() == right.path("tokens.bin").read_bytes()
