@@ -5,7 +5,7 @@ the documents' ids too, so that those of several sources can be compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -119,7 +119,7 @@ def _added_up(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
 
 def to_json(profile: Profile) -> list[dict[str, Any]]:
     """A list of groups with their counts."""
-    return [{**vars(group), **vars(counts), "lengths": list(counts.lengths)} for group, counts in profile.items()]
+    return [asdict(group) | asdict(counts) for group, counts in profile.items()]
 
 
 def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
