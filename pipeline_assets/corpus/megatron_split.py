@@ -147,7 +147,8 @@ def _encode(
     warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
     receipts: list[Receipt] = []
     tokens = 0
-    with contextlib.closing(run_stage(f"encode-{tokenizer.driver}", work, shards, building, settings, warm_up)) as run:
+    stage = f"encode-{split}-{tokenizer.driver}"
+    with contextlib.closing(run_stage(stage, work, shards, building, settings, warm_up)) as run:
         for receipt in run:
             receipts.append(receipt)
             tokens += receipt.counts["tokens"]

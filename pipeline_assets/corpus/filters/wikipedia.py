@@ -15,6 +15,7 @@ a bounded number of characters, and brackets inside one another are followed thr
 The filter for pages of Wikipedia: markup that an extraction left is taken out, and pages of nothing else go.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +87,7 @@ def without_templates(line: str) -> tuple[str, int]:
     """The line without `{{…}}`, `__NOTOC__`, and braces that were left alone."""
     if "{{" not in line and "}}" not in line and "__" not in line:
         return line, 0
-    line, times = _repeated(_TEMPLATE, line)
+    line, times = _deep(functools.partial(_TEMPLATE.subn, ""), line)
     line, marks = _TEMPLATE_MARK.subn("", line)
     return line, times + marks
 
@@ -112,13 +113,7 @@ def without_placeholders(line: str) -> tuple[str, int]:
 
 def without_emptied_brackets(line: str) -> tuple[str, int]:
     """The line without brackets that hold no word, and without separators at the ends of those that do."""
-    times = 0
-    for _ in range(_DEPTH):
-        line, more = _replaced(_BRACKET, _left_of_bracket, line)
-        if not more:
-            break
-        times += more
-    return line, times
+    return _deep(functools.partial(_replaced, _BRACKET, _left_of_bracket), line)
 
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -132,10 +127,11 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 
 
-def _repeated(pattern: re.Pattern[str], line: str) -> tuple[str, int]:
+def _deep(rule: Rule, line: str) -> tuple[str, int]:
+    """A rule over what is left of itself, as deep as brackets are followed."""
     times = 0
     for _ in range(_DEPTH):
-        line, more = pattern.subn("", line)
+        line, more = rule(line)
         if not more:
             break
         times += more
