@@ -39,7 +39,6 @@ from pipeline_assets.corpus.packing.plan_files import (
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
 from pipeline_assets.corpus.packing.strategies import (
-    Segments,
     best_fit_rows,
     count_pieces,
     rows_needed,
@@ -200,13 +199,17 @@ def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: SettledPack, files:
     """Writes all that tells of rows, but for `documents`: there the ranks of draws stand."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0
+    if recipe.strategy == "sequential":
+        in_rows = sequential_rows(lengths, recipe.seq_len)
+    else:
+        in_rows = best_fit_rows(lengths, recipe.seq_len, recipe.num_seqs, recipe.seed)
     with (
         DurableFile(files.row_starts) as row_starts,
         DurableFile(files.documents) as ranks,
         DurableFile(files.starts) as starts,
         DurableFile(files.lengths) as pieces,
     ):
-        for segments in _rows(lengths, recipe):
+        for segments in in_rows:
             begins = segments.starts == 0
             beginning = segments.ranks[begins]
             first_rows[beginning] = segments.rows[begins]
@@ -222,12 +225,6 @@ def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: SettledPack, files:
         is_whole[-1] = False
     _write(files.first_rows, [_by_number(first_rows, order)])
     _write(files.is_whole, [_by_number(is_whole, order)])
-
-
-def _rows(lengths: NDArray[np.int32], recipe: SettledPack) -> Iterator[Segments]:
-    if recipe.strategy == "sequential":
-        return sequential_rows(lengths, recipe.seq_len)
-    return best_fit_rows(lengths, recipe.seq_len, recipe.num_seqs, recipe.seed)
 
 
 def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
