@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1] / "tests" / "corpus" / "filters"  # the slow and simple filters lie with the tests
+sys.path.insert(0, str(TESTS))
 
 
 def shards(folder: Path) -> list[Path]:
@@ -20,8 +21,10 @@ def shards(folder: Path) -> list[Path]:
 
 def corpusmill(folder: Path, has_filters: bool) -> None:
     """The real stage with the filters of docs/filters.md, or with none: what reading and writing takes."""
-    from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
-    from pipeline_assets.corpus.filters.filter_corpus import FilterShard, filter_shard, load_filters
+    from plain_filters import ENGLISH_WEB
+
+    from pipeline_assets.corpus.document_shards import DocumentShard
+    from pipeline_assets.corpus.filters.filter_corpus import filter_shard, load_filters
     from pipeline_assets.corpus.filters.recipe import FilterRecipe
     from pipeline_assets.corpus.spine.staging import BuildFolder
     from pipeline_assets.corpus.spine.worker import WHOLE
@@ -31,7 +34,7 @@ def corpusmill(folder: Path, has_filters: bool) -> None:
     kept = 0
     with tempfile.TemporaryDirectory() as target:
         for path in shards(folder):
-            shard = FilterShard(path.name, path.name, path, 0)
+            shard = DocumentShard(path.name, path.name, path, 0)
             kept += filter_shard(shard, WHOLE, BuildFolder(Path(target)), recipe, 3).counts["documents"]
     print(kept)
 
@@ -48,11 +51,7 @@ def lines(path: Path) -> Iterator[bytes]:
 def plain(folder: Path) -> None:
     """The same rules in plain Python: json, re, str.split, Counter, and zstandard for the files."""
     import zstandard
-
-    sys.path.insert(0, str(TESTS))
-    from plain_filters import plain_verdict
-
-    from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
+    from plain_filters import ENGLISH_WEB, plain_verdict
 
     kept = 0
     for path in shards(folder):

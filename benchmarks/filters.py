@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 from corpus import link_shards, write_shards
-from filter_flows import TESTS, lines, shards
+from filter_flows import lines, shards
 from measure import Measured, machine_line, measure
+from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.document import Document, DocumentText
-from pipeline_assets.corpus.filters.column_rules import Candidate
-from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
 from pipeline_assets.corpus.filters.judge import apply_filters
+from pipeline_assets.corpus.filters.verdict import Candidate
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 
 # Each flow, what filter_flows.py calls it, and its input.
@@ -75,9 +75,6 @@ def prove_equal(folder: Path) -> int:
     Raises:
         SystemExit: one has another.
     """
-    sys.path.insert(0, str(TESTS))
-    from plain_filters import plain_verdict
-
     decoder = msgspec.json.Decoder(DocumentText)
     documents = [decoder.decode(line) for path in shards(folder) for line in lines(path)]
     candidates = [Candidate(document.text.encode(), {}) for document in documents]

@@ -138,8 +138,7 @@ def in_a_pool(work: object, folder: Path, workers: int) -> None:
 
 def corpusmill(folder: Path, workers: int) -> None:
     """The real stage and merge: .bin, .idx, documents.parquet, hashes, receipts, fsync, the oracle's sample."""
-    from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
-    from pipeline_assets.corpus.megatron_split import build_split
+    from pipeline_assets.corpus.megatron_split import MegatronRecipe, build_split
     from pipeline_assets.corpus.spine.artifact import Artifact
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest, StageVersion

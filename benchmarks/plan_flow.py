@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow import column_of, repeated
-from pipeline_assets.corpus.packing.encoded_shard import SCHEMA, EncodedShard
-from pipeline_assets.corpus.packing.plan_files import PlannedCorpus
+from pipeline_assets.corpus.packing.plan_files import EncodedShard, PlannedCorpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.worker import WHOLE
+from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
 SEQ_LEN, SHARD_DOCUMENTS = 2048, 1_000_000
@@ -38,8 +38,8 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
         texts = [repeated("d", count), repeated("l", count)]
         columns = [*texts, column_of(np.arange(count)), column_of(starts), column_of(tokens)]
         path = folder / f"{number:05d}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
+            writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
         shards.append(EncodedShard("ab"[start >= documents // 2], f"{number:05d}", path, path, count))
     return shards
 

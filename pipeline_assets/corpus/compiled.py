@@ -21,6 +21,7 @@ from numba.core import config, entrypoints
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
 from numba.np import linalg
+from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., object])
 # At its first call numba loads what other libraries add to its types. No kernel is typed by them, and awkward, which
@@ -126,6 +127,14 @@ def inner(function: F) -> F:
     kernel. So it can't make an array of its own, which numba refuses to compile, and must not return one.
     """
     return cast(F, numba.njit(**_INNER)(function))
+
+
+def eight_bytes_at_each(text: NDArray[np.uint8], writeable: bool = False) -> NDArray[np.uint64]:
+    """The eight bytes that begin at each byte but the last seven, as numbers that kernels compare and search at once: a
+    view, not a copy.
+    """
+    whole = text[: len(text) // 8 * 8].view(np.uint64)
+    return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=writeable)
 
 
 def _is_as_written(path: str) -> bool:

@@ -5,9 +5,10 @@ ask for it. It is also where ids of all sources meet: one id in two sources ends
 """
 
 import functools
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,22 +17,12 @@ from pipeline_assets.corpus.decontamination.evidence import summary_of
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import first_repeat
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows
-from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, shard_rows, shards_of
+from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing import summary as packed_summary
-from pipeline_assets.corpus.profile import (
-    Counts,
-    Profile,
-    ProfileShard,
-    by,
-    from_json,
-    load_tokenizer,
-    merged,
-    profile_shard,
-    to_json,
-)
+from pipeline_assets.corpus.profile import Counts, Profile, by, from_json, merged, profile_shard, to_json, total
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.reports import Decontamination, Duplicates, Example, Report, SourceLedger
 from pipeline_assets.corpus.rows.store import read_rejects
@@ -40,8 +31,9 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import StageVersion
-from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.corpus.spine.target import BuildResult
+from pipeline_assets.corpus.tokens.encode import load_tokenizers
 
 REPORT_STAGE = StageVersion("report", 6)
 REPORT_JSON, REPORT_HTML, ATTRIBUTION = "report.json", "report.html", "ATTRIBUTION"
@@ -83,11 +75,11 @@ def report_on(
     """
     places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
     corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
-    files = [(corpus.path(path), rows) for corpus in corpora for path, rows in shard_rows(corpus).items()]
-    shards = [ProfileShard(f"{number:05d}", file, rows) for number, (file, rows) in enumerate(files)]
+    of_all = [shard for corpus in corpora for shard in shards_of(corpus)]
+    shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(of_all)]
     work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256)
-    warm_up = functools.partial(load_tokenizer, tokenizer_sha256)
-    settings = settings_for(building, settings, sum(file.stat().st_size for file, _ in files))
+    warm_up = functools.partial(load_tokenizers, tokenizer_sha256, "gigatoken", 0)
+    settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     receipts = list(run_stage("profile", work, shards, building, settings, warm_up))
     of_sources, of_kept = receipts[: len(places)], receipts[len(places) :]
     _refuse_shared_ids(building, of_sources, places)
@@ -98,7 +90,10 @@ def report_on(
         for source in by(profile, "source")
     }
     attribution = attribution_text(licences, tags)
-    duplicates = _duplicates(deduplicated) if deduplicated is not None else None
+    duplicates = None
+    if deduplicated is not None:
+        counts = deduplicated.manifest.identity.counts
+        duplicates = Duplicates(counts["by_source"], counts["comparisons"], read_groups(deduplicated))
     decontamination = Decontamination(summary_of(decontaminated), _profile(of_kept)) if decontaminated else None
     title = f"Stage A: {len(sources)} sources"
     rows = packed_summary.summary_of(packed) if packed is not None else None
@@ -107,10 +102,7 @@ def report_on(
     if duplicates is not None:
         numbers["duplicates"] = {**vars(duplicates), "groups": msgspec.to_builtins(duplicates.groups)}
     if decontamination is not None:
-        kept = {
-            "totals": _counts(decontamination.kept.values()),
-            "sources": _by(decontamination.kept, "source"),
-        }
+        kept = {"totals": _numbers(total(decontamination.kept)), "sources": _by(decontamination.kept, "source")}
         numbers["decontamination"] = msgspec.to_builtins(decontamination.found) | {"kept": kept}
     if rows is not None:
         numbers["packed"] = asdict(rows)
@@ -119,20 +111,13 @@ def report_on(
         _write(building, REPORT_HTML, report.to_html()),
         _write(building, ATTRIBUTION, attribution),
     ]
-    totals = merged([profile]).values()
-    counts = total_counts(of_sources)
-    tokens = sum(one.tokens for one in totals)
-    size = sum(one.utf8_bytes for one in totals)
-    return BuildResult(written, {"documents": counts.get("documents", 0), "tokens": tokens, "text_bytes": size}, {})
+    held = total(profile)
+    counts = {"documents": held.documents, "tokens": held.tokens, "text_bytes": held.utf8_bytes}
+    return BuildResult(written, counts, {})
 
 
 def _profile(receipts: Sequence[Receipt]) -> Profile:
     return merged(from_json(receipt.notes["groups"]) for receipt in receipts)
-
-
-def _duplicates(deduplicated: Artifact) -> Duplicates:
-    counts = deduplicated.manifest.identity.counts
-    return Duplicates(counts["by_source"], counts["comparisons"], read_groups(deduplicated))
 
 
 def _refuse_shared_ids(
@@ -164,23 +149,12 @@ def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
 
 
 def _ledgers(steps: SourceSteps) -> Iterator[SourceLedger]:
-    yield _ledger(steps.source, "normalized", steps.normalized, _reject_examples(steps.normalized))
-    if steps.filtered is not None:
-        yield _ledger(steps.source, "filtered", steps.filtered, _dropped_examples(steps))
-
-
-def _ledger(source: str, step: str, artifact: Artifact, examples: Mapping[str, Sequence[Example]]) -> SourceLedger:
-    ledger = artifact.manifest.identity.ledger
-    return SourceLedger(
-        source=source,
-        step=step,
-        rows_in=ledger.rows_in,
-        documents_out=ledger.out,
-        dropped=ledger.dropped,
-        rejected=ledger.rejected,
-        merged=ledger.merged,
-        examples=examples,
-    )
+    normalized, filtered = steps.normalized, steps.filtered
+    ledger = normalized.manifest.identity.ledger
+    yield SourceLedger(steps.source, "normalized", ledger, _reject_examples(normalized))
+    if filtered is not None:
+        ledger = filtered.manifest.identity.ledger
+        yield SourceLedger(steps.source, "filtered", ledger, _dropped_examples(filtered, normalized))
 
 
 def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
@@ -197,11 +171,10 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
     return found
 
 
-def _dropped_examples(steps: SourceSteps) -> dict[str, list[Example]]:
+def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
     """The first documents of each reason, with the beginning of their text."""
-    assert steps.filtered is not None
     chosen: dict[str, list[DroppedLine]] = {}
-    for line in read_dropped(steps.filtered):
+    for line in read_dropped(filtered):
         examples = chosen.setdefault(line.reason, [])
         if len(examples) < _EXAMPLES:
             examples.append(line)
@@ -211,7 +184,7 @@ def _dropped_examples(steps: SourceSteps) -> dict[str, list[Example]]:
     texts = {
         (shard, row): document.text[:_EXAMPLE_CHARACTERS]
         for shard, rows in wanted.items()
-        for row, document in _first_rows(steps.normalized, shard, max(rows))
+        for row, document in enumerate(itertools.islice(_documents(normalized, shard), max(rows) + 1))
         if row in rows
     }
     return {
@@ -220,18 +193,11 @@ def _dropped_examples(steps: SourceSteps) -> dict[str, list[Example]]:
     }
 
 
-def _first_rows(corpus: Artifact, shard: str, last: int) -> Iterator[tuple[int, Document]]:
-    for row, document in enumerate(_documents(corpus, shard)):
-        yield row, document
-        if row >= last:
-            return
-
-
 def _as_json(profile: Profile, ledgers: Sequence[SourceLedger], licences: LicenceTable) -> dict[str, Any]:
     """Numbers under their names; licences with what they ask for."""
     return {
         "schema": "corpusmill/report/1",
-        "totals": _counts(merged([profile]).values()),
+        "totals": _numbers(total(profile)),
         "sources": _by(profile, "source"),
         "domains": _by(profile, "domain"),
         "licences": {
@@ -239,19 +205,28 @@ def _as_json(profile: Profile, ledgers: Sequence[SourceLedger], licences: Licenc
             for tag, counts in _by(profile, "license_tag").items()
         },
         "groups": to_json(profile),
-        "ledgers": [asdict(ledger) for ledger in ledgers],
+        "ledgers": [
+            {
+                "source": one.source,
+                "step": one.step,
+                "rows_in": one.ledger.rows_in,
+                "documents_out": one.ledger.out,
+                "dropped": one.ledger.dropped,
+                "rejected": one.ledger.rejected,
+                "examples": msgspec.to_builtins(one.examples),
+                "merged": one.ledger.merged,
+            }
+            for one in ledgers
+        ],
     }
 
 
 def _by(profile: Profile, field: str) -> dict[str, Any]:
-    return {name: _counts([counts]) | {"lengths": list(counts.lengths)} for name, counts in by(profile, field).items()}
+    return {name: _numbers(counts) | {"lengths": list(counts.lengths)} for name, counts in by(profile, field).items()}
 
 
-def _counts(groups: Sequence[Counts] | Any) -> dict[str, int]:
-    parts = list(groups)
-    return {
-        name: sum(getattr(part, name) for part in parts) for name in ("documents", "characters", "utf8_bytes", "tokens")
-    }
+def _numbers(counts: Counts) -> dict[str, Any]:
+    return {name: getattr(counts, name) for name in ("documents", "characters", "utf8_bytes", "tokens")}
 
 
 def _write(building: StagingDir, name: str, text: str) -> OutputFile:

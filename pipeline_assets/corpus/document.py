@@ -99,6 +99,20 @@ class Document(msgspec.Struct, frozen=True):
     meta: Meta
 
 
+class _RawMeta(Document, frozen=True):
+    """A Document of whose meta not a byte moves."""
+
+    meta: msgspec.Raw  # type: ignore[assignment]
+
+
+_raw_meta_decoder = msgspec.json.Decoder(_RawMeta)
+
+
+def with_text(line: bytes, text: str) -> bytes:
+    """The document in a line, without its line feed, as a line that has this text and is the same otherwise."""
+    return msgspec.json.encode(msgspec.structs.replace(_raw_meta_decoder.decode(line), text=text))
+
+
 class DocumentText(msgspec.Struct, frozen=True):
     """The fields that tokenising reads; decoding skips the others."""
 

@@ -1,5 +1,6 @@
 """Document shards on their way into an artifact: converted one by one, then published with every doc_id once."""
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -10,14 +11,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, count_lines, read_line_blocks, read_structs
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile
@@ -26,7 +27,7 @@ from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, rejected_key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"
@@ -39,6 +40,72 @@ _MAX_NUL_FRACTION = Fraction(1, 100)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Document)
 _reject_decoder = msgspec.json.Decoder(Reject)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DocumentShard:
+    """One Document shard: `name` of what is made of it, `path` in the corpus, `file` on disk, its rows."""
+
+    name: str
+    path: str
+    file: Path
+    rows: int
+
+
+class Block(NamedTuple, Generic[T]):
+    """Lines of a shard that follow one another.
+
+    Attributes:
+        lines: all of them.
+        first: the row of the first one.
+        rows: of those in a window.
+        documents: of each of these rows; None for a fatal one, which is not read.
+    """
+
+    lines: bytes
+    first: int
+    rows: Sequence[int]
+    documents: Sequence[T | None]
+
+
+def read_documents(
+    shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int
+) -> Iterator[Block[T]]:
+    """A shard in blocks of at least so many bytes.
+
+    Raises:
+        InputError: a line that is no Document (says which).
+    """
+
+    def read(row: int, line: bytes) -> T:
+        try:
+            return decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            what = f"row {row} is no Document ({error})"
+            raise InputError(what, shard.file, "verify the corpus, then rebuild it") from None
+
+    first = 0
+    for lines in read_line_blocks(shard.file, block_bytes):
+        stop = first + count_lines(lines)
+        rows: Sequence[int] = range(first, stop)
+        documents: Sequence[T | None] = ()
+        if window == WHOLE:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
+                documents = decoder.decode_lines(lines)
+        if len(documents) != len(rows):
+            inside = dict(window.of(lines_of(lines), first))
+            rows = [*inside]
+            documents = [None if row in window.fatal else read(row, line) for row, line in inside.items()]
+        yield Block(lines, first, rows, documents)
+        first = stop
+
+
+def lines_of(block: bytes) -> list[bytes]:
+    """The lines of a block, without their line feeds."""
+    return block.removesuffix(b"\n").split(b"\n")
 
 
 class ShardWriter:
@@ -75,7 +142,7 @@ class ShardWriter:
 
     def reject(self, reject: Reject) -> None:
         """Keeps a row aside."""
-        self._rejects.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
+        self._rejects.write_lines(_encoder.encode(reject) + b"\n", 1)
         self.count(rejected_key(reject.reason))
 
     def without_nul(self, text: str) -> str:
@@ -161,34 +228,39 @@ def publish(
     rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(publish_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in rewritten))
-    again = run_stage("publish", work, rewritten, building, settings) if rewritten else ()
-    receipts_again = {shard.name: receipt for shard, receipt in zip(rewritten, again, strict=True)}
-    return [receipts_again.get(shard.name) or _linked(shard, building) for shard in shards]
+    again = iter(list(run_stage("publish", work, rewritten, building, settings)) if rewritten else [])
+    return [_linked(shard, building) if shard.repeats is None else next(again) for shard in shards]
 
 
 def gather_rejects(
     building: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     """All rejects in one file: shard by shard, rows in source order, then repeated ids."""
-    with JsonlZstWriter(building.path(REJECTS_FILE), zstd_level) as writer:
-        for receipts in zip(converted, published, strict=True):
-            for reject in read_rejects(building, receipts):
-                writer.write_lines(msgspec.json.encode(reject.to_json()) + b"\n", 1)
-    return writer.output(REJECTS_FILE)
+    receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
+    return gather_lines(building, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
 
 def read_rejects(building: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """The rejects that receipts name, in their order."""
-    for receipt in receipts:
-        for file in receipt.files:
-            if file.path.startswith(REJECTS):
-                for block in read_line_blocks(building.path(file.path)):
-                    yield from _reject_decoder.decode_lines(block)
+    for file in _reject_files(receipts):
+        yield from read_structs(building.path(file.path), _reject_decoder)
+
+
+def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
+    return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS))
 
 
 def shard_rows(corpus: Artifact) -> dict[str, int]:
     """Documents by shard, in manifest order."""
     return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
+
+
+def shards_of(corpus: Artifact) -> list[DocumentShard]:
+    """The shards of a corpus, in manifest order."""
+    return [
+        DocumentShard(path.removeprefix(f"{SHARDS}/").removesuffix(SUFFIX), path, corpus.path(path), rows)
+        for path, rows in shard_rows(corpus).items()
+    ]
 
 
 def holds_documents(artifact: Artifact) -> bool:
@@ -212,9 +284,8 @@ def publish_shard(
     Counts are those of the whole conversion, corrected.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    counts = dict(shard.converted.counts)
+    counts = Counter(shard.converted.counts)
     rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
-    rejected: Counter[str] = Counter()
     times = doc_ids.read_repeats(shard.repeats, shard.rows)
     first_row = 0
     with (
@@ -227,17 +298,15 @@ def publish_shard(
             for row, line in window.of(lines, first_row):
                 verdict = _publish_line(line, row, of_block[row - first_row], shard, window, derive_id)
                 if isinstance(verdict, Reject):
-                    rejects.write_lines(msgspec.json.encode(verdict.to_json()) + b"\n", 1)
-                    rejected[verdict.reason] += 1
+                    rejects.write_lines(_encoder.encode(verdict) + b"\n", 1)
+                    counts[rejected_key(verdict.reason)] += 1
+                    counts["documents"] -= 1
                     counts["bytes"] -= len(_decoder.decode(line).text.encode("utf-8")) if row not in window.fatal else 0
                 else:
                     kept.append(verdict)
             first_row += len(lines)
             writer.write_lines(b"".join(kept), len(kept))
-    counts["documents"] -= rejected.total()
-    for reason, rows in rejected.items():
-        counts[rejected_key(reason)] = counts.get(rejected_key(reason), 0) + rows
-    return Receipt([writer.output(name), rejects.output(rejects_name)], counts)
+    return Receipt([writer.output(name), rejects.output(rejects_name)], dict(counts))
 
 
 def _publish_line(
@@ -281,23 +350,3 @@ def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
         "nul_documents": counts.get("nul_documents", 0),
         "nul_characters_removed": counts.get("nul_characters_removed", 0),
     }
-
-
-class _Whole(msgspec.Struct, frozen=True):
-    """A Document whose text changes: fields and their order as in `Document`, and not a byte of the meta moves."""
-
-    text: str
-    source: str
-    domain: str
-    doc_id: str
-    license_tag: str
-    created_at: str
-    meta: msgspec.Raw
-
-
-_whole_decoder = msgspec.json.Decoder(_Whole)
-
-
-def with_text(line: bytes, text: str) -> bytes:
-    """The document in a line, without its line feed, as a line that has this text and is the same otherwise."""
-    return _encoder.encode(msgspec.structs.replace(_whole_decoder.decode(line), text=text))

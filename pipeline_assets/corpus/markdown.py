@@ -8,11 +8,14 @@ _ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
 _PIPE = re.compile(r"(\\*)\|")
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose cells are Markdown already; without rows, one that says so."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
+    """The lines of a table whose cells are Markdown already, or numbers, which are grouped; without rows, one that says
+    so.
+    """
     if not rows:
         return ["(none)"]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+    cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells)]
 
 
 def code(text: str) -> str:

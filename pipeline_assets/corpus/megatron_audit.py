@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -87,17 +87,14 @@ def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
 
 def no_document_in_both_splits(dataset: Artifact) -> Verdict:
     """No doc_id is in train and in valid."""
-    train, valid = (_sorted_hashes(_doc_ids(_split(dataset, split))) for split in SPLITS)
-    both = int(np.isin(valid, train).sum())
-    words = f"{both:,} of {len(valid):,} valid documents have an id that train has too"
-    return Verdict(both == 0, words, {"in_both": both})
+    both, valid = _valid_in_train(dataset, _doc_ids)
+    return Verdict(both == 0, f"{both:,} of {valid:,} valid documents have an id that train has too", {"in_both": both})
 
 
 def no_valid_text_in_train(dataset: Artifact) -> Verdict:
     """No valid document has the very text of a train document; the set repeats pages across dumps, so some may."""
-    train, valid = (_sorted_hashes(_token_runs(_split(dataset, split))) for split in SPLITS)
-    repeated = int(np.isin(valid, train).sum())
-    words = f"{repeated:,} of {len(valid):,} valid documents have a text that is in train"
+    repeated, valid = _valid_in_train(dataset, _token_runs)
+    words = f"{repeated:,} of {valid:,} valid documents have a text that is in train"
     return Verdict(repeated == 0, words, {"valid_texts_in_train": repeated})
 
 
@@ -125,7 +122,14 @@ def _token_runs(split: Artifact) -> list[memoryview]:
     ]
 
 
-def _sorted_hashes(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
-    """128 bits of each value's sha256, sorted; shape (values,)."""
-    digests = b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values)
-    return np.sort(np.frombuffer(digests, "S32"))
+def _valid_in_train(
+    dataset: Artifact, values_of: Callable[[Artifact], Sequence[bytes | memoryview]]
+) -> tuple[int, int]:
+    """How many of the valid split's values the train split has too, and how many values that is of."""
+    train, valid = (_hashes(values_of(_split(dataset, split))) for split in SPLITS)
+    return int(np.isin(valid, train).sum()), len(valid)
+
+
+def _hashes(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
+    """128 bits of each value's sha256, shape (values,)."""
+    return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")

@@ -1,55 +1,66 @@
 """Token files of one split: Document shards are encoded in parallel, then merged in manifest order up to the budget."""
 
+import contextlib
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow import numbers
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.document_shards import DocumentShard, gather_lines
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, repeated
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import index_bytes
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_columns
-from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
-from pipeline_assets.corpus.sampling.split import RULE, Split, documents_that_fit, split_budget
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.sampling.split import RULE, Split, describe_split, documents_that_fit, split_budget
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.durable import DurableFile, write_durably
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import FileContent, StageVersion
+from pipeline_assets.corpus.spine.recipe import RecipePart, Share
 from pipeline_assets.corpus.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.tokens.encode import (
-    DOCUMENTS_SCHEMA,
-    OTHER_SPLIT,
-    EncodeShard,
-    OracleDisagrees,
-    encode_shard,
-    load_tokenizers,
-)
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver
+from pipeline_assets.corpus.tokens.encode import OTHER_SPLIT, DocumentTable, OracleDisagrees, encode_shard, load_tables
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, TokenizerRecipe
 
 logger = logging.getLogger("corpusmill")
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
 TOKENS, INDEX, DOCUMENTS, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
+DOCUMENTS_SCHEMA = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source_shard", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("tokens", pa.int32(), nullable=False),
+    ]
+)
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """What the encode stage left, as far as it was read: receipts in manifest order, the last one holding the cut.
+class MegatronRecipe(RecipePart):
+    """How documents become token files.
 
     Attributes:
-        ended_by: the first document that doesn't fit; None where all do.
+        token_budget: of both splits together; valid gets `valid_fraction` of it.
+        valid_fraction: share of the documents, by hash, and of the budget.
     """
 
-    receipts: Sequence[Receipt]
-    documents_of_last: int
-    unread: Sequence[str]
-    ended_by: Mapping[str, str | int] | None
+    tokenizer: TokenizerRecipe = TokenizerRecipe()
+    token_budget: int = pydantic.Field(gt=0)
+    valid_fraction: Share
+
+    def described(self) -> dict[str, Any]:
+        """What becomes of documents, for who reads a manifest of theirs: how they are split, and by which file they are
+        encoded.
+        """
+        return {"split": describe_split(self.valid_fraction), "tokenizer": self.tokenizer.described()}
 
 
 def build_split(
@@ -71,118 +82,118 @@ def build_split(
         InputError: a shard that is damaged.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
+    to_encode = [
+        DocumentShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
+        for number, file in enumerate(shards)
+    ]
+    tokenizer = TokenizerFile(recipe.tokenizer, driver=driver)
     try:
-        encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
+        receipts = _encode(building, to_encode, tokenizer, recipe.valid_fraction, split, budget, settings)
     except OracleDisagrees as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
-        driver = "tiktoken"
-        encoded = _encode(building, corpus, shards, recipe, split, budget, settings, driver)
-    files, lengths = _merge(building, encoded, settings.zstd_level)
-    counts = total_counts(encoded.receipts)
-    tokens = int(lengths.sum(dtype=np.int64))
+        tokenizer = replace(tokenizer, driver="tiktoken")
+        receipts = _encode(building, to_encode, tokenizer, recipe.valid_fraction, split, budget, settings)
+    unread = [shard.path for shard in to_encode[len(receipts) :]]
+    last = _documents(building, to_encode[len(receipts) - 1], receipts[-1])
+    before = sum(receipt.counts["tokens"] for receipt in receipts[:-1])
+    fitting = documents_that_fit(numbers(last["tokens"]), budget - before)
+    cut = last.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
+    files, lengths = _merge(building, to_encode, receipts, fitting, settings.zstd_level)
+    counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
+    dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - len(lengths)}
     return BuildResult(
         files=files,
         counts={
-            "ledger": _ledger(counts, len(lengths)),
+            "ledger": Ledger(counts["rows"], len(lengths), dropped, Ledger.of(counts).rejected).to_json(),
             "documents": len(lengths),
             "tokens": tokens,
         },
         decisions={
             "split_rule": RULE,
             "token_budget": budget,
-            "budget_met": bool(encoded.unread) or counts["documents"] > len(lengths) or tokens == budget,
+            "budget_met": bool(unread) or counts["documents"] > len(lengths) or tokens == budget,
             "end_of_document": END_OF_TEXT,
             "dtype": "int32",
             "sequences": "one a document",
-            "unread_shards": list(encoded.unread),
+            "unread_shards": unread,
         },
         provenance={
-            "tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in encoded.receipts}),
+            "tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in receipts}),
             "spot_checked_documents": counts["spot_checked"],
             "text_bytes_encoded": counts["bytes"],
             "tokens_encoded": counts["tokens"],
-            "ended_by": encoded.ended_by,
+            "ended_by": cut[0] if cut else None,
         },
     )
 
 
 def _encode(
     building: StagingDir,
-    corpus: Artifact,
-    shards: Sequence[FileContent],
-    recipe: MegatronRecipe,
+    shards: Sequence[DocumentShard],
+    tokenizer: TokenizerFile,
+    valid_fraction: str,
     split: Split,
     budget: int,
     settings: RunSettings,
-    driver: Driver,
-) -> _Encoded:
+) -> list[Receipt]:
+    """Receipts in manifest order, as far as the budget reaches: the last one holds the cut."""
     work = functools.partial(
         encode_shard,
-        tokenizer_sha256=recipe.tokenizer.sha256,
-        driver=driver,
-        split=split,
-        valid_fraction=recipe.valid_fraction,
+        tokenizer=tokenizer,
         zstd_level=settings.zstd_level,
+        split=split,
+        valid_fraction=valid_fraction,
     )
-    to_encode = [
-        EncodeShard(f"{number:05d}", file.path, corpus.folder / file.path, file.rows)
-        for number, file in enumerate(shards)
-    ]
+    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
     receipts: list[Receipt] = []
     tokens = 0
-    documents = sum(shard.rows for shard in to_encode)
-    warm_up = functools.partial(load_tokenizers, recipe.tokenizer.sha256, driver, documents)
-    runs = run_stage(f"encode-{driver}", work, to_encode, building, settings, warm_up)
-    try:
-        for receipt in runs:
+    stage = f"encode-{split}-{tokenizer.driver}"
+    with contextlib.closing(run_stage(stage, work, shards, building, settings, warm_up)) as run:
+        for receipt in run:
             receipts.append(receipt)
             tokens += receipt.counts["tokens"]
             if tokens >= budget:
                 break
-    finally:
-        runs.close()
-    before = tokens - receipts[-1].counts["tokens"]
-    listed = read_columns(building.path(receipts[-1].files[1].path))
-    fitting = documents_that_fit(numbers(listed.column("tokens")), budget - before)
-    names = {"doc_id": "doc_id", "source_shard": "shard", "row": "row", "tokens": "tokens"}
-    ended_by = listed.rename_columns(names).slice(fitting, 1).to_pylist()
-    unread = [shard.path for shard in to_encode[len(receipts) :]]
-    return _Encoded(receipts, fitting, unread, ended_by[0] if ended_by else None)
+    return receipts
 
 
-def _merge(building: StagingDir, encoded: _Encoded, zstd_level: int) -> tuple[list[OutputFile], NDArray[np.int32]]:
-    """The files of the split, and tokens per document, shape (documents,)."""
+def _documents(building: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
+    """What documents.parquet says of the documents of a shard."""
+    table = DocumentTable(building.path(receipt.files[1].path))
+    paths = repeated(shard.path, len(table.rows))
+    return pa.Table.from_arrays(
+        [table.doc_ids, paths, column_of(table.rows), column_of(table.tokens)], schema=DOCUMENTS_SCHEMA
+    )
+
+
+def _merge(
+    building: StagingDir, shards: Sequence[DocumentShard], receipts: Sequence[Receipt], of_last: int, zstd_level: int
+) -> tuple[list[OutputFile], NDArray[np.int32]]:
+    """The files of the split, and tokens per document, shape (documents,).
+
+    Args:
+        of_last: how many documents of the last shard belong to it.
+    """
     lengths: list[NDArray[np.int32]] = []
     with (
         DurableFile(building.path(TOKENS)) as tokens,
         ParquetOutput(building.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
-        JsonlZstWriter(building.path(REJECTS), zstd_level) as rejects,
     ):
-        for receipt in encoded.receipts:
-            is_last = receipt is encoded.receipts[-1]
-            table = read_columns(building.path(receipt.files[1].path))
-            table = table.slice(0, encoded.documents_of_last if is_last else None)
-            lengths.append(numbers(table.column("tokens")))
+        for shard, receipt in zip(shards, receipts, strict=False):
+            table = _documents(building, shard, receipt).slice(0, of_last if receipt is receipts[-1] else None)
+            lengths.append(numbers(table["tokens"]))
             documents.write(table)
             tokens.append(building.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
-            for lines in read_line_blocks(building.path(receipt.files[2].path)):
-                rejects.write_lines(lines, lines.count(b"\n"))
     all_lengths = np.concatenate(lengths)
     index = index_bytes(all_lengths)
     index_sha256 = write_durably(building.path(INDEX), index)
     files = [
-        OutputFile(TOKENS, len(all_lengths), tokens.bytes_written, tokens.sha256, tokens.sha256),
+        OutputFile.plain(TOKENS, len(all_lengths), tokens),
         OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
         documents.output(DOCUMENTS),
-        rejects.output(REJECTS),
+        gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS, zstd_level),
     ]
     return files, all_lengths
-
-
-def _ledger(counts: Mapping[str, int], documents: int) -> dict[str, Any]:
-    """Documents of the shards read = documents written + other split + over budget + rejected."""
-    dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - documents}
-    return Ledger(counts["rows"], documents, dropped, Ledger.of(counts).rejected).to_json()
 
 
 def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
@@ -190,10 +201,7 @@ def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -
     counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
     return BuildResult(
         files=[],
-        counts={
-            "documents": {split: counts[split]["documents"] for split in counts},
-            "tokens": {split: counts[split]["tokens"] for split in counts},
-        },
+        counts={name: {split: counts[split][name] for split in counts} for name in ("documents", "tokens")},
         decisions={
             "token_budget": recipe.token_budget,
             "tokens_reached": sum(count["tokens"] for count in counts.values()),

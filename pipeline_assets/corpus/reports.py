@@ -5,12 +5,13 @@ Every text that comes from a corpus is escaped: a page of the web must not run i
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipeline_assets.corpus.decontamination.evidence import Summary
 from pipeline_assets.corpus.dedup.decision import Group
 from pipeline_assets.corpus.packing.summary import PackedSummary
-from pipeline_assets.corpus.profile import Counts, Profile, by
+from pipeline_assets.corpus.profile import Counts, Profile, by, total
+from pipeline_assets.corpus.spine.ledger import Ledger
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1c2333 }
@@ -29,6 +30,14 @@ td, pre { overflow-wrap: anywhere } figure { max-width: 100%; overflow-x: auto }
 _BAR_WIDTH, _PLOT_HEIGHT, _LABEL_HEIGHT = 34, 120, 30
 
 
+class _Html(str):
+    """What is HTML already."""
+
+
+Cells = Sequence[str | int]
+"""A line of a table: texts, which are escaped, numbers, which are grouped, and `_Html`."""
+
+
 @dataclass(frozen=True)
 class Example:
     """One document that a rule dropped: its id, what was measured, and the beginning of its text."""
@@ -43,19 +52,13 @@ class SourceLedger:
     """What became of the rows of one source in one step.
 
     Attributes:
-        dropped, rejected: rows by reason.
-        merged: rows that became a part of another row's document.
         examples: of what was dropped or rejected, by reason.
     """
 
     source: str
     step: str
-    rows_in: int
-    documents_out: int
-    dropped: Mapping[str, int]
-    rejected: Mapping[str, int]
-    examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
-    merged: int = 0
+    ledger: Ledger
+    examples: Mapping[str, Sequence[Example]]
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,14 @@ class Report:
         parts = [
             f"<h1>{_text(self.title)}</h1>",
             self._steps(),
-            *([_packed(self.packed)] if self.packed is not None else []),
+            _packed(self.packed) if self.packed is not None else "",
             "<h2>What the sources hold</h2><p class='note'>Each by itself, before it is compared with others.</p>",
             *(_breakdown(title, by(self.profile, name)) for title, name in _FIELDS),
             "<h2>Lengths</h2><p class='note'>Documents by tokens, from the length under each bar on.</p>",
             *(_histogram(source, counts) for source, counts in by(self.profile, "source").items()),
-            *(_ledger(ledger) for ledger in self.ledgers),
-            *([_duplicates(self.duplicates)] if self.duplicates is not None else []),
-            *([_decontamination(self.decontamination)] if self.decontamination is not None else []),
+            *map(_ledger, self.ledgers),
+            _duplicates(self.duplicates) if self.duplicates is not None else "",
+            _decontamination(self.decontamination) if self.decontamination is not None else "",
             "<h2>Attribution</h2>",
             f"<pre>{_text(self.attribution)}</pre>",
         ]
@@ -114,38 +117,28 @@ class Report:
 
     def _steps(self) -> str:
         """What is left after each step."""
-        steps = [("in the sources", *_totals(self.profile))]
+        held = total(self.profile)
+        steps: list[Cells] = [("in the sources", held.documents, held.tokens)]
         if self.duplicates is not None:
             left = sum(counts["out"] for counts in self.duplicates.by_source.values())
-            steps.append(("without duplicates", f"{left:,}", ""))
+            steps.append(("without duplicates", left, ""))
         if self.decontamination is not None:
-            steps.append(("without items of evaluation sets", *_totals(self.decontamination.kept)))
+            held = total(self.decontamination.kept)
+            steps.append(("without items of evaluation sets", held.documents, held.tokens))
         if self.packed is not None:
-            documents = sum(
-                source["documents"] - source["unused_documents"] for source in self.packed.by_source.values()
-            )
-            steps.append((f"packed, {self.packed.rows:,} rows", f"{documents:,}", f"{self.packed.tokens:,}"))
+            sources = self.packed.by_source.values()
+            documents = sum(source["documents"] - source["unused_documents"] for source in sources)
+            steps.append((f"packed, {self.packed.rows:,} rows", documents, self.packed.tokens))
         return _table(["", "documents", "tokens"], steps)
 
 
 _FIELDS = (("Sources", "source"), ("Domains", "domain"), ("Licences", "license_tag"))
 
 
-def _totals(profile: Profile) -> tuple[str, str]:
-    counts = list(profile.values())
-    return f"{sum(one.documents for one in counts):,}", f"{sum(one.tokens for one in counts):,}"
-
-
 def _breakdown(title: str, counts: Mapping[str, Counts]) -> str:
     tokens = sum(one.tokens for one in counts.values())
-    rows = [
-        [
-            f"<span class='unknown'>{_text(name)}</span>" if name == "unknown" else _text(name),
-            f"{one.documents:,}",
-            f"{one.utf8_bytes:,}",
-            f"{one.tokens:,}",
-            _share(one.tokens / max(tokens, 1)),
-        ]
+    rows: list[Cells] = [
+        [_licence(name), one.documents, one.utf8_bytes, one.tokens, _share(one.tokens / max(tokens, 1))]
         for name, one in counts.items()
     ]
     return f"<h2>{title}</h2>" + _table([title.lower(), "documents", "bytes", "tokens", "share"], rows)
@@ -171,133 +164,94 @@ def _histogram(source: str, counts: Counts) -> str:
     return f"<figure>{caption}<svg {size} role='img'>{''.join(bars)}</svg></figure>"
 
 
-def _share(share: float) -> str:
-    """In percent, with a bar as long."""
-    bar = f"<span class='track'><span class='share' style='width:{100 * share:.1f}%'></span></span>"
-    return f"{100 * share:.1f} %{bar}"
+def _short(number: int) -> str:
+    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
+        if number >= unit:
+            return f"{number // unit}{name}"
+    return str(number)
 
 
-def _ledger(ledger: SourceLedger) -> str:
-    rows = [["in", f"{ledger.rows_in:,}"], ["out", f"{ledger.documents_out:,}"]]
-    rows += [["merged into other documents", f"{ledger.merged:,}"]] if ledger.merged else []
-    rows += [[f"dropped: {_text(reason)}", f"{count:,}"] for reason, count in ledger.dropped.items()]
-    rows += [[f"rejected: {_text(reason)}", f"{count:,}"] for reason, count in ledger.rejected.items()]
+def _ledger(of: SourceLedger) -> str:
+    merged = "merged into other documents"
+    rows: list[Cells] = [
+        ("in", of.ledger.rows_in),
+        ("out", of.ledger.out),
+        *((f"{fate}: {reason}" if reason else merged, count) for fate, reason, count in of.ledger.fates()),
+    ]
     examples = [
-        [
-            _text(reason),
-            _text(example.doc_id),
-            _text(example.measured),
-            f"<pre>{_text(example.text)}</pre>" if example.text else "",
-        ]
-        for reason, found in ledger.examples.items()
+        (reason, example.doc_id, example.measured, _pre(example.text) if example.text else "")
+        for reason, found in of.examples.items()
         for example in found
     ]
-    shown = (
-        _table(["reason", "document", "measured", "text"], examples, numbers_from=4, kind="examples")
-        if examples
-        else ""
-    )
-    return f"<h2>{_text(ledger.source)}: {_text(ledger.step)}</h2>" + _table(["rows", "count"], rows) + shown
+    shown = _examples(["reason", "document", "measured", "text"], examples)
+    return f"<h2>{_text(of.source)}: {_text(of.step)}</h2>" + _table(["rows", "count"], rows) + shown
 
 
 def _duplicates(found: Duplicates) -> str:
-    seen = ["of_seen"] if any(counts["of_seen"] for counts in found.by_source.values()) else []
-    rows = [
-        [
-            _text(source),
-            *(f"{counts[name]:,}" for name in ("in", "exact_duplicate", "near_duplicate", *seen, "out")),
-            _share(1 - counts["out"] / max(counts["in"], 1)),
-        ]
+    counted = {"in": "in", "exact_duplicate": "exact copies", "near_duplicate": "near duplicates"}
+    if any(counts["of_seen"] for counts in found.by_source.values()):
+        counted["of_seen"] = "of documents seen before"
+    counted["out"] = "out"
+    rows: list[Cells] = [
+        [source, *(counts[name] for name in counted), _share(1 - counts["out"] / max(counts["in"], 1))]
         for source, counts in found.by_source.items()
     ]
-    head = [
-        "source",
-        "in",
-        "exact copies",
-        "near duplicates",
-        *(["of documents seen before"] if seen else []),
-        "out",
-        "gone",
-    ]
-    sources = _table(head, rows)
     compared = ", ".join(f"{count:,} {_text(name.replace('_', ' '))}" for name, count in found.comparisons.items())
     members = [
-        [
-            f"{group.gone:,}",
-            _text(f"{one.doc_id} ({one.seen_in or one.source})"),
-            word,
-            f"<pre>{_text(one.beginning)}</pre>",
-        ]
+        (group.gone, f"{one.doc_id} ({one.seen_in or one.source})", word, _pre(one.beginning))
         for group in found.groups
         for word, one in (
             ("seen before" if group.kept.seen_in else "stays", group.kept),
             *(("gone", sample) for sample in group.samples),
         )
     ]
-    groups = (
-        _table(["went for it", "document", "", "text"], members, numbers_from=4, kind="examples") if members else ""
-    )
+    groups = _examples(["went for it", "document", "", "text"], members)
+    sources = _table(["source", *counted.values(), "gone"], rows)
     return f"<h2>Duplicates</h2>{sources}<p class='note'>{compared}</p><h2>Largest groups</h2>{groups}"
 
 
 def _decontamination(decontamination: Decontamination) -> str:
     found, kept = decontamination.found, by(decontamination.kept, "source")
     counted = ("items", "repeated", "too_short", "contaminated_documents", "dropped_documents", "cut_documents")
-    sets = [[_text(name), *(f"{counts[one]:,}" for one in counted)] for name, counts in found.by_set.items()]
-    sources = [
-        [
-            _text(source),
-            *(f"{counts[name]:,}" for name in ("in", "dropped", "cut", "out")),
-            f"{kept[source].utf8_bytes if source in kept else 0:,}",
-            f"{kept[source].tokens if source in kept else 0:,}",
-        ]
+    sets: list[Cells] = [[name, *(counts[one] for one in counted)] for name, counts in found.by_set.items()]
+    fates = ("in", "dropped", "cut", "out")
+    sources: list[Cells] = [
+        [source, *(counts[name] for name in fates), left.utf8_bytes, left.tokens]
         for source, counts in found.by_source.items()
+        for left in [kept.get(source, Counts())]
     ]
-    samples = [
-        [
-            _text(f"{line.doc_id} ({line.source})"),
-            line.action,
-            _text(str(line)),
-            f"<pre>{_text(line.excerpt)}</pre>",
-        ]
-        for line in found.samples
-    ]
-    shown = _table(["document", "", "item", "text"], samples, numbers_from=4, kind="examples") if samples else ""
+    samples = [(f"{one.doc_id} ({one.source})", one.action, str(one), _pre(one.excerpt)) for one in found.samples]
+    shown = _examples(["document", "", "item", "text"], samples)
     head = ["evaluation set", *(name.replace("_", " ") for name in counted)]
-    stays = _table(["source", "in", "dropped", "cut", "out", "bytes", "tokens"], sources)
+    stays = _table(["source", *fates, "bytes", "tokens"], sources)
     return f"<h2>Contamination</h2>{_table(head, sets)}{shown}<h2>What is left of the sources</h2>{stays}"
 
 
 def _packed(packed: PackedSummary) -> str:
-    sources = [
+    sources: list[Cells] = [
         [
-            _text(source),
-            f"{100 * float(counts['asked_share']):.2f} %",
-            f"{100 * float(counts['share']):.2f} %",
+            source,
+            _percent(counts["asked_share"]),
+            _percent(counts["share"]),
             f"{float(counts['epochs']):.3f}",
-            f"{counts['packed_tokens']:,}",
-            f"{counts['drawn']:,}",
-            f"{counts['cut_documents']:,}",
-            f"{100 * float(counts['cut_share']):.2f} %",
-            f"{counts['longer_than_a_row']:,}",
-            f"{counts['unused_documents']:,}",
+            counts["packed_tokens"],
+            counts["drawn"],
+            counts["cut_documents"],
+            _percent(counts["cut_share"]),
+            counts["longer_than_a_row"],
+            counts["unused_documents"],
         ]
         for source, counts in packed.by_source.items()
     ]
     drawn = ["drawn", "of these cut", "share cut", "of the cut longer than a row"]
     head = ["source", "asked", "reached", "epochs", "tokens", *drawn, "not used"]
-    licences = [
-        [
-            f"<span class='unknown'>{_text(name)}</span>" if name == "unknown" else _text(name),
-            f"{tokens:,}",
-            _share(tokens / packed.tokens),
-        ]
-        for name, tokens in packed.license_tokens.items()
+    licences: list[Cells] = [
+        [_licence(name), tokens, _share(tokens / packed.tokens)] for name, tokens in packed.license_tokens.items()
     ]
-    cut = f"{packed.cut_documents:,} of {packed.documents:,} documents ({100 * float(packed.cut_share):.2f} %) are cut"
+    cut = f"{packed.cut_documents:,} of {packed.documents:,} documents ({_percent(packed.cut_share)}) are cut"
     shape = (
         f"{packed.rows:,} rows of {packed.seq_len:,} tokens by {_text(packed.strategy.replace('_', ' '))}: "
-        f"{100 * float(packed.packing_efficiency):.2f} % are tokens of documents, {packed.padding_tokens:,} are padding"
+        f"{_percent(packed.packing_efficiency)} are tokens of documents, {packed.padding_tokens:,} are padding"
     )
     reasons = ", ".join(f"{count:,} {_text(reason)}" for reason, count in packed.rejected.items())
     rejected = f"<p>Texts that can't be encoded: {reasons}</p>" if reasons else ""
@@ -307,22 +261,43 @@ def _packed(packed: PackedSummary) -> str:
     )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1, kind: str = "") -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
+def _examples(head: Sequence[str], rows: Sequence[Cells]) -> str:
+    return _table(head, rows, numbers_from=len(head), kind=" class='examples'") if rows else ""
+
+
+def _table(head: Sequence[str], rows: Sequence[Cells], numbers_from: int = 1, kind: str = "") -> str:
+    def line(cells: Cells, tag: str) -> str:
         kinds = ("" if place < numbers_from else " class='number'" for place in range(len(cells)))
-        return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return "".join(f"<{tag}{kind}>{_cell(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    style = f" class='{kind}'" if kind else ""
-    return f"<table{style}><tr>{line(head, 'th')}</tr>{body}</table>"
+    return f"<table{kind}><tr>{line(head, 'th')}</tr>{body}</table>"
+
+
+def _cell(value: str | int) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value if isinstance(value, _Html) else _text(value)
 
 
 def _text(text: str) -> str:
     return html.escape(text)
 
 
-def _short(number: int) -> str:
-    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
-        if number >= unit:
-            return f"{number // unit}{name}"
-    return str(number)
+def _pre(text: str) -> _Html:
+    return _Html(f"<pre>{_text(text)}</pre>")
+
+
+def _licence(name: str) -> str:
+    """A licence, or what else a breakdown is by: what nobody knows stands out."""
+    return _Html("<span class='unknown'>unknown</span>") if name == "unknown" else name
+
+
+def _share(share: float) -> _Html:
+    """In percent, with a bar as long."""
+    bar = f"<span class='track'><span class='share' style='width:{100 * share:.1f}%'></span></span>"
+    return _Html(f"{100 * share:.1f} %{bar}")
+
+
+def _percent(share: str) -> str:
+    return f"{100 * float(share):.2f} %"

@@ -40,8 +40,12 @@ def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
         UsageError: a pattern that matches no shard.
     """
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
-    paths = set(chosen_paths([file.path for file in available], recipe, corpus.folder))
-    chosen = [file for file in available if file.path in paths]
+    for pattern in recipe.shards:
+        if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):
+            shown = f"{available[0].path} to {available[-1].path}" if available else "none"
+            fix = f"correct `selection.shards`; there are {shown}"
+            raise UsageError(f"no shard matches {pattern!r}", corpus.folder, fix)
+    chosen = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.shards)]
     for file in chosen:
         corpus.path(file.path)
     counts, decided = corpus.manifest.identity.counts, corpus.manifest.identity.decisions
@@ -60,19 +64,6 @@ def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
             },
         },
     )
-
-
-def chosen_paths(available: Sequence[str], recipe: SelectionRecipe, where: object) -> list[str]:
-    """Those of a snapshot's shards that belong to the set, in its order.
-
-    Raises:
-        UsageError: a pattern that matches no shard.
-    """
-    for pattern in recipe.shards:
-        if not any(fnmatch.fnmatchcase(path, pattern) for path in available):
-            shown = f"{available[0]} to {available[-1]}" if available else "none"
-            raise UsageError(f"no shard matches {pattern!r}", where, f"correct `selection.shards`; there are {shown}")
-    return [path for path in available if any(fnmatch.fnmatchcase(path, pattern) for pattern in recipe.shards)]
 
 
 def selected_shards(selection: Manifest) -> Sequence[FileContent]:

@@ -13,10 +13,10 @@ from pipeline_assets.corpus.megatron_audit import (
     token_budget_met,
     valid_fraction_is_plausible,
 )
-from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
 from pipeline_assets.corpus.megatron_split import (
     DATASET_STAGE,
     SPLIT_STAGE,
+    MegatronRecipe,
     build_split,
     describe_dataset,
 )

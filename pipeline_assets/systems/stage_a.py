@@ -24,8 +24,8 @@ from pipeline_assets.corpus.decontamination.recipe import (
 )
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, RemovalCaps, cap_misfits
-from pipeline_assets.corpus.filters.dropped import FILTER_STAGE
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import known_tag, licence_table
 from pipeline_assets.corpus.normalize.converted import (
@@ -248,11 +248,11 @@ NORMALIZED = Kind(
 
 
 def _filter(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.filters.filter_corpus import CorpusFilter, filter_corpus
+    from pipeline_assets.corpus.filters.filter_corpus import filter_corpus
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
-    rules = CorpusFilter(FilterRecipe.from_content(job.recipe["filters"]), refused)
-    return filter_corpus(job.building, normalized, rules, job.run.settings)
+    recipe = FilterRecipe.from_content(job.recipe["filters"])
+    return filter_corpus(job.building, normalized, recipe, refused, job.run.settings)
 
 
 FILTERED = Kind(

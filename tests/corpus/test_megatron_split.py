@@ -1,4 +1,6 @@
-"""Token files of a split: every document accounted for, the budget a prefix in manifest order, each row traceable."""
+"""Token files of a split: every document accounted for, the budget a prefix in manifest order, each row traceable; a
+split that misses more than 1 % of its budget fails, and says what ended it.
+"""
 
 import json
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.megatron_audit import token_budget_met
 from pipeline_assets.corpus.megatron_split import describe_dataset
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
@@ -17,10 +20,10 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_
 from pipeline_assets.systems.healing import HealingRecipe
 
 
-def pages(documents: int, tokens: int = 10) -> pa.Table:
+def pages(lengths: list[int]) -> pa.Table:
     """Documents of so many tokens each, the end of the document among them."""
-    texts = ["a" + " a" * (tokens - 2)] * documents
-    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(documents)]})
+    texts = ["a" + " a" * (tokens - 2) for tokens in lengths]
+    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(len(lengths))]})
 
 
 @pytest.fixture
@@ -50,8 +53,8 @@ def split(
 
 
 def test_documents_read_are_those_written_and_those_of_the_other_split(split: Callable[..., Artifact]) -> None:
-    train = split(pages(30), valid_fraction="0.1", split="train")
-    valid = split(pages(30), valid_fraction="0.1", split="valid")
+    train = split(pages([10] * 30), valid_fraction="0.1", split="train")
+    valid = split(pages([10] * 30), valid_fraction="0.1", split="valid")
 
     # By their hashes page-1, page-2 and page-27 are valid.
     assert train.manifest.identity.counts == {
@@ -84,7 +87,7 @@ def test_documents_read_are_those_written_and_those_of_the_other_split(split: Ca
 def test_the_budget_cuts_inside_a_shard_and_shards_behind_the_cut_are_named_and_not_counted(
     split: Callable[..., Artifact], budget: int, documents: int, read: int, unread: list[str], is_met: bool
 ) -> None:
-    train = split(pages(30), token_budget=budget)
+    train = split(pages([10] * 30), token_budget=budget)
 
     identity = train.manifest.identity
     assert identity.counts == {
@@ -118,7 +121,7 @@ def test_the_first_document_that_does_not_fit_ends_it_though_a_shorter_one_follo
 
 
 def test_valid_without_a_fraction_is_an_empty_split_and_legal(split: Callable[..., Artifact]) -> None:
-    valid = split(pages(30), valid_fraction="0", split="valid")
+    valid = split(pages([10] * 30), valid_fraction="0", split="valid")
 
     assert valid.path("tokens.bin").stat().st_size == 0
     assert valid.path("tokens.idx").stat().st_size == 42
@@ -152,7 +155,7 @@ def test_each_row_of_documents_leads_to_a_line_of_a_shard_and_its_tokens_are_tha
 
 
 def test_the_table_of_documents_has_no_nullable_column(split: Callable[..., Artifact]) -> None:
-    train = split(pages(1))
+    train = split(pages([10] * 1))
 
     assert pq.read_schema(train.path("documents.parquet")).remove_metadata() == pa.schema(
         [
@@ -181,18 +184,18 @@ def test_rejects_of_the_shards_read_are_in_the_ledger_and_in_their_file(
 
 
 def test_workers_and_driver_have_no_part_in_the_digest(split: Callable[..., Artifact]) -> None:
-    here = split(pages(40), valid_fraction="0.1", token_budget=300)
-    forked = split(
-        pages(40), valid_fraction="0.1", token_budget=300, root="fork", engine=RunSettings(2, start_method="fork")
-    )
-    slow = split(pages(40), valid_fraction="0.1", token_budget=300, root="slow", driver="tiktoken")
+    table, asked = pages([10] * 40), {"valid_fraction": "0.1", "token_budget": 300}
+
+    here = split(table, **asked)
+    forked = split(table, root="fork", engine=RunSettings(2, start_method="fork"), **asked)
+    slow = split(table, root="slow", driver="tiktoken", **asked)
 
     assert here.manifest.digest == forked.manifest.digest == slow.manifest.digest
     assert slow.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
 
 
 def test_a_selection_of_shards_is_what_is_read(split: Callable[..., Artifact]) -> None:
-    train = split(pages(30), shards=("shards/00002.*", "shards/00000.*"))
+    train = split(pages([10] * 30), shards=("shards/00002.*", "shards/00000.*"))
 
     rows = pq.read_table(train.path("documents.parquet")).to_pylist()
     assert [row["doc_id"] for row in rows] == [f"page-{number}" for number in [*range(10), *range(20, 30)]]
@@ -203,7 +206,7 @@ def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
 ) -> None:
     recipe = healing_recipe("0" * 40, megatron={"token_budget": 250, "valid_fraction": "0.1"})
     settings = {"token_budget": 250, "valid_fraction": "0.1"}
-    splits = {name: split(pages(30), split=name, **settings) for name in ("train", "valid")}
+    splits = {name: split(pages([10] * 30), split=name, **settings) for name in ("train", "valid")}
 
     content = describe_dataset(splits, recipe.megatron)  # type: ignore[arg-type]
 
@@ -226,3 +229,35 @@ def test_a_budget_or_a_share_out_of_range_is_refused(
 ) -> None:
     with pytest.raises(pydantic.ValidationError, match=complaint):
         healing_recipe("0" * 40, megatron=megatron)
+
+
+def test_one_long_document_that_ends_a_split_early_is_named_and_holds_it_back(split: Callable[..., Artifact]) -> None:
+    train = split(pages([10] * 13 + [900] + [10] * 100), token_budget=1000)
+
+    verdict = token_budget_met(train)
+
+    assert (verdict.holds, verdict.is_slight) == (False, False)
+    assert verdict.because == (
+        "130 of 1,000 tokens, 87.0% are missing: a document that doesn't fit ended it, page-13 of 900 tokens "
+        "(shards/00001.jsonl.zst row 3); leave such documents out by a rule, or change `token_budget`"
+    )
+
+
+def test_a_budget_that_is_small_for_its_documents_is_a_warning(split: Callable[..., Artifact]) -> None:
+    verdict = token_budget_met(split(pages([10] * 30), token_budget=109))
+
+    assert (verdict.holds, verdict.is_slight) == (False, True)
+    assert verdict.because.startswith(
+        "100 of 109 tokens, 8.3% are missing: a document that doesn't fit ended it, page-10 of 10 tokens"
+    )
+
+
+@pytest.mark.parametrize(("budget", "holds"), [(300, True), (303, True), (304, False)])
+def test_one_per_cent_may_be_missing_and_a_corpus_that_ends_before_is_told_as_that(
+    split: Callable[..., Artifact], budget: int, holds: bool
+) -> None:
+    verdict = token_budget_met(split(pages([10] * 30), token_budget=budget))
+
+    assert (verdict.holds, verdict.is_slight) == (holds, False)
+    assert ("the corpus ends before the budget; take a larger snapshot" in verdict.because) == (not holds)
+    assert "page-" not in verdict.because

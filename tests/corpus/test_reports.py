@@ -7,6 +7,7 @@ import pytest
 
 from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group
 from pipeline_assets.corpus.reports import Example, Report, SourceLedger
+from pipeline_assets.corpus.spine.ledger import Ledger
 
 
 def counts(documents: int, tokens: int, **lengths: int) -> Counts:
@@ -23,10 +24,7 @@ PROFILE = {
 LEDGER = SourceLedger(
     "fineweb",
     "filtered",
-    1500,
-    1200,
-    {"ascii_ratio": 290},
-    {"no_text": 10},
+    Ledger(1500, 1200, {"ascii_ratio": 290}, {"no_text": 10}),
     {"ascii_ratio": [Example("id<1>", "0.43 < 0.8", "<script>alert('x')</script> & more")]},
 )
 
@@ -92,7 +90,7 @@ def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
 
 def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
     def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
-        ledger = SourceLedger(text, text, 2, 1, {text: 1}, {text: 1}, {text: [Example(text, text, text)]})
+        ledger = SourceLedger(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text)]})
         tags = Tags()
         tags.feed(Report(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text).to_html())
         return tags.seen

@@ -38,7 +38,8 @@ from pipeline_assets.corpus.dedup.corpus_shard import (
     read_fields,
 )
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, with_text
+from pipeline_assets.corpus.document import with_text
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for

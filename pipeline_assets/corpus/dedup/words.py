@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
+from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
 
 BLANK = 0x20
 _CODE_POINTS = 0x40000  # above it Unicode has no letter or digit, only private use

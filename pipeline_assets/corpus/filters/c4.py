@@ -19,12 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, first_phrases, lines_with_phrases
+from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
+from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
 from pipeline_assets.corpus.filters.thresholds import Batch, batch_of
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CLOSER,
     LINE_FEED,
@@ -153,6 +152,12 @@ def _keep_lines(
     kept: NDArray[np.uint8],
     eights_out: NDArray[np.uint64],
 ) -> KeptLines:
+    """The lines of each document that are kept; a blank line is none.
+
+    Args:
+        inside: a byte of each line with a phrase for which it is removed, ascending.
+        kept: room for what is kept; `eights_out` is a view of it.
+    """
     documents = len(offsets) - 1
     kept_offsets = np.zeros(documents + 1, np.int64)
     lines = np.zeros(documents, np.int64)
@@ -187,18 +192,7 @@ def _keep_lines(
 DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_word", "few_sentences", "lines_left"
 
 
-def keep_lines(batch: Batch, classes: CharacterClasses, inside: NDArray[np.int64], limits: LineLimits) -> KeptLines:
-    """The lines of each document that are kept; a blank line is none.
-
-    Args:
-        inside: a byte of each line with a phrase for which it is removed, ascending.
-    """
-    kept = np.empty_like(batch.text)
-    eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
-    return _keep_lines(batch.text, eights, batch.offsets, classes, inside, limits, kept, eights_out)
-
-
-class C4Filter:
+class C4Filter(Filter):
     """What `C4Recipe` asks of lines and documents."""
 
     def __init__(self, recipe: C4Recipe) -> None:
@@ -231,7 +225,7 @@ class C4Filter:
         batch = batch_of([candidate.text for candidate in candidates])
         checks = []
         for reason, phrases, automaton in self._unwanted:
-            found = first_phrases(batch.text, batch.offsets, automaton, self._classes.of_code_point)
+            _, found = count_phrases(batch.text, batch.offsets, automaton, self._classes.of_code_point, 1)
             checks.append(_Check(reason, found, None, found >= 0, (*phrases, None)))  # -1 is None
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = batch_of([candidate.text for candidate in candidates])
@@ -251,7 +245,9 @@ class C4Filter:
         inside, _ = lines_with_phrases(
             batch.text, batch.offsets, self._line_phrases, self._classes.of_code_point, wanted
         )
-        return keep_lines(batch, self._classes, inside, self._limits)
+        kept = np.empty_like(batch.text)
+        eights, eights_out = eight_bytes_at_each(batch.text), eight_bytes_at_each(kept, writeable=True)
+        return _keep_lines(batch.text, eights, batch.offsets, self._classes, inside, self._limits, kept, eights_out)
 
 
 class _Check(NamedTuple):

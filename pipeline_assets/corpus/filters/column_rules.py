@@ -1,104 +1,18 @@
-"""Rules over source columns; and what any filter is given and says: Candidate, Measurement, Verdict."""
+"""Rules over source columns: of a batch of rows, and of the columns that a document keeps."""
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.formats.arrow import array_of, truths
 from pipeline_assets.corpus.spine.errors import UsageError
-
-Value = int | float | str | bool | None
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What one filter saw in a document: `ascii_ratio 0.43 < 0.8`.
-
-    Attributes:
-        reason: the code under which the filter drops.
-        value: what was measured: a number, a column's value, a phrase that was found (None if there is none).
-        limit: what it is held against; None where finding a phrase is enough.
-        is_failed: whether the document is dropped for it.
-        is_least: whether counting ended at the value, so that there may be more.
-    """
-
-    reason: str
-    value: Value
-    limit: Value
-    is_failed: bool
-    is_least: bool = False
-
-    def __str__(self) -> str:
-        if self.is_least:
-            return f"{self.reason} at least {self.value}"
-        if self.limit is None:
-            return f"{self.reason} {self.value or 'none'}"
-        value, limit = self.value, self.limit
-        if isinstance(value, int | float) and isinstance(limit, int | float):
-            comparison = "=" if value == limit else "<" if value < limit else ">"
-            return f"{self.reason} {_beside(value, limit)} {comparison} {limit:g}"
-        return f"{self.reason}: {value!r}"
-
-
-def _beside(value: float, limit: float) -> str:
-    """A number in as few digits, three or more, as don't make it look like another one that is the limit."""
-    short = (f"{value:.{digits}g}" for digits in range(3, 17))
-    return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A document on its way through the filters.
-
-    Attributes:
-        text: UTF-8, as the filters before have left it.
-        meta: the columns that came with it.
-        failure: what the first filter that drops it saw; None while it may be kept.
-        changes: how much was removed or masked in it: `masked/email`, `removed_lines/few_words`, …
-    """
-
-    text: bytes
-    meta: Mapping[str, Any]
-    failure: Measurement | None = None
-    changes: dict[str, int] = field(default_factory=dict)
-
-    def fail(self, measurement: Measurement) -> None:
-        """Drops the document, unless an earlier filter did."""
-        self.failure = self.failure or measurement
-
-    def count(self, name: str, changes: int) -> None:
-        """Counts what was removed or masked; nothing isn't counted."""
-        if changes:
-            self.changes[name] = changes
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What becomes of a document.
-
-    Attributes:
-        reason: code of the first filter that drops it; None if it is kept.
-        measurements: what every filter of the recipe saw, in the order in which they are asked; those after the one
-            that drops it too.
-        text: as it is written if it is kept: without the lines that are removed, with addresses masked.
-        changes: as in `Candidate`.
-    """
-
-    reason: str | None
-    measurements: tuple[Measurement, ...]
-    text: str
-    changes: Mapping[str, int]
-
-    @property
-    def is_kept(self) -> bool:
-        return self.reason is None
-
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
 _COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # as Arrow names it, and of Python's values
@@ -195,20 +109,12 @@ def _constant(text: str) -> int | float | str:
     raise ValueError(f"{text!r} is no constant; write a number, or text in quotes")
 
 
-class ColumnFilter:
+class ColumnFilter(Filter):
     """The rules of a recipe over the columns that documents keep in their meta."""
 
     def __init__(self, rules: Sequence[str]) -> None:
         self._rules = [ColumnRule.parse(rule) for rule in rules]
 
-    def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails each document whose columns fail a rule."""
-        for candidate in candidates:
-            for rule in self._rules:
-                if (measurement := rule.measure(candidate.meta)).is_failed:
-                    candidate.fail(measurement)
-                    break
-
-    def measure(self, candidate: Candidate) -> list[Measurement]:
+    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
         """What each rule sees."""
-        return [rule.measure(candidate.meta) for rule in self._rules]
+        return (rule.measure(candidate.meta) for rule in self._rules)

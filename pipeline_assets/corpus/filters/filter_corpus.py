@@ -1,23 +1,26 @@
 """The stage `filter`: Documents → those that are kept, and a line for each that is not."""
 
-import contextlib
 import functools
-import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pipeline_assets.corpus.document import columns_of
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, gather_lines, with_text
-from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnRule, Measurement
-from pipeline_assets.corpus.filters.dropped import DROPPED_FILE
+from pipeline_assets.corpus.document import columns_of, with_text
+from pipeline_assets.corpus.document_shards import (
+    REJECTS_FILE,
+    SHARDS,
+    DocumentShard,
+    gather_lines,
+    lines_of,
+    read_documents,
+    shards_of,
+)
+from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, write_rows
+from pipeline_assets.corpus.filters.verdict import DROPPED_FILE, Candidate, DroppedLine, Measurement
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
 from pipeline_assets.corpus.spine.errors import InputError
@@ -25,23 +28,10 @@ from pipeline_assets.corpus.spine.ledger import Ledger, Reject, count_rejects, d
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
-from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
+from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
-FILTERED = "shards"
-DROPPED = f"{WORK}/dropped"
-REJECTS = f"{WORK}/rejects"
 REFUSED_LICENCE = "refused_licence"
 _BLOCK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class FilterShard:
-    """One Document shard: `name` of the output, `path` in the corpus, `file` on disk, its rows."""
-
-    name: str
-    path: str
-    file: Path
-    rows: int
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -57,16 +47,8 @@ _reader = msgspec.json.Decoder(_Line)
 _encoder = msgspec.json.Encoder()
 
 
-class _Row(NamedTuple):
-    """A line of the shard: its number, its bytes without the line feed, and the document; None if it is fatal."""
-
-    number: int
-    line: bytes
-    document: _Line | None
-
-
 def filter_shard(
-    shard: FilterShard,
+    shard: DocumentShard,
     window: Window,
     folder: BuildFolder,
     recipe: FilterRecipe,
@@ -75,8 +57,7 @@ def filter_shard(
 ) -> Receipt:
     """The shard's documents that no filter drops, in order; a document that nothing changes keeps its bytes.
 
-    Files, in this order: the kept documents; a line for each dropped one: `doc_id`, `reason`, the `value` that was
-    measured, the `threshold` it is beyond (null where there is none), `shard` and `row`, in order; rejects.
+    Files, in this order: the kept documents; a `DroppedLine` for each other one, in order; rejects.
     Counts: `rows` read, `documents` and `bytes` of text kept, `changed` documents, `dropped/<reason>`, `masked/email`
     and `masked/ip`, `removed_lines/<reason>`, `removed/<what>`, `rejected/<reason>`; what is removed or masked is
     counted in kept documents.
@@ -89,22 +70,22 @@ def filter_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    kept_name, dropped_name = f"{FILTERED}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}{SUFFIX}"
-    first_row = 0
+    kept_name, dropped_name, rejects_name = (
+        f"{place}/{shard.name}{SUFFIX}" for place in (SHARDS, f"{WORK}/dropped", f"{WORK}/rejects")
+    )
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for block in read_line_blocks(shard.file, _BLOCK_BYTES):
-            lines = block.removesuffix(b"\n").split(b"\n")
-            rows = list(_rows(block, lines, shard.file, first_row, window))
-            first_row += len(lines)
-            counts["rows"] += len(rows)
-            rejects += [Reject(shard.path, row.number, KILLED_WORKER) for row in rows if row.document is None]
-            read = [row for row in rows if row.document is not None]
-            _filter_rows(read, shard, recipe, refused_licences, kept, dropped, counts)
+        for block in read_documents(shard, window, _reader, _BLOCK_BYTES):
+            counts["rows"] += len(block.rows)
+            lines = window.of(lines_of(block.lines), block.first)
+            read = [(row, line, one) for (row, line), one in zip(lines, block.documents, strict=True)]
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row, _, one in read if one is None]
+            rows = [(row, line, one) for row, line, one in read if one is not None]
+            _filter_rows(rows, shard, recipe, refused_licences, kept, dropped, counts)
+    counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
-    rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
     return Receipt([kept.output(kept_name), dropped.output(dropped_name), rejected], dict(counts))
 
@@ -116,102 +97,64 @@ def load_filters(recipe: FilterRecipe) -> None:
     apply_filters([Candidate(b"Some text.", columns)], recipe)
 
 
-def _rows(block: bytes, lines: Sequence[bytes], file: Path, first_row: int, window: Window) -> Iterator[_Row]:
-    """The block's lines in the window, read; fatal ones unread.
-
-    Raises:
-        InputError: a line that is no Document (says which).
-    """
-    if window == WHOLE:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # found again below, with its row
-            documents = _reader.decode_lines(block)
-            if len(documents) == len(lines):
-                yield from map(_Row, itertools.count(first_row), lines, documents)
-                return
-    for number, line in window.of(lines, first_row):
-        yield _Row(number, line, None if number in window.fatal else _read(line, file, number))
-
-
-def _read(line: bytes, file: Path, row: int) -> _Line:
-    try:
-        return _reader.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"row {row} is no Document ({error})", file, "verify the corpus, then rebuild it") from None
-
-
 def _filter_rows(
-    rows: Sequence[_Row],
-    shard: FilterShard,
+    rows: Sequence[tuple[int, bytes, _Line]],
+    shard: DocumentShard,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
     kept: JsonlZstWriter,
     dropped: JsonlZstWriter,
     counts: Counter[str],
 ) -> None:
-    documents = [row.document for row in rows if row.document is not None]
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
         Candidate(document.text.encode(), columns_of(document.meta, shard.file) if reads_meta else {})
-        for document in documents
+        for _, _, document in rows
     ]
     texts = [candidate.text for candidate in candidates]
-    for document, candidate in zip(documents, candidates, strict=True):
+    for (_, _, document), candidate in zip(rows, candidates, strict=True):
         if document.license_tag in refused_licences:
             candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
     apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
-    dropped_lines: list[bytes] = []
-    for row, document, text, candidate in zip(rows, documents, texts, candidates, strict=True):
-        if candidate.failure is not None:
-            dropped_lines.append(_ledger_line(document.doc_id, candidate.failure, shard.path, row.number))
-            counts[dropped_key(candidate.failure.reason)] += 1
+    dropped_lines: list[DroppedLine] = []
+    for (row, line, document), text, candidate in zip(rows, texts, candidates, strict=True):
+        if (failure := candidate.failure) is not None:
+            measured = failure.reason, failure.value, failure.limit
+            dropped_lines.append(DroppedLine(document.doc_id, *measured, shard.path, row))
+            counts[dropped_key(failure.reason)] += 1
             continue
         is_changed = candidate.text != text
-        kept_lines.append(with_text(row.line, candidate.text.decode()) if is_changed else row.line)
-        for name, changes in candidate.changes.items():
-            counts[name] += changes
+        kept_lines.append(with_text(line, candidate.text.decode()) if is_changed else line)
+        if candidate.changes:
+            counts.update(candidate.changes)
         counts["changed"] += is_changed
         counts["bytes"] += len(candidate.text)
-    counts["documents"] += len(kept_lines)
-    for writer, lines in ((kept, kept_lines), (dropped, dropped_lines)):
-        if lines:
-            writer.write_lines(b"\n".join([*lines, b""]), len(lines))
-
-
-def _ledger_line(doc_id: str, failure: Measurement, shard: str, row: int) -> bytes:
-    line = {"doc_id": doc_id, "reason": failure.reason, "value": failure.value, "threshold": failure.limit}
-    return _encoder.encode({**line, "shard": shard, "row": row})
+    kept.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))
+    dropped.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
 
 
 _CHANGES = ("masked/", "removed/", "removed_lines/")
 
 
-@dataclass(frozen=True)
-class CorpusFilter:
-    """What decides which documents are kept."""
-
-    filters: FilterRecipe
-    refused_licences: frozenset[str]
-
-
-def filter_corpus(building: StagingDir, corpus: Artifact, rules: CorpusFilter, settings: RunSettings) -> BuildResult:
+def filter_corpus(
+    building: StagingDir,
+    corpus: Artifact,
+    recipe: FilterRecipe,
+    refused_licences: frozenset[str],
+    settings: RunSettings,
+) -> BuildResult:
     """The documents of a corpus that no filter drops, shard by shard under the same names.
 
     Raises:
         UsageError: a rule over a column that a document doesn't have.
         InputError: nothing is kept (says what was dropped for what), or a line that is no Document.
     """
-    shards = [
-        FilterShard(
-            file.path.removeprefix(f"{SHARDS}/").removesuffix(SUFFIX), file.path, corpus.path(file.path), file.rows
-        )
-        for file in corpus.manifest.identity.files
-        if file.path.startswith(f"{SHARDS}/")
-    ]
+    shards = shards_of(corpus)
     work = functools.partial(
-        filter_shard, recipe=rules.filters, zstd_level=settings.zstd_level, refused_licences=rules.refused_licences
+        filter_shard, recipe=recipe, zstd_level=settings.zstd_level, refused_licences=refused_licences
     )
-    warm_up = functools.partial(load_filters, rules.filters)
+    warm_up = functools.partial(load_filters, recipe)
     settings = settings_for(building, settings, sum(shard.file.stat().st_size for shard in shards))
     receipts = list(run_stage("filter", work, shards, building, settings, warm_up))
     counts = total_counts(receipts)
@@ -221,19 +164,15 @@ def filter_corpus(building: StagingDir, corpus: Artifact, rules: CorpusFilter, s
     rejects = gather_lines(building, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
-        counts=_manifest_counts(counts),
+        counts={
+            "ledger": Ledger.of(counts).to_json(),
+            "documents": counts["documents"],
+            "text_bytes": counts["bytes"],
+            "changed_documents": counts["changed"],
+            "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGES)},
+        },
         decisions={},
     )
-
-
-def _manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "ledger": Ledger.of(counts).to_json(),
-        "documents": counts["documents"],
-        "text_bytes": counts["bytes"],
-        "changed_documents": counts.get("changed", 0),
-        "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGES)},
-    }
 
 
 def _nothing_left(counts: Mapping[str, int]) -> str:

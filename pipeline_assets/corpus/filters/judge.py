@@ -2,24 +2,15 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pipeline_assets.corpus.filters.c4 import C4Filter
-from pipeline_assets.corpus.filters.column_rules import Candidate, ColumnFilter, Measurement, Verdict
+from pipeline_assets.corpus.filters.column_rules import ColumnFilter
 from pipeline_assets.corpus.filters.masking import Masking
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Verdict
 from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
-
-
-class Filter(Protocol):
-    """One section of a recipe, or several, ready to be asked."""
-
-    def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails documents, or changes their text."""
-
-    def measure(self, candidate: Candidate) -> list[Measurement]:
-        """What it sees in one document, whose text it changes as `apply` does."""
 
 
 @functools.lru_cache(maxsize=8)

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 
 import re2
 
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
@@ -49,7 +49,7 @@ _RESERVED = (
 RESERVED = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
 
 
-class Masking:
+class Masking(Filter):
     """Which addresses `MaskingRecipe` masks."""
 
     def __init__(self, recipe: MaskingRecipe) -> None:

@@ -217,36 +217,19 @@ def _is_in_scope(
 
 
 @compiled
-def first_phrases(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], automaton: Automaton, bits: NDArray[np.uint16]
-) -> NDArray[np.int32]:
-    """Which phrase ends first in each document, the first of the list if several do there; -1 if none does.
+def count_phrases(
+    text: NDArray[np.uint8], offsets: NDArray[np.int64], automaton: Automaton, bits: NDArray[np.uint16], enough: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """How many different phrases each document has, counted up to `enough`; and which of them ends first, the first of
+    the list if several do there, -1 if none does.
 
     Args:
         text: all documents, and three bytes beyond.
         offsets: where each begins, and where the last ends.
         bits: of code points.
     """
-    phrases = np.empty(len(offsets) - 1, np.int32)
-    for document in range(len(phrases)):
-        phrases[document] = -1
-        at, state = offsets[document], 0
-        end = offsets[document + 1]
-        while at < end and phrases[document] < 0:
-            at, state = _next_match(text, at, end, state, automaton)
-            for place in range(automaton.first_found[state], automaton.first_found[state + 1]):
-                phrase = automaton.found[place]
-                if phrases[document] < 0 and _is_in_scope(text, offsets[document], end, at, phrase, automaton, bits):
-                    phrases[document] = phrase
-    return phrases
-
-
-@compiled
-def count_phrases(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], automaton: Automaton, bits: NDArray[np.uint16], enough: int
-) -> NDArray[np.int64]:
-    """How many different phrases each document has, counted up to `enough`."""
     counts = np.zeros(len(offsets) - 1, np.int64)
+    firsts = np.full(len(counts), -1, np.int32)
     seen_in = np.zeros(len(automaton.scopes), np.int64)
     for document in range(len(counts)):
         at, state = offsets[document], 0
@@ -260,8 +243,9 @@ def count_phrases(
                 ):
                     seen_in[phrase] = document + 1
                     counts[document] += 1
+                    firsts[document] = phrase if firsts[document] < 0 else firsts[document]
         counts[document] = min(counts[document], enough)
-    return counts
+    return counts, firsts
 
 
 @compiled

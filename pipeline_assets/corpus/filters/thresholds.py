@@ -10,12 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
+from pipeline_assets.corpus.compiled import compiled, eight_bytes_at_each, inner
 from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, count_phrases, lines_with_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, count_repetition, scratch_for
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.words import (
     CharacterClasses,
     Count,
@@ -179,42 +178,6 @@ def batch_of(texts: Sequence[bytes]) -> Batch:
     return Batch(text, np.concatenate(([0], np.cumsum(lengths))))
 
 
-class Workspace:
-    """Arrays that counting needs, kept from batch to batch while documents are of a common size."""
-
-    _KEPT_FOR = 4 << 20
-
-    def __init__(self) -> None:
-        self._kept = self._new(self._KEPT_FOR)
-
-    def arrays(self, longest: int) -> tuple[Words, Scratch]:
-        """Arrays for documents of up to `longest` bytes."""
-        return self._kept if longest <= self._KEPT_FOR else self._new(longest)
-
-    @staticmethod
-    def _new(longest: int) -> tuple[Words, Scratch]:
-        return room_for(longest), scratch_for(longest)
-
-
-def count_batch(
-    batch: Batch,
-    classes: CharacterClasses,
-    workspace: Workspace,
-    counts: NDArray[np.int64],
-    before_repetition: Limits,
-    counts_repetition: bool,
-) -> None:
-    """Adds to `counts`, shape (documents, kinds), what the words, lines and paragraphs of each document tell.
-
-    Args:
-        before_repetition: a document beyond one of these limits is not searched for repetition, which takes longest.
-    """
-    longest = int(np.diff(batch.offsets).max(initial=0))
-    words, scratch = workspace.arrays(longest)
-    eights = eight_bytes_at_each(batch.text)
-    _count(batch.text, eights, batch.offsets, classes, words, scratch, before_repetition, counts_repetition, counts)
-
-
 @compiled
 def _count(
     text: NDArray[np.uint8],
@@ -227,6 +190,11 @@ def _count(
     counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
+    """Adds to `counts`, shape (documents, kinds), what the words, lines and paragraphs of each document tell.
+
+    Args:
+        before_repetition: a document beyond one of these limits is not searched for repetition, which takes longest.
+    """
     for document in range(len(offsets) - 1):
         start = offsets[document]
         own = text[start : offsets[document + 1]]
@@ -246,7 +214,10 @@ def first_failed(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]
     return failed
 
 
-class ThresholdFilter:
+_COMMON_BYTES = 4 << 20  # of the longest document of most batches
+
+
+class ThresholdFilter(Filter):
     """Length, characters, Gopher's quality and repetition, boilerplate: what the recipe sets of them."""
 
     def __init__(self, recipe: FilterRecipe) -> None:
@@ -255,7 +226,7 @@ class ThresholdFilter:
         self._limits = limits_of(self._thresholds)
         self._before_repetition = limits_of(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
-        self._workspace = Workspace()
+        self._room = room_for(_COMMON_BYTES), scratch_for(_COMMON_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._enough_stop_words = quality.min_stop_words or 0 if quality else 0
         self._stop_words = build_automaton([(word, Scope.WORDS) for word in quality.stop_words]) if quality else None
@@ -288,10 +259,14 @@ class ThresholdFilter:
     def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(Count)), np.int64)
         if self._stop_words is not None:
-            counts[:, Count.STOP_WORDS] = count_phrases(
+            counts[:, Count.STOP_WORDS], _ = count_phrases(
                 batch.text, batch.offsets, self._stop_words, self._classes.of_code_point, self._enough_stop_words
             )
-        count_batch(batch, self._classes, self._workspace, counts, before_repetition, self._counts_repetition)
+        longest = int(np.diff(batch.offsets).max(initial=0))
+        words, scratch = self._room if longest <= _COMMON_BYTES else (room_for(longest), scratch_for(longest))
+        text, eights, offsets = batch.text, eight_bytes_at_each(batch.text), batch.offsets
+        repeats = self._counts_repetition
+        _count(text, eights, offsets, self._classes, words, scratch, before_repetition, repeats, counts)
         return counts
 
     def _boilerplate_lines(self, batch: Batch, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:

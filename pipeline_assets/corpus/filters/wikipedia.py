@@ -15,13 +15,14 @@ a bounded number of characters, and brackets inside one another are followed thr
 The filter for pages of Wikipedia: markup that an extraction left is taken out, and pages of nothing else go.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pipeline_assets.corpus.filters.column_rules import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import WikipediaFilterRecipe
+from pipeline_assets.corpus.filters.verdict import Candidate, Filter, Measurement
 
 Rule = Callable[[str], tuple[str, int]]
 
@@ -86,7 +87,7 @@ def without_templates(line: str) -> tuple[str, int]:
     """The line without `{{…}}`, `__NOTOC__`, and braces that were left alone."""
     if "{{" not in line and "}}" not in line and "__" not in line:
         return line, 0
-    line, times = _repeated(_TEMPLATE, line)
+    line, times = _deep(functools.partial(_TEMPLATE.subn, ""), line)
     line, marks = _TEMPLATE_MARK.subn("", line)
     return line, times + marks
 
@@ -112,13 +113,7 @@ def without_placeholders(line: str) -> tuple[str, int]:
 
 def without_emptied_brackets(line: str) -> tuple[str, int]:
     """The line without brackets that hold no word, and without separators at the ends of those that do."""
-    times = 0
-    for _ in range(_DEPTH):
-        line, more = _replaced(_BRACKET, _left_of_bracket, line)
-        if not more:
-            break
-        times += more
-    return line, times
+    return _deep(functools.partial(_replaced, _BRACKET, _left_of_bracket), line)
 
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -132,10 +127,11 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 
 
-def _repeated(pattern: re.Pattern[str], line: str) -> tuple[str, int]:
+def _deep(rule: Rule, line: str) -> tuple[str, int]:
+    """A rule over what is left of itself, as deep as brackets are followed."""
     times = 0
     for _ in range(_DEPTH):
-        line, more = pattern.subn("", line)
+        line, more = rule(line)
         if not more:
             break
         times += more
@@ -201,7 +197,7 @@ _ENOUGH_BYTES = 120  # Thai, for one, has no mark that ends a sentence
 _NO_WORD = re.compile(r"[\W_]*+")
 
 
-class WikipediaFilter:
+class WikipediaFilter(Filter):
     """What `WikipediaFilterRecipe` asks of pages."""
 
     def __init__(self, recipe: WikipediaFilterRecipe) -> None:
@@ -209,14 +205,6 @@ class WikipediaFilter:
         self._rules = [(name, RULES[name], action == "repair") for name, action in actions.items() if action != "keep"]
         self._fatal = [name for name, action in actions.items() if action == "drop"]
         self._least = recipe.min_running_lines
-
-    def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Fails pages, and takes from all what the recipe repairs."""
-        for candidate in candidates:
-            for measurement in self.measure(candidate):
-                if measurement.is_failed:
-                    candidate.fail(measurement)
-                    break
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """What each rule that drops sees in a page, from which it takes what the recipe repairs."""

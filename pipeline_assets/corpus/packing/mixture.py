@@ -65,16 +65,22 @@ def _to_the_front(keys: NDArray[np.uint64], numbers: NDArray[np.uint32]) -> None
 
 @dataclass(frozen=True)
 class SourceText:
-    """A source as the mixture sees it: `lengths` of its documents in tokens, shape (documents,), their `tokens`; how
-    many texts of it were `rejected`, which are no documents.
+    """A source as the mixture sees it.
+
+    Attributes:
+        weight: its share of the tokens.
+        first: the number of its first document in the corpus.
+        lengths: tokens of its documents, shape (documents,), together `tokens`.
+        rejected: texts that were not encoded, which are no documents.
     """
 
     name: str
     weight: Fraction
     max_epochs: Fraction
+    first: int
     lengths: NDArray[np.int32]
     tokens: int
-    rejected: int = 0
+    rejected: int
 
     @property
     def most(self) -> Fraction:

@@ -8,28 +8,33 @@ its place in the one file. A build that was killed goes on where it was.
 import datetime
 import difflib
 import functools
+import itertools
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, gather_frames, gather_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard, gather_frames, gather_lines
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
-from pipeline_assets.corpus.packing.encoded_shard import EncodedShard, encode_to_run, load_tables
-from pipeline_assets.corpus.packing.plan_files import SETTLED, PlanFiles, PlannedCorpus, RowRange, drawn_of, row_ranges
+from pipeline_assets.corpus.packing.plan_files import (
+    SETTLED,
+    EncodedShard,
+    PlanFiles,
+    PlannedCorpus,
+    RowRange,
+    drawn_of,
+    row_ranges,
+)
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack, refuse_unencodable
 from pipeline_assets.corpus.packing.rows import (
     SCHEMA,
     DrawnDocuments,
     SharedFileHash,
-    SourceCounts,
     write_boundaries,
     write_rows,
 )
@@ -40,59 +45,23 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import Window
-from pipeline_assets.corpus.tokens.encode import EncodeShard, OracleDisagrees
+from pipeline_assets.corpus.tokens.encode import OracleDisagrees, encode_shard, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 
 
-def describe(
-    recipe: SettledPack,
-    tokenizer: TokenizerFile,
-    ranges: Sequence[RowRange],
-    index: Sequence[OutputFile],
-    counts: Mapping[str, Any],
-    created_at: datetime.datetime,
-) -> Meta:
-    """
-    Args:
-        index: the lines of each range, as they follow one another in the index.
-        counts: as `manifest_counts` has them.
-    """
-    library = load_tokenizer(tokenizer)
-    offsets = np.cumsum([0, *(part.bytes for part in index)]).tolist()
-    return Meta(
-        seq_len=recipe.seq_len,
-        n_seqs=recipe.num_seqs,
-        dtype=DTYPE.name,
-        tokenizer_family=recipe.tokenizer.family,
-        tokenizer_sha256=recipe.tokenizer.sha256,
-        tokenizer_path=str(tokenizer.path),
-        vocabulary_size=library.vocabulary_size,
-        eod_id=library.end_of_document,
-        pad_id=library.padding,
-        strategy=recipe.strategy,
-        documents=counts["documents"],
-        tokens=counts["tokens"],
-        padding_tokens=counts["padding_tokens"],
-        counts=dict(counts),
-        created_at=created_at.isoformat(timespec="seconds"),
-        index_frames=[Frame(one.start, offset) for one, offset in zip(ranges, offsets, strict=False)],
-    )
-
-
 def manifest_counts(
-    recipe: SettledPack, encoded: Mapping[str, int], by_source: Mapping[str, SourceCounts], plan: Receipt
+    recipe: SettledPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
     """
     Args:
         encoded: counts of all encoded shards together.
     """
     read, tokens, room = Ledger.of(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
-    unused = sum(counts.unused_documents for counts in by_source.values())
+    unused = sum(counts["unused_documents"] for counts in documents.counts.values())
+    not_drawn = {"not_drawn": unused} if unused else {}
     return {
-        "ledger": Ledger(
-            read.rows_in, read.out - unused, {"not_drawn": unused} if unused else {}, read.rejected
-        ).to_json(),
+        "ledger": Ledger(read.rows_in, read.out - unused, not_drawn, read.rejected).to_json(),
         "documents": plan.counts["draws"],
         "tokens": tokens,
         "rows": recipe.num_seqs,
@@ -100,13 +69,14 @@ def manifest_counts(
         "packing_efficiency": _quotient(tokens, room),
         "by_source": {
             source: {
-                **asdict(counts),
+                **counts,
+                "license_tokens": documents.license_tokens[source],
                 "asked_tokens": int(Fraction(recipe.weights[source]) * tokens),
                 "asked_share": _decimal(recipe.weights[source]),
-                "share": _quotient(counts.packed_tokens, tokens),
-                "epochs": _quotient(counts.packed_tokens, counts.text_tokens),
+                "share": _quotient(counts["packed_tokens"], tokens),
+                "epochs": _quotient(counts["packed_tokens"], counts["text_tokens"]),
             }
-            for source, counts in by_source.items()
+            for source, counts in documents.counts.items()
         },
     }
 
@@ -146,9 +116,6 @@ logger = logging.getLogger("corpusmill")
 _GROWTH_BYTES = 128 << 20  # a tokenizer's cache of words only grows: to start it afresh more often costs a fifth more
 
 
-AnyShard = EncodeShard | PlannedCorpus | RowRange
-
-
 def pack_corpus(
     building: StagingDir,
     shards: Sequence[CorpusShard],
@@ -179,7 +146,7 @@ def pack_corpus(
 
 
 def pack_work(
-    shard: AnyShard,
+    shard: DocumentShard | PlannedCorpus | RowRange,
     window: Window,
     folder: BuildFolder,
     recipe: PackRecipe,
@@ -188,8 +155,8 @@ def pack_work(
 ) -> Receipt:
     """What every stage does to one of its shards: their types tell the stages apart."""
     match shard:
-        case EncodeShard():
-            return encode_to_run(shard, window, folder, tokenizer, zstd_level)
+        case DocumentShard():
+            return encode_shard(shard, window, folder, tokenizer, zstd_level)
         case PlannedCorpus():
             # Compiled code is loaded only where it is needed: by the one worker that plans.
             from pipeline_assets.corpus.packing.plan import plan_rows
@@ -212,10 +179,26 @@ def _pack(
     settings = replace(settings, growth_bytes=_GROWTH_BYTES)
     if recipe.num_seqs is not None:
         _refuse_beyond_disk(building, recipe.num_seqs, recipe.seq_len)
-    with run_stages(work, settings, functools.partial(load_tables, tokenizer)) as run:
-        encodings = list(run(f"encode-{load_tokenizer(tokenizer).driver}", _to_encode(shards), building))
+    library = load_tokenizer(tokenizer)
+    to_encode = [
+        DocumentShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
+        for number, shard in enumerate(shards)
+    ]
+    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
+    with run_stages(work, settings, warm_up) as run:
+        encodings = list(run(f"encode-{library.driver}", to_encode, building))
         refuse_unencodable([shard.source for shard in shards], encodings)
-        encoded = _encoded(building, shards, encodings)
+        encoded = tuple(
+            EncodedShard(
+                shard.source,
+                shard.path,
+                building.path(receipt.files[0].path),
+                building.path(receipt.files[1].path),
+                receipt.counts["documents"],
+                receipt.counts["rows"] - receipt.counts["documents"],
+            )
+            for shard, receipt in zip(shards, encodings, strict=True)
+        )
         [plan] = run("plan", [PlannedCorpus(encoded)], building)
         files, settled = PlanFiles.below(building), SettledPack.from_content(plan.notes[SETTLED])
         row_bytes = settled.seq_len * DTYPE.itemsize
@@ -235,8 +218,28 @@ def _pack(
         *(write_boundaries(building, files) if recipe.boundaries else []),
         gather_lines(building, [receipt.files[2] for receipt in encodings], REJECTS_FILE, settings.zstd_level),
     ]
-    counts = manifest_counts(settled, total_counts(encodings), documents.counts, plan)
-    meta = describe(settled, tokenizer, ranges, index, counts, created_at)
+    counts = manifest_counts(settled, total_counts(encodings), documents, plan)
+    offsets = itertools.accumulate((part.bytes for part in index), initial=0)
+    meta = Meta(
+        seq_len=settled.seq_len,
+        n_seqs=settled.num_seqs,
+        dtype=DTYPE.name,
+        tokenizer_family=recipe.tokenizer.family,
+        tokenizer_sha256=recipe.tokenizer.sha256,
+        tokenizer_path=str(tokenizer.path),
+        vocabulary_size=library.vocabulary_size,
+        eod_id=library.end_of_document,
+        pad_id=library.padding,
+        strategy=recipe.strategy,
+        documents=counts["documents"],
+        tokens=counts["tokens"],
+        padding_tokens=counts["padding_tokens"],
+        counts=counts,
+        created_at=created_at.isoformat(timespec="seconds"),
+        index_frames=[Frame(one.start, offset) for one, offset in zip(ranges, offsets, strict=False)],
+    )
+    with DurableFile(building.path(META)) as label:
+        label.write(meta.to_bytes())
     return BuildResult(
         files=outputs,
         counts=counts,
@@ -246,38 +249,9 @@ def _pack(
             "padding": meta.pad_id,
             "vocabulary_size": meta.vocabulary_size,
         },
-        labels=[_label(building, meta)],
+        labels=[OutputFile.plain(META, 1, label)],
         provenance={"tokenizer_driver": sorted({str(receipt.notes["driver"]) for receipt in encodings})},
     )
-
-
-def _to_encode(shards: Sequence[CorpusShard]) -> list[EncodeShard]:
-    return [
-        EncodeShard(f"{number:05d}", f"{shard.source}/{shard.path}", shard.file, shard.rows)
-        for number, shard in enumerate(shards)
-    ]
-
-
-def _encoded(
-    building: StagingDir, shards: Sequence[CorpusShard], encodings: Sequence[Receipt]
-) -> tuple[EncodedShard, ...]:
-    return tuple(
-        EncodedShard(
-            shard.source,
-            shard.path,
-            building.path(receipt.files[0].path),
-            building.path(receipt.files[1].path),
-            receipt.counts["documents"],
-            receipt.counts["rows"] - receipt.counts["documents"],
-        )
-        for shard, receipt in zip(shards, encodings, strict=True)
-    )
-
-
-def _label(building: StagingDir, meta: Meta) -> OutputFile:
-    with DurableFile(building.path(META)) as file:
-        file.write(meta.to_bytes())
-    return OutputFile.plain(META, 1, file)
 
 
 def _refuse_beyond_disk(building: StagingDir, num_seqs: int, seq_len: int) -> None:

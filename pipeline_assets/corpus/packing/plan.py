@@ -4,6 +4,7 @@ In memory are a few arrays of 4 bytes a draw at a time; what is decided goes to 
 packed in a seeded order over all sources; the document that the budget cuts comes last.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.packing.encoded_shard import SourceRange, document_lengths, source_ranges
 from pipeline_assets.corpus.packing.mixture import (
     MAX_THINGS,
     Draws,
@@ -31,13 +31,14 @@ from pipeline_assets.corpus.packing.plan_files import (
     SETTLED,
     Drawn,
     DrawnSource,
+    EncodedShard,
     PlanFiles,
     PlannedCorpus,
+    first_documents,
     mapped,
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, SettledPack
 from pipeline_assets.corpus.packing.strategies import (
-    Segments,
     best_fit_rows,
     count_pieces,
     rows_needed,
@@ -48,9 +49,10 @@ from pipeline_assets.corpus.spine.errors import UsageError, bare, key
 from pipeline_assets.corpus.spine.files import file_sha256
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
+from pipeline_assets.corpus.tokens.encode import DocumentTable
 
 
-def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) -> Drawn:
+def number_draws(mixture: Mixture, draws: Draws) -> Drawn:
     """
     Raises:
         UsageError: there are more than can be numbered.
@@ -58,13 +60,11 @@ def number_draws(mixture: Mixture, ranges: Sequence[SourceRange], draws: Draws) 
     sources: list[DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
-    for number, (place, drawn) in enumerate(zip(ranges, draws.of, strict=True)):
+    for number, (source, drawn) in enumerate(zip(mixture.sources, draws.of, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source == number
         order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
-        stop_taken = first_taken + len(order)
-        sources.append(
-            DrawnSource(place.name, place.first, place.stop, first_draw, drawn.epochs, first_taken, stop_taken)
-        )
+        stop, stop_taken = source.first + len(source.lengths), first_taken + len(order)
+        sources.append(DrawnSource(source.name, source.first, stop, first_draw, drawn.epochs, first_taken, stop_taken))
         last = order[-1:].copy()
         order.sort()
         taken.append(order)
@@ -127,13 +127,12 @@ def plan_rows(shard: PlannedCorpus, window: Window, folder: BuildFolder, asked: 
         UsageError: there is not enough of a source.
     """
     files, lengths = PlanFiles.below(folder), document_lengths(shard.encoded)
-    ranges = source_ranges(shard.encoded)
-    mixture, recipe = _settled(ranges, lengths, asked)
+    mixture, recipe = _settled(shard.encoded, lengths, asked)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
     # All of it may fill less than a row; who asks for rows by number wants full ones.
     is_all = asked.num_seqs is None and asked.strategy == "best_fit"
     budget = mixture.largest_budget if is_all else budget_of(mixture, recipe)
-    drawn = number_draws(mixture, ranges, mixture.draws(budget))
+    drawn = number_draws(mixture, mixture.draws(budget))
     del mixture
     _write(files.taken, [drawn.taken])
     draws = packed_order(drawn, recipe.seed)
@@ -161,27 +160,33 @@ def _listed(path: Path) -> OutputFile:
     return OutputFile(f"{PLAN}/{path.name}", 0, path.stat().st_size, sha256, sha256)
 
 
+def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
+    """Tokens of each document with its end, shape (documents,): 4 bytes a document."""
+    firsts = first_documents(shards)
+    lengths = np.empty(firsts[-1], np.int32)
+    for shard, first in zip(shards, firsts.tolist(), strict=False):
+        lengths[first : first + shard.documents] = DocumentTable(shard.document_file).tokens
+    return lengths
+
+
 def _settled(
-    ranges: Sequence[SourceRange], lengths: NDArray[np.int32], asked: PackRecipe
+    shards: Sequence[EncodedShard], lengths: NDArray[np.int32], asked: PackRecipe
 ) -> tuple[Mixture, SettledPack]:
     """What is drawn from, and the recipe with the weights and rows that it leaves to what there is."""
-    caps = {one.name: asked.max_epochs.cap(one.name) for one in ranges}
-    tokens = {one.name: int(lengths[one.first : one.stop].sum(dtype=np.int64)) for one in ranges}
+    texts: list[SourceText] = []
+    stop = 0
+    for name, of_source in itertools.groupby(shards, lambda shard: shard.source):
+        own = list(of_source)
+        first, stop = stop, stop + sum(shard.documents for shard in own)
+        tokens, rejected = int(lengths[first:stop].sum(dtype=np.int64)), sum(shard.rejected for shard in own)
+        cap = asked.max_epochs.cap(name)
+        weight = cap * tokens if asked.weights is None else Fraction(asked.weights[name])
+        texts.append(SourceText(name, weight, cap, first, lengths[first:stop], tokens, rejected))
     weights = asked.weights
     if weights is None:
-        most = sum(caps[name] * tokens[name] for name in tokens)
-        weights = {name: str(Fraction(caps[name] * tokens[name], most)) for name in tokens}
-    texts = [
-        SourceText(
-            one.name,
-            Fraction(weights[one.name]),
-            caps[one.name],
-            lengths[one.first : one.stop],
-            tokens[one.name],
-            one.rejected,
-        )
-        for one in ranges
-    ]
+        most = sum(text.weight for text in texts)
+        texts = [replace(text, weight=text.weight / most) for text in texts]
+        weights = {text.name: str(text.weight) for text in texts}
     mixture, num_seqs = Mixture(texts, asked.seed), asked.num_seqs
     if num_seqs is None:
         there = mixture.largest_budget
@@ -194,13 +199,17 @@ def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: SettledPack, files:
     """Writes all that tells of rows, but for `documents`: there the ranks of draws stand."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0
+    if recipe.strategy == "sequential":
+        in_rows = sequential_rows(lengths, recipe.seq_len)
+    else:
+        in_rows = best_fit_rows(lengths, recipe.seq_len, recipe.num_seqs, recipe.seed)
     with (
         DurableFile(files.row_starts) as row_starts,
         DurableFile(files.documents) as ranks,
         DurableFile(files.starts) as starts,
         DurableFile(files.lengths) as pieces,
     ):
-        for segments in _rows(lengths, recipe):
+        for segments in in_rows:
             begins = segments.starts == 0
             beginning = segments.ranks[begins]
             first_rows[beginning] = segments.rows[begins]
@@ -216,12 +225,6 @@ def _place(lengths: NDArray[np.int32], drawn: Drawn, recipe: SettledPack, files:
         is_whole[-1] = False
     _write(files.first_rows, [_by_number(first_rows, order)])
     _write(files.is_whole, [_by_number(is_whole, order)])
-
-
-def _rows(lengths: NDArray[np.int32], recipe: SettledPack) -> Iterator[Segments]:
-    if recipe.strategy == "sequential":
-        return sequential_rows(lengths, recipe.seq_len)
-    return best_fit_rows(lengths, recipe.seq_len, recipe.num_seqs, recipe.seed)
 
 
 def _by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
@@ -281,15 +284,13 @@ class _Rows:
         self._of_epoch = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
     def of(self, budget: int) -> int:
-        return rows_needed(self._pieces(self._mixture.draws(budget)), self._seq_len)
-
-    def _pieces(self, draws: Draws) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        draws = self._mixture.draws(budget)
         cut = np.array([draws.cut.tokens] if draws.cut else [], np.int32)
         pieces = count_pieces(cut, self._seq_len)
         for number, drawn in enumerate(draws.of):
             partial = self._mixture.in_order(number, drawn.epochs)[: drawn.partial]
             pieces += drawn.epochs * self._of_epoch[number] + count_pieces(partial, self._seq_len)
-        return pieces
+        return rows_needed(pieces, self._seq_len)
 
 
 def _not_enough(mixture: Mixture, recipe: SettledPack, asked: int, possible: int) -> UsageError:

@@ -1,9 +1,11 @@
-"""The files of a plan: what is drawn, and which rows it makes, before a row is written.
+"""What there is before a row is written: the encoded shards, and the files of a plan, what is drawn and which rows it
+makes.
 
-Draws have numbers: sources by name, their epochs, and in an epoch the documents as they are numbered in the corpus. So
-of a shard the draws of one epoch have numbers in a row.
+Documents of a corpus are numbered: sources by name, their shards, their rows. So are draws: sources, their epochs, and
+in an epoch the documents. So of a shard the draws of one epoch have numbers in a row.
 """
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,9 +15,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.encoded_shard import EncodedShard
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt
+from pipeline_assets.corpus.tokens.encode import DocumentTable
+
+
+@dataclass(frozen=True)
+class EncodedShard:
+    """What became of a shard.
+
+    Attributes:
+        path: of the shard, in its artifact.
+        token_file: int32 ids, document after document, each with its end.
+        document_file: of `documents` lines, see `DocumentTable`.
+        rejected: texts that were not encoded.
+    """
+
+    source: str
+    path: str
+    token_file: Path
+    document_file: Path
+    documents: int
+    rejected: int = 0
+
+    @property
+    def table(self) -> DocumentTable:
+        """Its documents; the last tables are kept open, since every range of rows asks for all of them."""
+        written = self.document_file.stat()
+        return _kept_open(self.document_file, written.st_ino, written.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=128)
+def _kept_open(path: Path, inode: int, modified_ns: int) -> DocumentTable:
+    return DocumentTable(path)
+
+
+def first_documents(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
+    """The number of each shard's first document, and how many there are, shape (shards + 1,)."""
+    return np.cumsum([0, *(shard.documents for shard in shards)], dtype=np.int64)
 
 
 @dataclass(frozen=True)

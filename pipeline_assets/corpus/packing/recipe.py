@@ -18,7 +18,7 @@ from pipeline_assets.corpus.spine.ledger import Ledger
 from pipeline_assets.corpus.spine.manifest import Manifest, StageVersion
 from pipeline_assets.corpus.spine.recipe import Misfit, Option, PerSource, RecipePart, section_at
 from pipeline_assets.corpus.spine.staging import Receipt
-from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, check_tokenizer
+from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
 
 Strategy = Literal["sequential", "best_fit"]
@@ -146,7 +146,7 @@ class PackSection(PackRecipe):
             InputError, UsageError: the tokenizer can't be loaded, as `load_tokenizer` says.
         """
         path = None if self.tokenizer_path is None else root / self.tokenizer_path
-        check_tokenizer(TokenizerFile(self.tokenizer, path))
+        load_tokenizer(TokenizerFile(self.tokenizer, path))
 
     def rows_content(self) -> dict[str, Any]:
         """What of the section bytes depend on, but for the tokenizer."""
@@ -190,33 +190,35 @@ def refuse_beyond_text(corpora: Mapping[str, Artifact], recipe: PackRecipe) -> N
         return
     growth = 1 if isinstance(recipe.tokenizer, TokenizerRecipe) else _GROWTH
     full_rows = recipe.num_seqs if recipe.strategy == "sequential" else max(1, recipe.num_seqs // 2)
-    for source, text in _texts(corpora):
-        if source not in recipe.weights:
+    for source in _sources(corpora):
+        if source.name not in recipe.weights:
             continue
-        asked = full_rows * recipe.seq_len * Fraction(recipe.weights[source])
-        if asked > recipe.max_epochs.cap(source) * (growth * text.bytes + text.documents):
-            cap = recipe.max_epochs.sources.get(source, recipe.max_epochs.every_source)
+        asked = full_rows * recipe.seq_len * Fraction(recipe.weights[source.name])
+        if asked > recipe.max_epochs.cap(source.name) * (growth * source.text_bytes + source.documents):
+            cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
             what = (
-                f"{recipe.num_seqs:,} rows take {math.ceil(asked):,} tokens of {source} or more, whose text has "
-                f"{text.bytes:,} bytes, and its cap of epochs is {cap}"
+                f"{recipe.num_seqs:,} rows take {math.ceil(asked):,} tokens of {source.name} or more, whose text has "
+                f"{source.text_bytes:,} bytes, and its cap of epochs is {cap}"
             )
             raise UsageError(what, bare("pack.num_seqs"), "ask for fewer rows")
 
 
-class _Text(NamedTuple):
-    """What a source holds."""
+class _Source(NamedTuple):
+    """What a corpus holds of a source."""
 
+    name: str
+    corpus: Artifact
     documents: int
-    bytes: int
+    text_bytes: int
 
 
-def _texts(corpora: Mapping[str, Artifact]) -> Iterator[tuple[str, _Text]]:
+def _sources(corpora: Mapping[str, Artifact]) -> Iterator[_Source]:
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
         if "by_source" not in counts:
-            yield name, _Text(counts["documents"], counts["text_bytes"])
-        for source, own in counts.get("by_source", {}).items():
-            yield source, _Text(own["out"], own["text_bytes"])
+            yield _Source(name, corpus, counts["documents"], counts["text_bytes"])
+        for source, own in sorted(counts.get("by_source", {}).items()):
+            yield _Source(source, corpus, own["out"], own["text_bytes"])
 
 
 _LEAVE_OUT = "leave it out: in a manifest of `weights`, in a recipe of `sources` and `pack.weights`"
@@ -234,15 +236,11 @@ def refuse_emptied(corpora: Mapping[str, Artifact], deduplicated: Artifact | Non
     Raises:
         UsageError: a source is asked for that has no document left.
     """
-    for name, corpus in corpora.items():
-        counts = corpus.manifest.identity.counts
-        left = {source: one["out"] for source, one in counts.get("by_source", {}).items()} or {
-            name: counts["documents"]
-        }
-        for source in sorted(source for source in weighed if left.get(source) == 0):
-            steps = [corpus] if deduplicated is None else [deduplicated, corpus]
-            fates = [fate for step in steps for fate in _fates(step, source)]
-            what = f"nothing is left of {source}{': ' * bool(fates)}{', '.join(fates)}"
+    for source in _sources(corpora):
+        if source.name in weighed and not source.documents:
+            steps = [source.corpus] if deduplicated is None else [deduplicated, source.corpus]
+            fates = [fate for step in steps for fate in _fates(step, source.name)]
+            what = f"nothing is left of {source.name}{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
             raise UsageError(what, bare("pack.weights"), f"{_LEAVE_OUT}; {_KEEP}" if is_repeated else _LEAVE_OUT)
 

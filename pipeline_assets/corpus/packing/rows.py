@@ -8,6 +8,7 @@ leads to a row of a shard; boundaries are for masks that let a document attend t
 import hashlib
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +21,15 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow import column_of, mask, numbers, repeated
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, DTYPE, INPUT_IDS, Segment
-from pipeline_assets.corpus.packing.encoded_shard import DocumentTable, EncodedShard, first_documents
-from pipeline_assets.corpus.packing.plan_files import Drawn, DrawnSource, PlanFiles, RowRange, mapped
+from pipeline_assets.corpus.packing.plan_files import (
+    Drawn,
+    DrawnSource,
+    EncodedShard,
+    PlanFiles,
+    RowRange,
+    first_documents,
+    mapped,
+)
 from pipeline_assets.corpus.spine.durable import DurableFile, write_range
 from pipeline_assets.corpus.spine.errors import RetryableError
 from pipeline_assets.corpus.spine.files import blocks
@@ -58,19 +66,19 @@ def write_rows(
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
     for shard, found, documents in _by_shard(rows, segments):
-        table = DocumentTable.of(shard)
-        starts = table.starts[documents] + segments.starts[found]
+        starts = shard.table.starts[documents] + segments.starts[found]
         _copy(shard.token_file, starts, segments.lengths[found], segments.places[found], target)
-        for segment, doc_id in zip(found.tolist(), table.doc_ids(documents).to_pylist(), strict=True):
+        ids = shard.table.doc_ids.take(column_of(documents)).to_pylist()
+        for segment, doc_id in zip(found.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
     first_byte, sha256 = rows.start * seq_len * DTYPE.itemsize, hashlib.sha256(target).hexdigest()
     write_range(folder.path(INPUT_IDS), first_byte, target)
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
-        writer.write_lines(
-            _index_lines([*itertools.starmap(Segment, columns)], segments.of_rows), rows.stop - rows.start
-        )
+        of_all, bounds = [*itertools.starmap(Segment, columns)], itertools.pairwise(segments.of_rows.tolist())
+        lines = _encoder.encode_lines([of_all[start:stop] for start, stop in bounds])
+        writer.write_lines(lines, rows.stop - rows.start)
     written = OutputFile(INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
@@ -120,10 +128,6 @@ def _copy(
                 raise RetryableError("the token run ends early", token_file, "run the command again")
 
 
-def _index_lines(segments: list[Segment], of_rows: NDArray[np.int64]) -> bytes:
-    return _encoder.encode_lines([segments[start:stop] for start, stop in itertools.pairwise(of_rows.tolist())])
-
-
 SCHEMA = pa.schema(
     [
         pa.field("doc_id", pa.string(), nullable=False),
@@ -142,39 +146,22 @@ _CHUNK_DRAWS = 1 << 16
 
 
 @dataclass
-class SourceCounts:
-    """What became of a source's documents.
+class DrawnDocuments:
+    """The lines, in the order of the corpus, a document's epochs one after the other; counted as they are taken.
 
     Attributes:
-        documents, text_tokens: that there are.
-        drawn: lines of documents.parquet; a document has one for each epoch.
-        packed_tokens: that are in the set.
-        cut: drawn documents that fit in a row, and lie in several or are cut by the budget.
-        longer_than_a_row: drawn documents that no row could hold.
-        unused_documents, unused_tokens: never drawn.
-        license_tokens: those that are in the set, by licence.
+        counts: by source: `documents` and `text_tokens` that there are; `drawn` lines, a document has one for each
+            epoch; `packed_tokens`; drawn documents that fit in a row and are `cut`, by rows or by the budget, or are
+            `longer_than_a_row`; `unused_documents` and `unused_tokens`, never drawn.
+        license_tokens: those packed of each source, by licence.
     """
-
-    documents: int = 0
-    text_tokens: int = 0
-    drawn: int = 0
-    packed_tokens: int = 0
-    cut: int = 0
-    longer_than_a_row: int = 0
-    unused_documents: int = 0
-    unused_tokens: int = 0
-    license_tokens: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class DrawnDocuments:
-    """The lines, in the order of the corpus, a document's epochs one after the other; counted as they are taken."""
 
     drawn: Drawn
     encoded: tuple[EncodedShard, ...]
     plan: PlanFiles
     seq_len: int
-    counts: dict[str, SourceCounts] = field(default_factory=dict)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
         """
@@ -185,7 +172,7 @@ class DrawnDocuments:
         first_rows, is_whole = mapped(self.plan.first_rows, np.uint32), mapped(self.plan.is_whole, np.bool_)
         sources = {source.name: source for source in self.drawn.sources}
         for shard, first in zip(self.encoded, first_documents(self.encoded).tolist(), strict=False):
-            source, table = sources[shard.source], DocumentTable.of(shard)
+            source, table = sources[shard.source], shard.table
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):
                 stop = min(start + step, shard.documents)
@@ -194,12 +181,12 @@ class DrawnDocuments:
                 packed = tokens.copy()
                 if self.drawn.cut is not None:
                     packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
-                whole = np.array(is_whole[draws])
-                self._count(source, table.tokens[start:stop], documents - start, tokens, packed, whole)
-                license_tags = table.license_tags(documents)
-                self._count_licences(source, license_tags, packed)
+                whole, chosen = np.array(is_whole[draws]), column_of(documents)
+                license_tags = table.license_tags.take(chosen)
+                self._count(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
+                self._count_licences(source.name, license_tags, packed)
                 columns = [
-                    table.doc_ids(documents),
+                    table.doc_ids.take(chosen),
                     repeated(shard.source, len(draws)),
                     repeated(shard.path, len(draws)),
                     column_of(table.rows[documents]),
@@ -233,9 +220,9 @@ class DrawnDocuments:
 
     def _count(
         self,
-        source: DrawnSource,
+        source: str,
         there: NDArray[np.int32],
-        drawn: NDArray[np.int64],
+        is_first: NDArray[np.bool_],
         tokens: NDArray[np.int32],
         packed: NDArray[np.int32],
         whole: NDArray[np.bool_],
@@ -243,26 +230,25 @@ class DrawnDocuments:
         """
         Args:
             there: tokens of all documents of a piece of a shard.
-            drawn: which of them each draw is of.
+            is_first: which draws are the first of their document, of which no later one has more.
         """
-        counts = self.counts.setdefault(source.name, SourceCounts())
-        used = np.zeros(len(there), np.int32)
-        np.maximum.at(used, drawn, packed)
-        counts.documents += len(there)
-        counts.text_tokens += int(there.sum(dtype=np.int64))
-        counts.drawn += len(drawn)
-        counts.packed_tokens += int(packed.sum(dtype=np.int64))
-        counts.cut += int((~whole & (tokens <= self.seq_len)).sum())
-        counts.longer_than_a_row += int((tokens > self.seq_len).sum())
-        counts.unused_documents += int((used == 0).sum())
-        counts.unused_tokens += int((there - used).sum(dtype=np.int64))
+        text_tokens, fits = int(there.sum(dtype=np.int64)), tokens <= self.seq_len
+        self.counts.setdefault(source, Counter()).update(
+            documents=len(there),
+            text_tokens=text_tokens,
+            drawn=len(tokens),
+            packed_tokens=int(packed.sum(dtype=np.int64)),
+            cut=int((~whole & fits).sum()),
+            longer_than_a_row=int((~fits).sum()),
+            unused_documents=len(there) - int(is_first.sum()),
+            unused_tokens=text_tokens - int(packed[is_first].sum(dtype=np.int64)),
+        )
 
-    def _count_licences(self, source: DrawnSource, license_tags: pa.ChunkedArray, packed: NDArray[np.int32]) -> None:
+    def _count_licences(self, source: str, license_tags: pa.ChunkedArray, packed: NDArray[np.int32]) -> None:
         coded = license_tags.combine_chunks().dictionary_encode()
         tokens = np.bincount(numbers(coded.indices), packed, len(coded.dictionary)).astype(np.int64)
-        counted = self.counts[source.name].license_tokens
-        for license_tag, count in zip(coded.dictionary.to_pylist(), tokens.tolist(), strict=True):
-            counted[license_tag] = counted.get(license_tag, 0) + count
+        counted = dict(zip(coded.dictionary.to_pylist(), tokens.tolist(), strict=True))
+        self.license_tokens.setdefault(source, Counter()).update(counted)
 
 
 _CHUNK_ROWS = 1 << 16

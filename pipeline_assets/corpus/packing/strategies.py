@@ -204,19 +204,10 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
         yield Segments(first + rows, of, starts_in, pieces)
 
 
-@compiled
 def whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     """The draw of each row that a part of a document fills, shape (rows,), ascending."""
-    rows = 0
-    for length in lengths:
-        rows += length // seq_len
-    draws = np.empty(rows, np.uint32)
-    row = 0
-    for draw in range(len(lengths)):
-        for _ in range(lengths[draw] // seq_len):
-            draws[row] = draw
-            row += 1
-    return draws
+    draws = np.flatnonzero(lengths >= seq_len)
+    return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
 @compiled

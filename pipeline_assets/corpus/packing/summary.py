@@ -1,5 +1,6 @@
 """What a packed set holds: its mixture beside the one that was asked for, and its documents."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,12 +52,13 @@ def summary_of(packed: Artifact) -> PackedSummary:
     """Of a sealed set."""
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]
-    by_source = {source: {**one, **_cut_of(one)} for source, one in counts["by_source"].items()}
+    by_source = {}
+    license_tokens = Counter[str]()
+    for source, one in counts["by_source"].items():
+        cut = one["cut"] + one["longer_than_a_row"]
+        by_source[source] = {**one, "cut_documents": cut, "cut_share": _share(cut, one["drawn"])}
+        license_tokens.update(one["license_tokens"])
     cut_documents = sum(one["cut_documents"] for one in by_source.values())
-    license_tokens: dict[str, int] = {}
-    for source in counts["by_source"].values():
-        for license_tag, tokens in source["license_tokens"].items():
-            license_tokens[license_tag] = license_tokens.get(license_tag, 0) + tokens
     return PackedSummary(
         strategy=rules["strategy"],
         rows=counts["rows"],
@@ -71,11 +73,6 @@ def summary_of(packed: Artifact) -> PackedSummary:
         license_tokens=dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
         rejected=identity.ledger.rejected,
     )
-
-
-def _cut_of(counts: Mapping[str, Any]) -> dict[str, int | str]:
-    cut_documents = counts["cut"] + counts["longer_than_a_row"]
-    return {"cut_documents": cut_documents, "cut_share": _share(cut_documents, counts["drawn"])}
 
 
 def _share(part: int, of: int) -> str:

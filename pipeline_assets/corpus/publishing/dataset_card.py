@@ -68,9 +68,6 @@ def dataset_card(card: CardContent) -> str:
     names = hub_split_names([split.name for split in card.splits])
     if not names or len(names) != len(card.splits):
         raise ValueError(f"a card is of one or more splits, each once, not {[split.name for split in card.splits]}")
-    source = card.source if card.revision is not None else None
-    tags = ["corpusmill", card.template.partition("/")[0]]
-    metadata = card_metadata(card.title, card.splits, names, source, tags)
     sections = [
         [f"# {plain(card.title)}", "", *_opening(card)],
         ["## Splits", "", *_splits(card.splits, names)],
@@ -79,7 +76,7 @@ def dataset_card(card: CardContent) -> str:
         ["## Licences", "", *_licences(card.splits, names)],
         ["## Columns", "", *_columns(card.splits)],
     ]
-    return f"---\n{metadata}---\n\n" + "\n\n".join("\n".join(section) for section in sections) + "\n"
+    return _metadata(card, names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
 def _opening(card: CardContent) -> list[str]:
@@ -96,16 +93,18 @@ def _splits(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
         [split.rows, sum(split.rejected.values()), split.tokens, split.completion_tokens, split.tool_calls, split.bytes]
         for split in splits
     ]
-    rows = [[code(names[split.name]), *map(_grouped, line)] for split, line in zip(splits, figures, strict=True)]
+    rows: list[Sequence[str | int]] = [
+        [code(names[split.name]), *line] for split, line in zip(splits, figures, strict=True)
+    ]
     if len(splits) > 1:
-        rows.append(["all", *(_grouped(sum(column)) for column in zip(*figures, strict=True))])
+        rows.append(("all", *map(sum, zip(*figures, strict=True))))
     lines = table(["split", "rows", "rejected", "tokens", "completion tokens", "tool calls", "bytes"], rows)
     others = [split.name for split in splits if names[split.name] != split.name]
     if others:
         lines += ["", "A hub's split names have no `-`, dots only between other characters, and none is `all`, so:"]
         lines += [f"{code(name)} of the files is the split {code(names[name])}." for name in others]
     rejected = [
-        [code(names[split.name]), code(reason), _grouped(rows)]
+        (code(names[split.name]), code(reason), rows)
         for split in splits
         for reason, rows in sorted(split.rejected.items())
     ]
@@ -141,15 +140,14 @@ def _making(card: CardContent, names: Mapping[str, str]) -> list[str]:
 
 
 def _licences(splits: Sequence[CardSplit], names: Mapping[str, str]) -> list[str]:
-    rows = []
+    rows: list[tuple[str, str, str, int]] = []
     for split in splits:
         most = sorted(split.licences.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
         for licence, count in most[:_MOST_LICENCES]:
             shown = "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS])
-            rows.append([code(names[split.name]), shown, code(hub_licence(licence)), _grouped(count)])
-        if len(most) > _MOST_LICENCES:
-            count = sum(count for _, count in most[_MOST_LICENCES:])
-            rows.append([code(names[split.name]), f"{len(most) - _MOST_LICENCES:,} more", "", _grouped(count)])
+            rows.append((code(names[split.name]), shown, code(hub_licence(licence)), count))
+        if more := most[_MOST_LICENCES:]:
+            rows.append((code(names[split.name]), f"{len(more):,} more", "", sum(count for _, count in more)))
     head = ["Each row has its own, in `meta_license`, as the source says it.", ""]
     return head + table(["split", "licence", "the hub's identifier", "rows"], rows)
 
@@ -176,10 +174,6 @@ def _share(part: int, rows: int) -> str:
     if 0 < part < rows:
         tenths = min(max(tenths, 1), 999)
     return f"{tenths // 10}.{tenths % 10} %"
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}"
 
 
 def card_of(source: Mapping[str, Any], splits: Sequence[Artifact], repository: str) -> str:
@@ -222,52 +216,66 @@ def _choices(splits: Sequence[Artifact]) -> dict[str, str]:
     }
 
 
-# `datasets`, size_categories.json.
+def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
+    """The YAML. `dataset_info` makes `datasets` count the rows of every split that it loads. Its bytes are those of the
+    Parquet pages uncompressed, an estimate of what loading takes.
+    """
+    licences: Counter[str | None] = Counter()
+    for split in card.splits:
+        licences.update(split.licences)
+    return card_metadata(
+        card.title,
+        licences,
+        tags=["corpusmill", card.template.partition("/")[0]],
+        source=card.source if card.revision is not None else None,
+        data_files=[
+            {"split": names[split.name], "path": files_pattern(split.name, split.files)} for split in card.splits
+        ],
+        info={
+            "features": features_of(SCHEMA),
+            "splits": [
+                {"name": names[split.name], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
+                for split in card.splits
+            ],
+            "download_size": sum(split.bytes for split in card.splits),
+            "dataset_size": sum(split.uncompressed_bytes for split in card.splits),
+        },
+        rows=sum(split.rows for split in card.splits),
+    )
+
+
+# `datasets`, size_categories.json: from a thousand on, each is ten times the one before.
 _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
 
 
 def card_metadata(
-    title: str, splits: Sequence[CardSplit], names: Mapping[str, str], source: str | None, tags: Sequence[str]
+    title: str,
+    licences: Mapping[str | None, int],
+    tags: Sequence[str],
+    data_files: Sequence[Mapping[str, Any]],
+    info: Mapping[str, Any],
+    rows: int,
+    source: str | None = None,
 ) -> str:
-    """The YAML, without the lines around it.
-
-    `dataset_info` makes `datasets` count the rows of every split that it loads. Its bytes are those of the Parquet
-    pages uncompressed, an estimate of what loading takes.
+    """The YAML at the head of a card, with the lines around it.
 
     Args:
-        names: `hub_split_names` of the splits.
+        licences: see `licence_metadata`.
+        data_files: paths of each split.
+        info: what `datasets` calls `dataset_info`.
         source: the dataset of the hub that the rows are of; None where they are of none.
     """
-    rows = sum(split.rows for split in splits)
-    licences: Counter[str | None] = Counter()
-    for split in splits:
-        licences.update(split.licences)
     metadata = {
         "pretty_name": title,
         **licence_metadata(licences),
         "task_categories": ["text-generation"],
-        "size_categories": [size_category(rows)],
+        "size_categories": [_SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]],
         **({"source_datasets": [source]} if source is not None else {}),
-        "tags": list(tags),
-        "configs": [
-            {
-                "config_name": "default",
-                "data_files": [
-                    {"split": names[split.name], "path": files_pattern(split.name, split.files)} for split in splits
-                ],
-            }
-        ],
-        "dataset_info": {
-            "features": features_of(SCHEMA),
-            "splits": [
-                {"name": names[split.name], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
-                for split in splits
-            ],
-            "download_size": sum(split.bytes for split in splits),
-            "dataset_size": sum(split.uncompressed_bytes for split in splits),
-        },
+        "tags": tags,
+        "configs": [{"config_name": "default", "data_files": data_files}],
+        "dataset_info": info,
     }
-    return yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -286,8 +294,3 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
     if pa.types.is_struct(kind):
         return {"struct": features_of(kind)}
     return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}
-
-
-def size_category(rows: int) -> str:
-    """The size category: from a thousand on, each is ten times the one before."""
-    return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]

@@ -11,18 +11,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
-import yaml
 
 from pipeline_assets.corpus.formats.arrow import strings
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import in_row_groups, write_table
 from pipeline_assets.corpus.markdown import code, plain, table
-from pipeline_assets.corpus.publishing.card_split import licence_metadata
-from pipeline_assets.corpus.publishing.dataset_card import features_of, size_category
+from pipeline_assets.corpus.publishing.dataset_card import card_metadata, features_of
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.tables import TableShard, table_shards
 from pipeline_assets.corpus.spine import durable
@@ -99,17 +97,16 @@ def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
     licences: Counter[str | None] = Counter()
     for (_, licence), rows in made.kinds.items():
         licences[licence] += rows
-    head: dict[str, Any] = {
-        "pretty_name": title,
-        **licence_metadata(licences),
-        "task_categories": ["text-generation"],
-        "size_categories": [size_category(made.rows)],
-        "tags": ["corpusmill"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": made.files}]}],
-        "dataset_info": {"features": features_of(schema)},
-    }
+    head = card_metadata(
+        title,
+        licences,
+        tags=["corpusmill"],
+        data_files=[{"split": "train", "path": made.files}],
+        info={"features": features_of(schema)},
+        rows=made.rows,
+    )
     counts = [
-        [code(source), code(licence or "not stated"), f"{rows:,}"]
+        (code(source), code(licence or "not stated"), rows)
         for (source, licence), rows in sorted(made.kinds.items(), key=lambda item: -item[1])[:_MOST_SHOWN]
     ]
     lines = [
@@ -125,5 +122,4 @@ def _card(store: RowStore, made: Exported, schema: pa.Schema) -> bytes:
         'rows = load_dataset("this/folder", split="train")',
         "```",
     ]
-    told = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
-    return f"---\n{told}---\n\n{chr(10).join(lines)}\n".encode()
+    return (head + "\n".join(lines) + "\n").encode()

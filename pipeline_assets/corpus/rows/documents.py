@@ -14,9 +14,8 @@ from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisions
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, shard_rows
-from pipeline_assets.corpus.filters.column_rules import Verdict
-from pipeline_assets.corpus.filters.dropped import dropped_line
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import Verdict, dropped_line
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import format_of

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 Unit = Literal["files", "documents", "text_bytes"]
+_UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")
 
 
 class Amount(RecipePart):
@@ -36,19 +37,14 @@ class Amount(RecipePart):
 
     @pydantic.model_validator(mode="after")
     def _has_one_unit(self) -> Self:
-        if sum(unit is not None for unit in (self.files, self.documents, self.text_bytes)) != 1:
-            raise ValueError("give exactly one of files, documents, text_bytes")
+        if sum(getattr(self, unit) is not None for unit in _UNITS) != 1:
+            raise ValueError(f"give exactly one of {', '.join(_UNITS)}")
         return self
 
     @property
     def limit(self) -> tuple[Unit, int]:
         """The unit that is counted and how many of it."""
-        if self.files is not None:
-            return "files", self.files
-        if self.documents is not None:
-            return "documents", self.documents
-        assert self.text_bytes is not None
-        return "text_bytes", self.text_bytes
+        return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ control symbols of a SentencePiece model never come out of text.
 """
 
 import functools
+import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,18 +27,19 @@ if TYPE_CHECKING:
     import tokenizers
 
 _HF_FIX = "give the path of a tokenizer.json"
+_SENTENCEPIECE_FIX = "give the path of a SentencePiece .model file"
 _MAX_IDS = 2**31
 
 
-class HfTokenizerRecipe(RecipePart):
-    """Which tokenizer: `sha256` of its file, and the token that closes a document."""
+class FileTokenizerRecipe(RecipePart):
+    """Which tokenizer: `sha256` of its file, and the token, or piece, that closes a document."""
 
-    family: Literal["hf_tokenizer"]
+    family: Literal["hf_tokenizer", "sentencepiece"]
     sha256: Sha256
     end_of_document: str
 
 
-class HfTokenizer:
+class HfTokenizer(Tokenizer):
     """Text to ids, in one thread."""
 
     driver = "tokenizers"
@@ -61,9 +63,6 @@ class HfTokenizer:
         self._is_special = np.zeros(self.vocabulary_size, bool)
         self._is_special[list(special)] = True
 
-    def can_encode(self, text: str) -> bool:
-        return True
-
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, one by one: a batch would take threads of its own in every worker.
 
@@ -80,26 +79,14 @@ class HfTokenizer:
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
 
-    def oracle_ids(self, text: str) -> None:
-        return None
-
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         return bool(self._is_special[ids].any())
 
 
-def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
-    """
-    Raises:
-        InputError: the file can't be read, has another hash or is none of its kind; it encodes at random, its ids have
-            a gap or are no int32, or that of padding is none of them.
-        UsageError: it doesn't know the end of a document, or the library is not installed.
-    """
+def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
+    """Errors as `load_tokenizer`; a file that encodes at random, or whose ids are odd, is an InputError too."""
     data = read_pinned(path, recipe.sha256, _HF_FIX)
-    try:
-        import tokenizers
-    except ImportError:
-        what = "the library `tokenizers` is not installed"
-        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
+    tokenizers = _library("tokenizers")
     try:
         library = tokenizers.Tokenizer.from_str(data.decode())
     except Exception as error:  # the library raises no narrower one
@@ -125,9 +112,6 @@ def load_hf_tokenizer(recipe: HfTokenizerRecipe, path: Path) -> HfTokenizer:
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
     """The id that the file pads with, None without one. It may be any token: the library pads with 0 where nobody says
     otherwise.
-
-    Raises:
-        InputError: it is no token.
     """
     if library.padding is None:
         return None
@@ -141,11 +125,7 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _refuse_odd_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """
-    Raises:
-        InputError: the library gives an added token another id than the file, as it does after a gap; or ids are too
-            large.
-    """
+    """After a gap the library gives an added token another id than the file."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
@@ -164,18 +144,7 @@ def _unknown_ids(model: dict[str, Any], vocabulary: dict[str, int]) -> set[int]:
     return {vocabulary[model["unk_token"]]} if model.get("unk_token") in vocabulary else set()
 
 
-_SENTENCEPIECE_FIX = "give the path of a SentencePiece .model file"
-
-
-class SentencePieceRecipe(RecipePart):
-    """Which model: `sha256` of its file, and the piece that closes a document."""
-
-    family: Literal["sentencepiece"]
-    sha256: Sha256
-    end_of_document: str
-
-
-class SentencePieceModel:
+class SentencePieceModel(Tokenizer):
     """Text to ids, in one thread."""
 
     driver = "sentencepiece"
@@ -186,18 +155,12 @@ class SentencePieceModel:
         self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
         self._library = library
 
-    def can_encode(self, text: str) -> bool:
-        return True
-
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, without those of a begin or an end."""
         runs = self._library.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
         return TokenRuns.of(runs, sum(len(text.encode()) for text in texts))
-
-    def oracle_ids(self, text: str) -> None:
-        return None
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self._library.decode(ids.tolist()))
@@ -207,19 +170,10 @@ class SentencePieceModel:
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
 
 
-def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePieceModel:
-    """
-    Raises:
-        InputError: the file can't be read, has another hash, or is none of its kind.
-        UsageError: it doesn't know the end of a document, or the library is not installed.
-    """
+def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
+    """Errors as `load_tokenizer`."""
     data = read_pinned(path, recipe.sha256, _SENTENCEPIECE_FIX)
-    try:
-        import sentencepiece
-    except ImportError:
-        what = "the library `sentencepiece` is not installed"
-        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
-    library = sentencepiece.SentencePieceProcessor()
+    library = _library("sentencepiece").SentencePieceProcessor()
     try:
         library.LoadFromSerializedProto(data)
         is_model = library.get_piece_size() > 0
@@ -234,16 +188,22 @@ def load_sentencepiece(recipe: SentencePieceRecipe, path: Path) -> SentencePiece
     return SentencePieceModel(library, piece)
 
 
-AnyTokenizerRecipe = Annotated[
-    TokenizerRecipe | HfTokenizerRecipe | SentencePieceRecipe, pydantic.Discriminator("family")
-]
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        what = f"the library `{name}` is not installed"
+        raise UsageError(what, bare("pack.tokenizer.family"), install_hint("tokenizers")) from None
+
+
+AnyTokenizerRecipe = Annotated[TokenizerRecipe | FileTokenizerRecipe, pydantic.Discriminator("family")]
 
 
 @dataclass(frozen=True)
 class TokenizerFile:
     """A tokenizer and where its file lies: None for the one that ships with the program."""
 
-    recipe: TokenizerRecipe | HfTokenizerRecipe | SentencePieceRecipe
+    recipe: TokenizerRecipe | FileTokenizerRecipe
     file: Path | None = None
     driver: Driver = "gigatoken"
 
@@ -267,19 +227,8 @@ def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
         InputError: the file can't be read, has another hash than the pinned one, or is none of its kind.
         UsageError: it is not given, it lacks the end of a document, or its library is not installed.
     """
-    return _load(tokenizer)
-
-
-def check_tokenizer(tokenizer: TokenizerFile) -> None:
-    """Loads the tokenizer, and keeps nothing of it. Errors as `load_tokenizer`."""
-    _load(tokenizer)
-
-
-def _load(tokenizer: TokenizerFile) -> Tokenizer:
-    match tokenizer.recipe:
-        case TokenizerRecipe():
-            return load_encoder(tokenizer.recipe.sha256, tokenizer.path, tokenizer.driver)
-        case HfTokenizerRecipe():
-            return load_hf_tokenizer(tokenizer.recipe, tokenizer.path)
-        case SentencePieceRecipe():
-            return load_sentencepiece(tokenizer.recipe, tokenizer.path)
+    recipe = tokenizer.recipe
+    if isinstance(recipe, TokenizerRecipe):
+        return load_encoder(recipe.sha256, tokenizer.path, tokenizer.driver)
+    load = load_hf_tokenizer if recipe.family == "hf_tokenizer" else load_sentencepiece
+    return load(recipe, tokenizer.path)

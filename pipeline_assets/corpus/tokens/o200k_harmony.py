@@ -25,7 +25,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import sha256_of
 from pipeline_assets.corpus.spine.recipe import RecipePart
 from pipeline_assets.corpus.spine.usage import resident_bytes
-from pipeline_assets.corpus.tokens.tokenizer import TokenRuns, read_pinned
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer, TokenRuns, read_pinned
 
 if TYPE_CHECKING:
     import gigatoken
@@ -150,7 +150,7 @@ class TokenizerRecipe(RecipePart):
         return sha256
 
 
-class Encoder:
+class Encoder(Tokenizer):
     """Text to ids, in one thread. Load it once a process with `load_encoder`."""
 
     vocabulary_size = VOCABULARY_SIZE
@@ -158,7 +158,7 @@ class Encoder:
 
     def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
         self._vocabulary, self._sha256 = vocabulary, sha256
-        self.driver: Driver = driver
+        self.driver = driver
         self._fast: gigatoken.Tokenizer | None = None
         self._grown_bytes = 0
 

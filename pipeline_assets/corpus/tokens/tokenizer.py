@@ -1,10 +1,11 @@
 """What a tokenizer is, whatever its family: text to TokenRuns, from a file pinned by its sha256."""
 
 import hashlib
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 import pydantic
@@ -28,10 +29,11 @@ class TokenRuns:
         ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
 
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """First token of each run, shape (texts,)."""
-        return np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+    def each(self) -> Iterator[NDArray[np.int32]]:
+        """The ids of each text."""
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
+            yield self.ids[start:end]
 
     def closed_by(self, end: int) -> "TokenRuns":
         """The same runs, each followed by the token `end`, which its length then counts."""
@@ -43,7 +45,7 @@ class TokenRuns:
         return TokenRuns(ids, lengths, self.text_bytes)
 
 
-class Tokenizer(Protocol):
+class Tokenizer(ABC):
     """Text to ids, in one thread. Text is ordinary text: ids that mean something to a model come from builders alone.
 
     Attributes:
@@ -53,21 +55,12 @@ class Tokenizer(Protocol):
         padding: the id that fills up a row; `end_of_document` where there is none of its own that no text gives.
     """
 
-    @property
-    def driver(self) -> str: ...
+    driver: str
+    vocabulary_size: int
+    end_of_document: int
+    padding: int
 
-    @property
-    def vocabulary_size(self) -> int: ...
-
-    @property
-    def end_of_document(self) -> int: ...
-
-    @property
-    def padding(self) -> int: ...
-
-    def can_encode(self, text: str) -> bool:
-        """Whether the library survives the text."""
-
+    @abstractmethod
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Ids of each text, which must be encodable.
 
@@ -75,14 +68,21 @@ class Tokenizer(Protocol):
             InputError: the library can't encode one, because of the tokenizer's file.
         """
 
+    @abstractmethod
     def decode(self, ids: NDArray[np.int32]) -> str:
         """A text of ids, for people: that of a part of a character is a replacement character."""
 
-    def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
-        """Ids by a second library, that the first is held against; None where there is none."""
-
+    @abstractmethod
     def holds_special(self, ids: NDArray[np.int32]) -> bool:
         """Whether there is an id among them that only a builder may write."""
+
+    def can_encode(self, text: str) -> bool:
+        """Whether the library survives the text."""
+        return True
+
+    def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
+        """Ids by a second library, that the first is held against; None where there is none."""
+        return None
 
 
 Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.megatron import read_sequences
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.megatron_split import DOCUMENTS, INDEX, REJECTS, TOKENS
+from pipeline_assets.corpus.megatron_split import DOCUMENTS, DOCUMENTS_SCHEMA, INDEX, REJECTS, TOKENS
 from pipeline_assets.corpus.rows.store import read_rejects
 from pipeline_assets.corpus.sampling.split import split_rule
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.text_selection import selected_shards
-from pipeline_assets.corpus.tokens.encode import DOCUMENTS_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Encoder, load_encoder
 from pipeline_assets.corpus.trust.proof import ShardProof, drawn_documents
 from pipeline_assets.corpus.trust.result import Sample

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.corpus.filters.column_rules import Value, Verdict
 from pipeline_assets.corpus.filters.judge import judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import Value, Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))  # of plain_filters
 

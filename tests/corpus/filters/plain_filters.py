@@ -1,6 +1,7 @@
 """The filters again, slow and simple: what the compiled ones are held against, in tests and in benchmarks/filters.py.
 
-Nothing is shared with them but the recipe and the names of its thresholds.
+Nothing is shared with them but the recipe, here that of docs/filters.md for English web pages, and the names of its
+thresholds.
 """
 
 import ipaddress
@@ -9,10 +10,16 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, cached_property
+from pathlib import Path
+
+import yaml
 
 from pipeline_assets.corpus.filters.recipe import BoilerplateRecipe, C4Recipe, FilterRecipe, MaskingRecipe
 from pipeline_assets.corpus.filters.thresholds import thresholds_of
 
+_DOCS = Path(__file__).parents[3] / "docs" / "filters.md"
+_SECTIONS = re.findall(r"^```yaml\n(.*?)^```", _DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+ENGLISH_WEB = FilterRecipe.model_validate(yaml.safe_load(_SECTIONS[1]))
 BULLETS = tuple("•‣◦▪▫■□●○▶–*-")
 EMAIL = re.compile(
     r"\b[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@"

@@ -72,31 +72,23 @@ def test_a_column_of_nulls_alone_fails_everywhere() -> None:
     assert ColumnRule.parse("int_score >= 3").keeps(batch).tolist() == [False, False]
 
 
-def test_a_missing_column_names_those_present() -> None:
-    rule = ColumnRule.parse("quality >= 3")
-
-    with pytest.raises(UsageError) as error:
-        rule.keeps(BATCH)
-
-    assert str(error.value) == (
-        "rule `quality >= 3`: there is no column `quality`; "
-        "correct the rule; there are int_score, score, language, is_cleaned"
-    )
-
-
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
-        ("language >= 3", "column `language` is string"),
-        ('int_score == "three"', "column `int_score` is int64"),
-        ("is_cleaned == 1", "column `is_cleaned` is bool"),
+        ("language >= 3", "column `language` is string; compare it with a value of that type"),
+        ('int_score == "three"', "column `int_score` is int64; compare it with a value of that type"),
+        ("is_cleaned == 1", "column `is_cleaned` is bool; compare it with a value of that type"),
+        (
+            "quality >= 3",
+            "there is no column `quality`; correct the rule; there are int_score, score, language, is_cleaned",
+        ),
     ],
 )
-def test_a_constant_of_another_type_names_the_column_and_its_type(rule: str, what: str) -> None:
+def test_a_column_that_can_not_be_compared_is_named(rule: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
         ColumnRule.parse(rule).keeps(BATCH)
 
-    assert str(error.value) == f"rule `{rule}`: {what}; compare it with a value of that type"
+    assert str(error.value) == f"rule `{rule}`: {what}"
 
 
 @pytest.mark.parametrize("text", ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"])

@@ -1,29 +1,18 @@
-"""The filters to start from: those in the docs are those in the code, and they tell pages from what is none."""
+"""The filters of the docs for English web pages: they tell pages from what is none."""
 
 import re
-from pathlib import Path
 
 import pytest
-import yaml
+from plain_filters import ENGLISH_WEB
 
-from pipeline_assets.corpus.filters.english_web import ENGLISH_WEB
 from pipeline_assets.corpus.filters.judge import judge
-from pipeline_assets.corpus.filters.recipe import FilterRecipe
 
-PROJECT = Path(__file__).parents[3]
 PAGE = (
     "The harbour of the old town was built to withstand storms that come with the autumn tides. Its walls have stood "
     "since the days of the first merchants, who brought salt and wool. In the summer months visitors walk along the "
     "quay and watch the boats.\nMost of them never see the lock keeper at work. He opens the gates twice a day, and "
     "writes the height of the water into a book."
 )
-
-
-def test_the_yaml_of_the_docs_is_what_the_code_has() -> None:
-    page = (PROJECT / "docs" / "filters.md").read_text(encoding="utf-8")
-    sections = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
-
-    assert FilterRecipe.model_validate(sections) == ENGLISH_WEB
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.filters.dropped import DroppedLine, read_dropped
+from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError
 
 Filtered = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
@@ -115,37 +115,12 @@ def test_a_shard_of_which_nothing_is_left_stays_as_an_empty_one(filtered: Filter
     assert {line.shard for line in read_dropped(found)} == {f"shards/0000{number}.jsonl.zst" for number in (2, 3)}
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("x", "few_words"),
-        ("日", "few_words"),
-        ("🐻" * 500, "few_words"),
-        ("🐻🐻 " * 500, "ascii_ratio"),
-        (" \n\t", "few_words"),
-    ],
-)
-def test_texts_of_one_character_of_emoji_or_of_space_are_measured_like_any_other(
-    text: str, reason: str, filtered: Filtered
-) -> None:
-    found = filtered(text, "A text of some words.", length={"min_words": 2}, characters={"min_ascii_ratio": "0.5"})
-
-    assert [(line.doc_id, line.reason) for line in read_dropped(found)] == [("note-0", reason)]
-
-
 @pytest.mark.slow
 def test_a_text_of_50_MB_is_filtered_like_any_other(filtered: Filtered) -> None:  # noqa: N802
     found = filtered("word " * 10_000_000, "short", length={"min_words": 2})
 
     assert found.manifest.identity.counts["text_bytes"] == 50_000_000
     assert [line.doc_id for line in read_dropped(found)] == ["note-1"]
-
-
-def test_a_rule_over_a_column_that_is_not_there_names_those_that_are(filtered: Filtered) -> None:
-    with pytest.raises(UsageError) as error:
-        filtered("one", rules=["score >= 3"])
-
-    assert error.value.what == "there is no column `score`"
 
 
 def test_workers_have_no_part_in_the_result(filtered: Filtered) -> None:

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_filters import plain_verdict
+from plain_filters import ENGLISH_WEB, plain_verdict
 
-from pipeline_assets.corpus.filters.column_rules import Candidate
-from pipeline_assets.corpus.filters.english_web import C4, ENGLISH_WEB
 from pipeline_assets.corpus.filters.judge import apply_filters, judge
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.verdict import Candidate
 
 # Looser at the start, so that real texts and short ones reach the filters at the end.
+WEB = ENGLISH_WEB.content()
 LOOSE = FilterRecipe.model_validate(
     {
-        **ENGLISH_WEB.content(),
+        **WEB,
         "length": {"min_characters": 1},
         "characters": {"max_symbol_ratio": "0.9"},
         "gopher_quality": None,
-        "c4": {**C4.content(), "min_words_per_line": 2, "bad_words": ["bad", "worse word"], "min_sentences": 1},
+        "c4": {**WEB["c4"], "min_words_per_line": 2, "bad_words": ["bad", "worse word"], "min_sentences": 1},
     }
 )
 JAPANESE = FilterRecipe.model_validate(
@@ -91,17 +91,8 @@ def test_real_texts_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRec
 CHARACTERS = [*'ab.?!…#"”。！éÉß😀-•*{)»\0', "...", "日本", "e\u0301"]
 BLANKS = [" ", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\x85"]
 WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "word!",
-    "bad",
+    *["the", "of", "and", "to", "word!", "bad", "[1]", "[edit]", "x@y.de", "8.8.8.8"],
     "worse word",
-    "[1]",
-    "[edit]",
-    "x@y.de",
-    "8.8.8.8",
     "One long sentence.",
 ]
 LINES = ["home\n", "all rights reserved", "Use Cookies", "lorem ipsum"]

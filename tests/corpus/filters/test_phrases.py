@@ -10,7 +10,6 @@ from pipeline_assets.corpus.filters.phrases import (
     Scope,
     build_automaton,
     count_phrases,
-    first_phrases,
     lines_with_phrases,
 )
 from pipeline_assets.corpus.filters.thresholds import batch_of
@@ -22,7 +21,7 @@ BITS = character_classes().of_code_point
 def search(texts: list[str], phrases: list[tuple[str, Scope]]) -> list[int]:
     """The first phrase found in each text, -1 for none."""
     batch = batch_of([text.encode() for text in texts])
-    return first_phrases(batch.text, batch.offsets, build_automaton(phrases), BITS).tolist()
+    return count_phrases(batch.text, batch.offsets, build_automaton(phrases), BITS, 1)[1].tolist()
 
 
 @pytest.mark.parametrize(
@@ -89,8 +88,8 @@ def test_different_phrases_are_counted_up_to_enough() -> None:
     batch = batch_of([b"to be, or not to be", b"be", b"the to and of", b""])
     automaton = build_automaton([(word, Scope.WORDS) for word in ("the", "be", "to", "of", "and")])
 
-    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 9).tolist() == [2, 1, 4, 0]
-    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 2).tolist() == [2, 1, 2, 0]
+    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 9)[0].tolist() == [2, 1, 4, 0]
+    assert count_phrases(batch.text, batch.offsets, automaton, BITS, 2)[0].tolist() == [2, 1, 2, 0]
 
 
 def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
@@ -113,7 +112,7 @@ def test_every_phrase_is_found_where_a_search_for_it_alone_finds_it(text: str, p
 
     def count(scope: Scope) -> int:
         automaton = build_automaton([(phrase, scope) for phrase in phrases])
-        return int(count_phrases(batch.text, batch.offsets, automaton, BITS, len(phrases))[0])
+        return int(count_phrases(batch.text, batch.offsets, automaton, BITS, len(phrases))[0][0])
 
     assert count(Scope.ANYWHERE) == sum(has_phrase(text, phrase) for phrase in phrases)
     assert count(Scope.WORDS) == sum(has_words(text, phrase) for phrase in phrases)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline_assets.corpus.filters.column_rules import Verdict
+from pipeline_assets.corpus.filters.verdict import Verdict
 
 Verdicts = Callable[..., Verdict]
 Measured = Callable[..., dict[str, object]]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
@@ -104,6 +105,14 @@ def pack(
     return target.build(
         folder, lambda building: pack_corpus(building, shards, rules, own, NOON, tokenizer, driver), False, {}
     )
+
+
+def pack_documents(folder: Path, documents: Sequence[Made], shard_documents: int = 5, **changes: Any) -> Artifact:
+    """The sealed set of these documents, by the tokenizer of words and the recipe with some keys changed."""
+    folder.mkdir(exist_ok=True)
+    tokenizer = write_tokenizer(folder)
+    shards = write_shards(folder / "corpus", documents, shard_documents)
+    return pack(folder, shards, recipe(tokenizer, **changes), tokenizer)
 
 
 def check_tokens(packed: PackedSet, ids: dict[str, list[int]]) -> None:

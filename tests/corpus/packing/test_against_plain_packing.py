@@ -17,12 +17,10 @@ from pack_build import (
     check_tokens,
     documents_of,
     license_of,
-    pack,
-    recipe,
-    write_shards,
+    pack_documents,
 )
 from plain_packing import Piece, PlainCorpus, best_fit_rows
-from word_tokenizer import ids_of, write_tokenizer
+from word_tokenizer import ids_of
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -50,9 +48,10 @@ class Case:
         return pack_plainly(self.seq_len, self.num_seqs)
 
     def packed(self, folder: Path) -> Artifact:
-        tokenizer = write_tokenizer(folder)
-        rules = recipe(
-            tokenizer,
+        return pack_documents(
+            folder,
+            self.documents,
+            self.shard_documents,
             seq_len=self.seq_len,
             num_seqs=self.num_seqs,
             strategy=self.strategy,
@@ -61,7 +60,6 @@ class Case:
             max_epochs="1",
             caps=self.plain.caps,
         )
-        return pack(folder, write_shards(folder / "corpus", self.documents, self.shard_documents), rules, tokenizer)
 
 
 @st.composite

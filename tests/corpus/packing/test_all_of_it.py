@@ -1,22 +1,16 @@
 """What a recipe leaves to the corpus: weights by what sources have, and as many rows as there are tokens for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pack_build import STRATEGIES, TWO_SOURCES, Made, check_tokens, documents_of, pack, recipe, write_shards
-from word_tokenizer import write_tokenizer
+from pack_build import STRATEGIES, TWO_SOURCES, Made, check_tokens, documents_of, pack_documents
+from word_tokenizer import ids_of
 
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 
 ALL = {"weights": None, "num_seqs": None}
-
-
-def packed_of(folder: Path, documents: list[Made], **changes: object) -> Artifact:
-    folder.mkdir(exist_ok=True)
-    tokenizer = write_tokenizer(folder)
-    return pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer, **changes), tokenizer)
 
 
 def lengths(documents: list[Made]) -> dict[str, int]:
@@ -25,7 +19,7 @@ def lengths(documents: list[Made]) -> dict[str, int]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_document_is_packed_once_and_no_row_is_empty(folder: Path, strategy: str) -> None:
-    made = packed_of(folder, TWO_SOURCES, strategy=strategy, **ALL)
+    made = pack_documents(folder, TWO_SOURCES, strategy=strategy, **ALL)
 
     packed, counts = open_packed(made.folder), made.manifest.identity.counts
     tokens = sum(lengths(TWO_SOURCES).values())
@@ -41,10 +35,12 @@ def test_every_document_is_packed_once_and_no_row_is_empty(folder: Path, strateg
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_recipe_that_says_the_same_makes_the_same_bytes(folder: Path, strategy: str) -> None:
     documents = [*documents_of("a", [3, 5, 20, 4]), *documents_of("b", [7, 9, 16])]  # 32 tokens each
-    left = packed_of(folder, documents, strategy=strategy, **ALL)
+    left = pack_documents(folder, documents, strategy=strategy, **ALL)
     rows, content = len(open_packed(left.folder)), {file.path: file for file in left.manifest.identity.files}
 
-    said = packed_of(folder / "said", documents, strategy=strategy, num_seqs=rows, weights={"a": "0.5", "b": "0.5"})
+    said = pack_documents(
+        folder / "said", documents, strategy=strategy, num_seqs=rows, weights={"a": "0.5", "b": "0.5"}
+    )
 
     of_said = {file.path: file for file in said.manifest.identity.files}
     assert of_said == content
@@ -52,63 +48,46 @@ def test_a_recipe_that_says_the_same_makes_the_same_bytes(folder: Path, strategy
     assert left.manifest.identity.counts["by_source"]["a"]["asked_share"] == "0.500000"
 
 
-def test_weights_alone_ask_for_as_many_rows_as_the_scarcer_source_allows(folder: Path) -> None:
-    documents = [*documents_of("a", [8] * 4), *documents_of("b", [8] * 20)]
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "changes", "tokens"),
+    [
+        pytest.param(4, 20, {"num_seqs": None}, {"a": 32, "b": 32}, id="weights: as many rows as the scarcer allows"),
+        pytest.param(10, 30, {"num_seqs": 20, "weights": None}, {"a": 40, "b": 120}, id="rows: what sources have"),
+        pytest.param(10, 10, {"caps": {"b": "3"}, **ALL}, {"a": 80, "b": 240}, id="with a cap of epochs"),
+    ],
+)
+def test_what_is_left_out_is_settled_by_what_sources_have(
+    folder: Path, of_a: int, of_b: int, changes: dict[str, Any], tokens: dict[str, int]
+) -> None:
+    documents = [*documents_of("a", [8] * of_a), *documents_of("b", [8] * of_b)]
 
-    made = packed_of(folder, documents, num_seqs=None)
+    counts = pack_documents(folder, documents, **changes).manifest.identity.counts
 
-    assert made.manifest.identity.counts["rows"] == 8
-    assert {name: one["packed_tokens"] for name, one in made.manifest.identity.counts["by_source"].items()} == {
-        "a": 32,
-        "b": 32,
-    }
-
-
-def test_rows_alone_are_drawn_in_proportion_to_what_sources_have(folder: Path) -> None:
-    documents = [*documents_of("a", [8] * 10), *documents_of("b", [8] * 30)]
-
-    made = packed_of(folder, documents, num_seqs=20, weights=None)
-
-    by_source = made.manifest.identity.counts["by_source"]
-    assert {name: one["packed_tokens"] for name, one in by_source.items()} == {"a": 40, "b": 120}
-
-
-def test_a_cap_of_epochs_is_part_of_what_a_source_has(folder: Path) -> None:
-    documents = [*documents_of("a", [8] * 10), *documents_of("b", [8] * 10)]
-
-    made = packed_of(folder, documents, caps={"b": "3"}, **ALL)
-
-    by_source = made.manifest.identity.counts["by_source"]
-    assert {name: one["epochs"] for name, one in by_source.items()} == {"a": "1.000000", "b": "3.000000"}
+    assert counts["rows"] == sum(tokens.values()) // 8
+    assert {name: one["packed_tokens"] for name, one in counts["by_source"].items()} == tokens
 
 
 def test_a_corpus_that_fills_no_row_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        packed_of(folder, documents_of("a", [3]), **ALL)
+        pack_documents(folder, documents_of("a", [3]), **ALL)
 
     assert refused.value.what == "1 row takes 8 tokens of a, which has 3: 2.667 epochs, and its cap is 1"
     assert refused.value.fix.startswith("make rows shorter by `pack.seq_len`: what may be drawn doesn't fill one of 8")
 
 
 def test_a_row_that_is_not_full_is_padded_where_all_is_packed(folder: Path) -> None:
-    packed = open_packed(packed_of(folder, documents_of("a", [3]), strategy="best_fit", **ALL).folder)
+    packed = open_packed(pack_documents(folder, documents_of("a", [3]), strategy="best_fit", **ALL).folder)
 
     assert packed.input_ids.shape == (1, 8)
     assert packed.input_ids[0].tolist()[3:] == [packed.meta.pad_id] * 5
 
 
 def test_a_corpus_without_documents_is_refused(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-
     with pytest.raises(UsageError, match="there is no document"):
-        pack(folder, [], recipe(tokenizer, **ALL), tokenizer)
+        pack_documents(folder, [], **ALL)
 
 
 def test_what_is_packed_is_what_was_written(folder: Path) -> None:
-    made = packed_of(folder, TWO_SOURCES, strategy="best_fit", **ALL)
-    tokenizer = made.folder.parent / "tokenizer.json"
-    import tokenizers
+    made = pack_documents(folder, TWO_SOURCES, strategy="best_fit", **ALL)
 
-    library = tokenizers.Tokenizer.from_file(str(tokenizer))
-    end = library.token_to_id("<end>")
-    check_tokens(open_packed(made.folder), {one.doc_id: [*library.encode(one.text).ids, end] for one in TWO_SOURCES})
+    check_tokens(open_packed(made.folder), {one.doc_id: ids_of(one.text) for one in TWO_SOURCES})

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pack_build import documents_of, pack, recipe, write_shards
-from word_tokenizer import write_tokenizer
+from pack_build import documents_of, pack_documents
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 
@@ -15,10 +14,8 @@ batching = pytest.importorskip("pipeline_assets.corpus.batching")
 @pytest.fixture
 def packed(folder: Path) -> PackedSet:
     """21 rows, some padded."""
-    tokenizer = write_tokenizer(folder)
     documents = [*documents_of("a", [5, 20, 6] * 8), *documents_of("b", [5, 7, 2, 30] * 5)]
-    rules = recipe(tokenizer, num_seqs=21, strategy="best_fit", max_epochs="2")
-    return open_packed(pack(folder, write_shards(folder / "c", documents, 5), rules, tokenizer).folder)
+    return open_packed(pack_documents(folder, documents, num_seqs=21, strategy="best_fit", max_epochs="2").folder)
 
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 1), (1, 4), (2, 3), (5, 2), (30, 1)])

@@ -17,7 +17,9 @@ def corpus(**counts: Any) -> Artifact:
 
 
 DEDUPLICATED = corpus(by_source={"a": {"in": 10, "exact_duplicate": 4, "near_duplicate": 3}})
-CLEAN = corpus(by_source={"a": {"in": 3, "out": 0, "dropped": 3}, "b": {"in": 9, "out": 9, "dropped": 0}})
+CLEAN = corpus(
+    by_source={"a": {"in": 3, "out": 0, "dropped": 3, "text_bytes": 0}, "b": {"in": 9, "out": 9, "text_bytes": 9}}
+)
 
 
 def test_it_is_said_where_its_documents_went() -> None:
@@ -38,7 +40,7 @@ def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
 
 
 def test_one_that_is_not_asked_for_may_be_empty() -> None:
-    corpora = {"all": CLEAN, "c": corpus(documents=1)}
+    corpora = {"all": CLEAN, "c": corpus(documents=1, text_bytes=1)}
 
     refuse_emptied(corpora, DEDUPLICATED, ["b", "c"])
     with pytest.raises(UsageError, match="nothing is left of a"):
@@ -47,4 +49,4 @@ def test_one_that_is_not_asked_for_may_be_empty() -> None:
 
 def test_a_corpus_of_one_source_has_its_name() -> None:
     with pytest.raises(UsageError, match="nothing is left of c"):
-        refuse_emptied({"c": corpus(documents=0)}, None, ["c"])
+        refuse_emptied({"c": corpus(documents=0, text_bytes=0)}, None, ["c"])

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import gigatoken
 import pyarrow.parquet as pq
 import pytest
 from numbered_pages import pages
@@ -17,12 +16,14 @@ from pack_build import (
     check_tokens,
     documents_of,
     pack,
+    pack_documents,
     recipe,
     write_shards,
 )
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_pack
 from word_tokenizer import ids_of, write_tokenizer
+from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.corpus.dedup.corpus_shard import corpus_shards
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
@@ -34,7 +35,6 @@ from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Lineage
-from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -61,20 +61,9 @@ def test_workers_ranges_and_levels_change_no_byte_that_counts(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_neither_shards_nor_the_order_of_a_recipe_change_rows(folder: Path, strategy: str) -> None:
-    tokenizer = write_tokenizer(folder)
-    weights = {"a": "0.25", "b": "0.75"}
-
-    one = pack(
-        folder / "one",
-        write_shards(folder / "c", TWO_SOURCES, 100),
-        recipe(tokenizer, strategy=strategy, num_seqs=10, weights=weights),
-        tokenizer,
-    )
-    many = pack(
-        folder / "many",
-        write_shards(folder / "d", TWO_SOURCES, 2),
-        recipe(tokenizer, strategy=strategy, num_seqs=10, weights=dict(reversed(weights.items()))),
-        tokenizer,
+    one, many = (
+        pack_documents(folder / str(shard), TWO_SOURCES, shard, strategy=strategy, num_seqs=10, weights=weights)
+        for shard, weights in ((100, {"a": "0.25", "b": "0.75"}), (2, {"b": "0.75", "a": "0.25"}))
     )
 
     def contents(result: Artifact) -> list[str]:
@@ -84,22 +73,17 @@ def test_neither_shards_nor_the_order_of_a_recipe_change_rows(folder: Path, stra
 
 
 def test_another_seed_draws_other_documents_in_another_order(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", TWO_SOURCES, 100)
+    one, other = (
+        open_packed(pack_documents(folder / str(seed), TWO_SOURCES, seed=seed, num_seqs=5).folder) for seed in (1, 2)
+    )
 
-    packed = [
-        open_packed(pack(folder / str(seed), shards, recipe(tokenizer, seed=seed, num_seqs=5), tokenizer).folder)
-        for seed in (1, 2)
-    ]
-
-    assert packed[0].input_ids.tolist() != packed[1].input_ids.tolist()
+    assert one.input_ids.tolist() != other.input_ids.tolist()
 
 
 def test_sources_lie_mixed_and_not_in_lumps(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", [*documents_of("a", [8] * 200), *documents_of("b", [8] * 200)], 100)
+    documents = [*documents_of("a", [8] * 200), *documents_of("b", [8] * 200)]
 
-    packed = open_packed(pack(folder, shards, recipe(tokenizer, num_seqs=400), tokenizer).folder)
+    packed = open_packed(pack_documents(folder, documents, 100, num_seqs=400).folder)
 
     sources = [packed.segments(row)[0].source for row in range(400)]
     changes = sum(one != other for one, other in itertools.pairwise(sources))
@@ -107,10 +91,9 @@ def test_sources_lie_mixed_and_not_in_lumps(folder: Path) -> None:
 
 
 def test_an_epoch_is_over_before_a_document_comes_again(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", documents_of("a", [4] * 10), 3)
+    documents = documents_of("a", [4] * 10)
 
-    result = pack(folder, shards, recipe(tokenizer, weights={"a": "1"}, num_seqs=13, max_epochs="2.6"), tokenizer)
+    result = pack_documents(folder, documents, 3, weights={"a": "1"}, num_seqs=13, max_epochs="2.6")
 
     lines = pq.read_table(result.path("documents.parquet")).to_pylist()
     drawn = [line["doc_id"] for line in lines]
@@ -121,12 +104,9 @@ def test_an_epoch_is_over_before_a_document_comes_again(folder: Path) -> None:
 
 
 def test_without_boundaries_they_are_read_from_the_index(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", TWO_SOURCES, 5)
-
-    with_them = pack(folder / "with", shards, recipe(tokenizer, num_seqs=9, strategy="best_fit"), tokenizer)
-    without = pack(
-        folder / "without", shards, recipe(tokenizer, num_seqs=9, strategy="best_fit", boundaries=False), tokenizer
+    with_them, without = (
+        pack_documents(folder / str(there), TWO_SOURCES, num_seqs=9, strategy="best_fit", boundaries=there)
+        for there in (True, False)
     )
 
     one, other = open_packed(with_them.folder), open_packed(without.folder)
@@ -152,40 +132,23 @@ def test_the_shipped_tokenizer_packs_real_text_and_the_label_tells_of_it(folder:
     assert "meta.json" not in [file.path for file in result.manifest.identity.files]
 
 
-class WrongTokenizer:
-    """gigatoken with the splits of cl100k, which part a contraction from its word."""
-
-    @staticmethod
-    def from_tiktoken(vocabulary: Path, pretokenizer: str, special_tokens: dict[str, int]) -> gigatoken.Tokenizer:
-        return TOKENIZER.from_tiktoken(vocabulary, pretokenizer="cl100k", special_tokens=special_tokens)
-
-
-TOKENIZER = gigatoken.Tokenizer
-
-
-def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(folder: Path) -> None:
     # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
     shards = write_shards(folder / "c", [Made("a", "page-5", "It's a page"), Made("a", "page-175", "It's a page")], 1)
     rules = recipe(None, weights={"a": "1"}, seq_len=4, num_seqs=2)
     right = pack(folder / "right", shards, rules, None, driver="tiktoken")
 
-    monkeypatch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-    load_tokenizer.cache_clear()
-    redone = pack(folder / "redone", shards, rules, None)
-    load_tokenizer.cache_clear()
+    with wrong_gigatoken():
+        redone = pack(folder / "redone", shards, rules, None)
 
     assert redone.manifest.digest == right.manifest.digest
     assert redone.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
 
 
 def test_a_text_that_gives_the_end_of_a_document_is_rejected_and_counted(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
     documents = [Made("a", "good", "w1 w2"), Made("a", "bad", "w1 <end> w2"), Made("a", "too", "w3 w4 w5 w6")]
-    rules = recipe(tokenizer, weights={"a": "1"}, num_seqs=1)
 
-    result = pack(folder, write_shards(folder / "c", documents, 9), rules, tokenizer)
+    result = pack_documents(folder, documents, weights={"a": "1"}, num_seqs=1)
 
     counts = result.manifest.identity.counts
     assert counts["ledger"] == {"in": 3, "out": 2, "dropped": {}, "rejected": {"special_tokens": 1}}
@@ -193,15 +156,13 @@ def test_a_text_that_gives_the_end_of_a_document_is_rejected_and_counted(folder:
 
 
 def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", documents_of("a", [5, 3]), 4)
+    documents, rules = documents_of("a", [5, 3]), {"weights": {"a": "1"}, "num_seqs": 1, "strategy": "best_fit"}
 
-    full = pack(folder / "8", shards, recipe(tokenizer, weights={"a": "1"}, num_seqs=1, strategy="best_fit"), tokenizer)
-    rules = recipe(tokenizer, weights={"a": "1"}, num_seqs=1, strategy="best_fit", seq_len=9)
+    full = pack_documents(folder / "8", documents, **rules)
 
     assert full.manifest.identity.counts["padding_tokens"] == 0
     with pytest.raises(UsageError, match=r"what may be drawn doesn't fill one of 9, or raise its max_epochs"):
-        pack(folder / "9", shards, rules, tokenizer)
+        pack_documents(folder / "9", documents, seq_len=9, **rules)
 
 
 @pytest.mark.parametrize(
@@ -210,22 +171,18 @@ def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder:
 def test_a_cap_of_whole_epochs_is_kept_and_another_exceeded_by_less_than_a_document(
     folder: Path, cap: str, epochs: str
 ) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", [*documents_of("a", [8] * 11), *documents_of("b", [8] * 40)], 5)
-    rules = recipe(tokenizer, seq_len=2, num_seqs=int(float(cap) * 88), caps={"a": cap, "b": "9"})
+    documents = [*documents_of("a", [8] * 11), *documents_of("b", [8] * 40)]
 
-    packed = pack(folder, shards, rules, tokenizer)
+    packed = pack_documents(folder, documents, seq_len=2, num_seqs=int(float(cap) * 88), caps={"a": cap, "b": "9"})
 
     assert packed.manifest.identity.counts["by_source"]["a"]["epochs"] == epochs
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_document_that_no_row_holds_all_of_is_cut_longer_ones_too(folder: Path, strategy: str) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", [*documents_of("a", [5] * 16), *documents_of("b", [5, 5, 20, 5, 5] * 2)], 5)
-    rules = recipe(tokenizer, strategy=strategy, num_seqs=18)
+    documents = [*documents_of("a", [5] * 16), *documents_of("b", [5, 5, 20, 5, 5] * 2)]
 
-    packed = pack(folder, shards, rules, tokenizer)
+    packed = pack_documents(folder, documents, strategy=strategy, num_seqs=18)
 
     told = summary_of(packed)
     lines = pq.read_table(packed.path("documents.parquet")).to_pylist()

@@ -11,6 +11,7 @@ from pack_build import (
     Made,
     documents_of,
     pack,
+    pack_documents,
     recipe,
     write_shards,
 )
@@ -85,22 +86,19 @@ from pipeline_assets.systems.stage_a import StageARecipe
     ],
 )
 def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:
-    tokenizer = write_tokenizer(folder)
     documents = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 34] * 2)]
 
     with pytest.raises(UsageError) as error:
-        pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer, **changes), tokenizer)
+        pack_documents(folder, documents, **changes)
 
     assert str(error.value) == complaint
 
 
 def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_are_told(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
     documents = [*documents_of("a", [5] * 9), Made("a", "bad", "<end>"), Made("a", "too", "w1 <end>")]
-    rules = recipe(tokenizer, weights={"a": "1"}, num_seqs=6, max_epochs="1.0")
 
     with pytest.raises(UsageError) as error:
-        pack(folder, write_shards(folder / "c", documents, 4), rules, tokenizer)
+        pack_documents(folder, documents, 4, weights={"a": "1"}, num_seqs=6, max_epochs="1.0")
 
     assert str(error.value) == (
         "pack.num_seqs: 6 rows take 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
@@ -110,25 +108,20 @@ def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_a
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, strategy: str) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", TWO_SOURCES, 5)
     with pytest.raises(UsageError) as error:
-        pack(folder, shards, recipe(tokenizer, strategy=strategy, num_seqs=1000), tokenizer)
+        pack_documents(folder, TWO_SOURCES, strategy=strategy, num_seqs=1000)
     rows = int(error.value.fix.split()[2])
 
-    result = pack(folder, shards, recipe(tokenizer, strategy=strategy, num_seqs=rows), tokenizer)
+    result = pack_documents(folder, TWO_SOURCES, strategy=strategy, num_seqs=rows)
 
     assert len(open_packed(result.folder)) == rows
     with pytest.raises(UsageError):
-        pack(folder / "more", shards, recipe(tokenizer, strategy=strategy, num_seqs=rows + 1), tokenizer)
+        pack_documents(folder / "more", TWO_SOURCES, strategy=strategy, num_seqs=rows + 1)
 
 
 def test_a_source_without_a_document_is_named(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
-
     with pytest.raises(UsageError) as error:
-        pack(folder, write_shards(folder / "c", documents, 5), recipe(tokenizer), tokenizer)
+        pack_documents(folder, [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")])
 
     assert str(error.value) == (
         "pack.weights: no document of b can be encoded: 1 special_tokens; "
@@ -137,31 +130,24 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
 
 
 def test_a_source_that_lacks_less_than_a_token_lacks_one(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", [*documents_of("a", [400]), *documents_of("b", [124])], 5)
-    rules = recipe(tokenizer, weights={"a": "0.8445", "b": "0.1555"}, num_seqs=100, seq_len=8, caps={"a": "5"})
+    documents, weights = [*documents_of("a", [400]), *documents_of("b", [124])], {"a": "0.8445", "b": "0.1555"}
 
     with pytest.raises(UsageError, match=r"take 125 tokens of b, which has 124: 1.009 epochs, and its cap is 1;"):
-        pack(folder, shards, rules, tokenizer)
+        pack_documents(folder, documents, weights=weights, num_seqs=100, caps={"a": "5"})
 
 
 def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "c", [*documents_of("a", [400]), *documents_of("b", [4])], 5)
-    rules = recipe(tokenizer, weights={"a": "0.1", "b": "0.9"}, num_seqs=4 * 10**6, seq_len=2, caps={"a": "99999"})
+    documents, weights = [*documents_of("a", [400]), *documents_of("b", [4])], {"a": "0.1", "b": "0.9"}
 
     with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or give it a weight of 0.0000005 at most") as error:
-        pack(folder, shards, rules, tokenizer)
+        pack_documents(folder, documents, weights=weights, num_seqs=4 * 10**6, seq_len=2, caps={"a": "99999"})
 
     assert error.value.where == "pack.num_seqs"
 
 
 def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    rules = recipe(tokenizer, num_seqs=(1 << 31) - 1, seq_len=1 << 20)
-
     with pytest.raises(UsageError) as error:
-        pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
+        pack_documents(folder, TWO_SOURCES, num_seqs=(1 << 31) - 1, seq_len=1 << 20)
 
     assert error.value.where == str(folder / "packed")
     assert error.value.what.startswith("2,147,483,647 rows of 1,048,576 take 9,007,199,250,546,688 bytes, and ")
@@ -194,12 +180,10 @@ def test_as_many_rows_as_the_bytes_of_a_text_may_give_are_packed_and_one_more_is
 def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer = write_tokenizer(folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
-    rules = recipe(tokenizer, num_seqs=21, seq_len=8)
 
     with pytest.raises(RetryableError) as error:
-        pack(folder, write_shards(folder / "c", TWO_SOURCES, 5), rules, tokenizer)
+        pack_documents(folder, TWO_SOURCES, num_seqs=21)
 
     assert str(error.value) == (
         f"{folder / 'packed'}: 21 rows of 8 take 672 bytes, and 640 are free; "

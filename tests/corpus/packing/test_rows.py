@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from pack_build import documents_of, pack, recipe, write_shards
-from word_tokenizer import write_tokenizer
+from pack_build import documents_of, pack_documents
 
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import RetryableError
@@ -13,9 +12,6 @@ from pipeline_assets.corpus.spine.sealing import WORK
 
 
 def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = write_tokenizer(folder)
-    shards = write_shards(folder / "corpus", [*documents_of("a", [3, 5]), *documents_of("b", [8])], 2)
-
     def cut_a_run(kind: durable.Step, path: Path) -> None:  # before the file of the rows is there
         if kind == "create" and path.name == "input_ids.mmap.tmp":
             [run] = (path.parent / WORK / "encoded").glob("*/00000.tokens")
@@ -24,4 +20,4 @@ def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypat
     monkeypatch.setattr(durable, "failpoint", cut_a_run)
 
     with pytest.raises(RetryableError, match=r"00000\.tokens: the token run ends early; run the command again"):
-        pack(folder / "root", shards, recipe(tokenizer), tokenizer)
+        pack_documents(folder, [*documents_of("a", [3, 5]), *documents_of("b", [8])], 2)

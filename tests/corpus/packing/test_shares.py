@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pack_build import Made, documents_of, pack, recipe, write_shards
-from word_tokenizer import write_tokenizer
+from pack_build import Made, documents_of, pack_documents
 
 from pipeline_assets.corpus.packing.summary import shares_reached
 from pipeline_assets.corpus.spine.checks import Verdict
@@ -17,10 +16,8 @@ Judged = Callable[..., Verdict]
 def judged(tmp_path: Path) -> Judged:
     """What the check says of a set of 100 rows of 10 tokens."""
 
-    def judge(documents: list[Made], weights: dict[str, str], **changes: object) -> Verdict:
-        tokenizer = write_tokenizer(tmp_path)
-        rules = recipe(tokenizer, weights=weights, seq_len=10, num_seqs=100, **changes)
-        return shares_reached(pack(tmp_path, write_shards(tmp_path / "in", documents, 50), rules, tokenizer))
+    def judge(documents: list[Made], weights: dict[str, str]) -> Verdict:
+        return shares_reached(pack_documents(tmp_path, documents, 50, weights=weights, seq_len=10, num_seqs=100))
 
     return judge
 

@@ -27,34 +27,30 @@ def test_a_licence_has_the_hub_s_identifier_where_there_is_one(licence: str | No
     assert hub_licence(licence) == identifier
 
 
-def test_one_licence_is_a_text() -> None:
-    assert licence_metadata({"odc-by-1.0": 2, "ODC-By-1.0": 1}) == {"license": "odc-by"}
-
-
-def test_several_are_a_list_by_rows() -> None:
-    assert licence_metadata({"mit": 1, "cc-by-4.0": 5, None: 1}) == {"license": ["cc-by-4.0", "mit", "unknown"]}
-
-
-def test_without_any_it_is_unknown() -> None:
-    assert licence_metadata({None: 3}) == licence_metadata({}) == {"license": "unknown"}
-
-
-def test_one_that_the_hub_does_not_know_has_a_name() -> None:
-    assert licence_metadata({"Ask us; then use!": 1}) == {"license": "other", "license_name": "ask-us-then-use"}
-    assert licence_metadata({"许可": 1}) == {"license": "other", "license_name": "other"}
-
-
-def test_a_known_one_also_has_a_link() -> None:
-    url = licence_table()["psf-2.0"].url
-    assert licence_metadata({"psf-2.0": 1, "mit": 2}) == {
-        "license": ["mit", "other"],
-        "license_name": "psf-2.0",
-        "license_link": url,
-    }
-
-
-def test_of_several_such_the_page_tells() -> None:
-    assert licence_metadata({"psf-2.0": 1, "ask us": 2}) == {
-        "license": "other",
-        "license_name": "several-see-the-table",
-    }
+@pytest.mark.parametrize(
+    ("licences", "metadata"),
+    [
+        pytest.param({"odc-by-1.0": 2, "ODC-By-1.0": 1}, {"license": "odc-by"}, id="one is a text"),
+        pytest.param(
+            {"mit": 1, "cc-by-4.0": 5, None: 1}, {"license": ["cc-by-4.0", "mit", "unknown"]}, id="a list by rows"
+        ),
+        pytest.param({None: 3}, {"license": "unknown"}, id="rows say none"),
+        pytest.param({}, {"license": "unknown"}, id="no rows"),
+        pytest.param(
+            {"Ask us; then use!": 1}, {"license": "other", "license_name": "ask-us-then-use"}, id="unknown to the hub"
+        ),
+        pytest.param({"许可": 1}, {"license": "other", "license_name": "other"}, id="in other letters"),
+        pytest.param(
+            {"psf-2.0": 1, "mit": 2},
+            {"license": ["mit", "other"], "license_name": "psf-2.0", "license_link": licence_table()["psf-2.0"].url},
+            id="known to us",
+        ),
+        pytest.param(
+            {"psf-2.0": 1, "ask us": 2},
+            {"license": "other", "license_name": "several-see-the-table"},
+            id="several that the hub doesn't know",
+        ),
+    ],
+)
+def test_the_yaml_names_licences_by_rows(licences: dict[str | None, int], metadata: dict[str, object]) -> None:
+    assert licence_metadata(licences) == metadata

@@ -56,11 +56,6 @@ def test_about_a_tenth_of_many_ids_is_valid() -> None:
     assert valid == 974
 
 
-@given(doc_id=st.text(st.characters(exclude_categories=["Cs"])), fraction=FRACTIONS)
-def test_the_same_id_always_lands_in_the_same_split(doc_id: str, fraction: str) -> None:
-    assert split_rule(fraction)(doc_id) == split_rule(fraction)(doc_id)
-
-
 @given(doc_id=st.text(st.characters(exclude_categories=["Cs"])), fractions=st.lists(FRACTIONS, min_size=2, max_size=2))
 def test_a_larger_fraction_only_moves_documents_from_train_to_valid(doc_id: str, fractions: list[str]) -> None:
     smaller, larger = sorted(fractions, key=float)

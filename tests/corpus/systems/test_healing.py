@@ -12,8 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.megatron_recipe import MegatronRecipe
-from pipeline_assets.corpus.megatron_split import describe_dataset
+from pipeline_assets.corpus.megatron_split import MegatronRecipe, describe_dataset
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.sampling.split import SPLITS, describe_split
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.tokens.families import HfTokenizerRecipe, SentencePieceRecipe, TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.families import FileTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, TokenizerRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
@@ -22,7 +22,7 @@ Content = dict[str, Any]
 
 def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
     runs = tokenizer.encode(texts)
-    return [runs.ids[start:][:length].tolist() for start, length in zip(runs.starts, runs.lengths, strict=True)]
+    return [run.tolist() for run in runs.each()]
 
 
 def added(number: int, content: str, special: bool = True) -> Content:
@@ -68,7 +68,7 @@ def load_hf(tmp_path: Path) -> Load:
         path = tmp_path / "tokenizer.json"
         path.write_bytes(data)
         pinned = sha256 or hashlib.sha256(data).hexdigest()
-        recipe = HfTokenizerRecipe(family="hf_tokenizer", sha256=pinned, end_of_document=end_of_document)
+        recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=pinned, end_of_document=end_of_document)
         return load_tokenizer(TokenizerFile(recipe, path))
 
     return load
@@ -203,7 +203,7 @@ def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
 
     assert (shipped.end_of_document, shipped.padding, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
     assert ids_of(shipped, "Hello world") == [[13225, 2375]]
-    recipe = SentencePieceRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
+    recipe = FileTokenizerRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
     with pytest.raises(
         UsageError,
         match=r"^pack\.tokenizer: the tokenizer file of sentencepiece is not given",
@@ -212,7 +212,7 @@ def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    recipe = SentencePieceRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
+    recipe = FileTokenizerRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
 
     with pytest.raises(InputError, match=r"the tokenizer file can't be read \(No such file"):
         load_tokenizer(TokenizerFile(recipe, tmp_path / "none.model"))
@@ -239,7 +239,7 @@ def load_model(tmp_path: Path) -> Load:
         path = tmp_path / "unigram.model"
         path.write_bytes(data)
         sha256 = hashlib.sha256(data).hexdigest()
-        recipe = SentencePieceRecipe(family="sentencepiece", sha256=sha256, end_of_document=end_of_document)
+        recipe = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=end_of_document)
         return load_tokenizer(TokenizerFile(recipe, path))
 
     return load

@@ -55,35 +55,23 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     assert error.value.where == str(cut)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
-        load_encoder(VOCABULARY_SHA256, tmp_path / "none.tiktoken")
-
-    assert str(error.value) == (
-        f"{tmp_path}/none.tiktoken: the tokenizer file can't be read (No such file or directory); "
-        "give the path of a .tiktoken file"
-    )
-
-
-def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
-        load_encoder(VOCABULARY_SHA256, tmp_path)
-
-    assert str(error.value) == (
-        f"{tmp_path}: the tokenizer file can't be read (Is a directory); give the path of a .tiktoken file"
-    )
-
-
-def test_a_shipped_file_that_is_gone_needs_a_new_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = tmp_path / "o200k_base.tiktoken"
-    monkeypatch.setattr(o200k_harmony, "VOCABULARY", gone)
+@pytest.mark.parametrize(
+    ("name", "shipped", "why", "fix"),
+    [
+        ("none.tiktoken", VOCABULARY.name, "No such file or directory", "give the path of a .tiktoken file"),
+        (".", VOCABULARY.name, "Is a directory", "give the path of a .tiktoken file"),
+        ("gone.tiktoken", "gone.tiktoken", "No such file or directory", "reinstall the program"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_and_one_that_ships_needs_a_new_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shipped: str, why: str, fix: str
+) -> None:
+    monkeypatch.setattr(o200k_harmony, "VOCABULARY", tmp_path / shipped)
 
     with pytest.raises(InputError) as error:
-        load_encoder(VOCABULARY_SHA256, gone)
+        load_encoder(VOCABULARY_SHA256, tmp_path / name)
 
-    assert str(error.value) == (
-        f"{gone}: the tokenizer file can't be read (No such file or directory); reinstall the program"
-    )
+    assert str(error.value) == f"{tmp_path / name}: the tokenizer file can't be read ({why}); {fix}"
 
 
 def test_a_recipe_can_only_pin_the_vocabulary_that_ships() -> None:

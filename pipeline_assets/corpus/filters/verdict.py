@@ -1,0 +1,142 @@
+"""What any filter is, is given and says: of a document, and in a file of what was dropped. Nothing here is compiled."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
+from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.spine.manifest import StageVersion
+
+FILTER_STAGE = StageVersion("filter", 2)
+DROPPED_FILE = f"dropped{SUFFIX}"
+Value = int | float | str | bool | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one filter saw in a document: `ascii_ratio 0.43 < 0.8`.
+
+    Attributes:
+        reason: the code under which the filter drops.
+        value: what was measured: a number, a column's value, a phrase that was found (None if there is none).
+        limit: what it is held against; None where finding a phrase is enough.
+        is_failed: whether the document is dropped for it.
+        is_least: whether counting ended at the value, so that there may be more.
+    """
+
+    reason: str
+    value: Value
+    limit: Value
+    is_failed: bool
+    is_least: bool = False
+
+    def __str__(self) -> str:
+        if self.is_least:
+            return f"{self.reason} at least {self.value}"
+        if self.limit is None:
+            return f"{self.reason} {self.value or 'none'}"
+        value, limit = self.value, self.limit
+        if isinstance(value, int | float) and isinstance(limit, int | float):
+            comparison = "=" if value == limit else "<" if value < limit else ">"
+            return f"{self.reason} {_beside(value, limit)} {comparison} {limit:g}"
+        return f"{self.reason}: {value!r}"
+
+
+def _beside(value: float, limit: float) -> str:
+    """A number in as few digits, three or more, as don't make it look like another one that is the limit."""
+    short = (f"{value:.{digits}g}" for digits in range(3, 17))
+    return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A document on its way through the filters.
+
+    Attributes:
+        text: UTF-8, as the filters before have left it.
+        meta: the columns that came with it.
+        failure: what the first filter that drops it saw; None while it may be kept.
+        changes: how much was removed or masked in it: `masked/email`, `removed_lines/few_words`, …
+    """
+
+    text: bytes
+    meta: Mapping[str, Any]
+    failure: Measurement | None = None
+    changes: dict[str, int] = field(default_factory=dict)
+
+    def fail(self, measurement: Measurement) -> None:
+        """Drops the document, unless an earlier filter did."""
+        self.failure = self.failure or measurement
+
+    def count(self, name: str, changes: int) -> None:
+        """Counts what was removed or masked; nothing isn't counted."""
+        if changes:
+            self.changes[name] = changes
+
+
+class Filter(ABC):
+    """One section of a recipe, or several, ready to be asked."""
+
+    @abstractmethod
+    def measure(self, candidate: Candidate) -> Iterable[Measurement]:
+        """What it sees in a document, in the order in which it is asked; the text is changed as `apply` does."""
+
+    def apply(self, candidates: Sequence[Candidate]) -> None:
+        """Fails documents, or changes their text."""
+        for candidate in candidates:
+            candidate.failure = next((seen for seen in self.measure(candidate) if seen.is_failed), None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a document.
+
+    Attributes:
+        reason: code of the first filter that drops it; None if it is kept.
+        measurements: what every filter of the recipe saw, in the order in which they are asked; those after the one
+            that drops it too.
+        text: as it is written if it is kept: without the lines that are removed, with addresses masked.
+        changes: as in `Candidate`.
+    """
+
+    reason: str | None
+    measurements: tuple[Measurement, ...]
+    text: str
+    changes: Mapping[str, int]
+
+    @property
+    def is_kept(self) -> bool:
+        return self.reason is None
+
+
+class DroppedLine(msgspec.Struct, frozen=True):
+    """A document that a filter dropped: which, why, what was measured and beyond which threshold (null where there is
+    none), and its place in the corpus that was filtered.
+    """
+
+    doc_id: str
+    reason: str
+    value: Value
+    threshold: Value
+    shard: str
+    row: int
+
+    def __str__(self) -> str:
+        return str(Measurement(self.reason, self.value, self.threshold, is_failed=True))
+
+
+_dropped_decoder = msgspec.json.Decoder(DroppedLine)
+
+
+def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
+    """What was dropped, in the order of the corpus."""
+    yield from read_structs(filtered.path(DROPPED_FILE), _dropped_decoder)
+
+
+def dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
+    """What a filtered corpus says of a document that it dropped; None if it dropped no such one."""
+    return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)

@@ -1,0 +1,30 @@
+"""gigatoken with the splits of cl100k, which part a contraction from its word."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gigatoken
+import pytest
+
+from pipeline_assets.corpus.tokens.families import load_tokenizer
+
+TOKENIZER = gigatoken.Tokenizer
+
+
+class WrongTokenizer:
+    """What gigatoken is taken for."""
+
+    @staticmethod
+    def from_tiktoken(vocabulary: Path, pretokenizer: str, special_tokens: dict[str, int]) -> gigatoken.Tokenizer:
+        return TOKENIZER.from_tiktoken(vocabulary, pretokenizer="cl100k", special_tokens=special_tokens)
+
+
+@contextmanager
+def wrong_gigatoken() -> Iterator[None]:
+    """Tokenizers that are loaded meanwhile encode wrongly, and are not kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
+        load_tokenizer.cache_clear()
+        yield
+        load_tokenizer.cache_clear()
