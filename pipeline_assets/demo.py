@@ -14,7 +14,7 @@ import yaml
 from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, counted, log_to_stderr, tell
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.run import Run, check_settings
-from pipeline_assets.corpus.rows.peek import preview
+from pipeline_assets.corpus.rows.trace import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError

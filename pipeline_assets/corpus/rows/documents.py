@@ -1,50 +1,20 @@
-"""Rows of corpora of Documents, `shards/*.jsonl.zst`, whatever made them; and what became of a line in each kind."""
+"""Rows of corpora of Documents, `shards/*.jsonl.zst`; `snapshots.py` and `derived.py` have what each kind adds."""
 
-import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pipeline_assets.corpus.decontamination.evidence import ContaminatedLine, evidence_on, read_contaminated
-from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, corpus_shards
-from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE, read_decisions
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, shard_rows
-from pipeline_assets.corpus.filters.column_rules import Verdict
-from pipeline_assets.corpus.filters.dropped import dropped_line
-from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
-from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.rows.store import (
-    Content,
-    Fate,
-    Labels,
-    Line,
-    Part,
-    Row,
-    RowStore,
-    Source,
-    number_of,
-    place_in,
-    read_rejects,
-    reason_of,
-    reject_at,
-)
+from pipeline_assets.corpus.rows.store import Content, Labels, Line, Part, Row, RowStore, Source, number_of, place_in
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.lineage import Lineage
 
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.proof import Prover
-
 _THREADS = "stackexchange"
-_BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)")  # inputs without documents
-_BESIDES = "another source, domain, licence or date"
+BESIDES = "another source, domain, licence or date"
 
 
 class _Answer(msgspec.Struct):
@@ -75,16 +45,16 @@ class _Compared(msgspec.Struct):
     created_at: str
 
 
-_document_decoder = msgspec.json.Decoder(Document)
+DOCUMENT_DECODER = msgspec.json.Decoder(Document)
 _placed_decoder = msgspec.json.Decoder(_Placed)
 _id_decoder = msgspec.json.Decoder(_Id)
 _compared_decoder = msgspec.json.Decoder(_Compared)
 
 
 class DocumentRows(RowStore):
-    """The Documents of a corpus: the rules of all kinds of it, and what a kind adds is in those below."""
+    """The Documents of a corpus."""
 
-    labels = Labels("corpus", "corpora", besides=_BESIDES)
+    labels = Labels("corpus", "corpora", besides=BESIDES)
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)
@@ -102,7 +72,7 @@ class DocumentRows(RowStore):
     def documents(self) -> Iterator[Document]:
         """All of them, in order; a block is in memory at a time."""
         for shard in self.shards:
-            yield from read_structs(self.artifact.path(shard), _document_decoder)
+            yield from read_structs(self.artifact.path(shard), DOCUMENT_DECODER)
 
     def at(self, number: int) -> Row:
         shard, row = place_in(self.shards, number, self.artifact.folder)
@@ -118,19 +88,11 @@ class DocumentRows(RowStore):
         return number_of(self.shards, shard, row, self.artifact.folder)
 
     def line(self, part: Part) -> Line:
-        """The line that a part of what was made of this names.
-
-        Raises:
-            InputError: there is no such shard.
-        """
+        """The line that a part of what was made of this names. Raises InputError where there is no such shard."""
         return Line(self, self.number(part.shard, part.shard_row))
 
     def document(self, shard: str, row: int) -> Document:
-        """The Document in a line of a shard, from 0; the last one is kept.
-
-        Raises:
-            InputError: the shard is shorter, or the line is no Document.
-        """
+        """The Document in a line of a shard, see `read_document`; the last one is kept."""
         if self._last is None or self._last[:2] != (shard, row):
             self._last = shard, row, read_document(self.artifact, shard, row)
         return self._last[2]
@@ -143,8 +105,7 @@ class DocumentRows(RowStore):
         """(shard, row in it) of a Document; None where there is none.
 
         Args:
-            source: of which; any where it is None.
-            shards: where to look; None looks everywhere.
+            source, shards: of which, and where to look; any, and everywhere, where it is None.
         """
         for shard in self.shards if shards is None else shards:
             for row, one in enumerate(read_structs(self.artifact.path(shard), _id_decoder)):
@@ -162,21 +123,6 @@ class DocumentRows(RowStore):
     def missing(self, row_id: str) -> tuple[str, str]:
         fix = "`corpusmill trace --source` tells what became of a source row"
         return f"no document has doc_id {row_id!r}", fix
-
-    def _kept(
-        self,
-        part: Part,
-        lines: Sequence[str],
-        told: Mapping[str, Any],
-        shards: Sequence[str] | None = None,
-        outcome: str = "kept",
-    ) -> Fate | None:
-        """The fate of a document that is here; None of one that isn't."""
-        found = self.line_of(part.id, part.source, shards)
-        if found is None:
-            return None
-        place, number = {"shard": found[0], "shard_row": found[1]}, self.number(*found)
-        return Fate(self.artifact, outcome, place=place, row=number, told=told, lines=lines)
 
 
 class SourceRows(DocumentRows):
@@ -198,154 +144,6 @@ class SourceRows(DocumentRows):
         return around
 
 
-class SnapshotRows(SourceRows):
-    """Documents of a snapshot, which lists the files that it was read from."""
-
-    labels = Labels("snapshot", "snapshots", besides=_BESIDES)
-
-    def prover(self) -> "Prover":
-        from pipeline_assets.corpus.trust.proof import RowProver
-
-        return RowProver(self.artifact, self.lineage.root / CACHE_FOLDER)
-
-
-class DerivedRows(DocumentRows):
-    """Documents of corpora upstream, as far as a rule keeps them, whole or changed."""
-
-    how = "held against their lines upstream"
-
-    def prover(self) -> "Prover":
-        from pipeline_assets.corpus.trust.proof import DerivedProver
-
-        return DerivedProver(self, self._made_from())
-
-    def _made_from(self) -> dict[str, CorpusShard]:
-        """The shard upstream that each own one is made from."""
-        manifest = self.artifact.manifest
-        inputs = [entry for entry in manifest.identity.upstream if _BESIDE.search(entry["name"]) is None]
-        corpora = {entry["name"].split("/", 2)[-1]: self.lineage.locate(entry["digest"]) for entry in inputs}
-        return {f"{SHARDS}/{shard.name}{SUFFIX}": shard for shard in corpus_shards(corpora)}
-
-    def derived(self, document: Document) -> str | None:
-        """The text that a document upstream has here; None where it should not be here."""
-        return document.text
-
-
-class FilteredRows(DerivedRows):
-    """Documents that filters keep."""
-
-    labels = Labels("filtered", "filtered", besides=_BESIDES)
-    how = "filtered again"
-
-    def _made_from(self) -> dict[str, CorpusShard]:
-        """Its shards have the names of those upstream."""
-        return {shard.path: shard for shard in super()._made_from().values()}
-
-    @cached_property
-    def _rules(self) -> FilterRecipe:
-        return FilterRecipe.from_content(self.artifact.manifest.identity.recipe["filters"])
-
-    def derived(self, document: Document) -> str | None:
-        if document.license_tag in self.artifact.manifest.identity.recipe["refuse_licences"]:
-            return None
-        verdict = self._judged(document)
-        return verdict.text if verdict.reason is None else None
-
-    def _judged(self, document: Document) -> Verdict:
-        # Compiled code is loaded only where it is needed.
-        from pipeline_assets.corpus.filters.judge import judge
-
-        return judge(document.text, document.meta.columns(), self._rules)
-
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        assert isinstance(line.store, DocumentRows)
-        document = line.store.document(part.shard, part.shard_row)
-        verdict = self._judged(document)
-        seen = [str(measurement) for measurement in verdict.measurements]
-        dropped = dropped_line(self.artifact, part.id)
-        if dropped is not None:
-            if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
-                seen = [f"{dropped.reason} {dropped.value}", *seen]
-            told: dict[str, Any] = {"reason": dropped.reason, "measurements": seen, "changes": {}}
-            lines = [f"dropped for {dropped.reason}", *(f"  {one}" for one in seen)]
-            return Fate(self.artifact, "dropped", str(dropped), told=told, lines=lines)
-        reject = reject_at(read_rejects(self.artifact.path(REJECTS_FILE)), part.shard, part.shard_row)
-        told = {"reason": None, "measurements": seen, "changes": dict(verdict.changes)}
-        if reject is not None:
-            lines = [f"rejected: {reason_of(reject)}", *(f"  {one}" for one in seen)]
-            return Fate(self.artifact, "rejected", reason_of(reject), told=told, lines=lines)
-        changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
-        kept = self._kept(part, ["kept", *(f"  {one}" for one in seen), *changed], told, [part.shard])
-        if kept is None:
-            what = f"it neither holds document {part.id!r} nor says why not"
-            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, then rebuild it")
-        return kept
-
-    def missing(self, row_id: str) -> tuple[str, str]:
-        line = dropped_line(self.artifact, row_id)
-        if line is None:
-            return super().missing(row_id)
-        return f"document {row_id!r} was dropped here: {line}", "trace it in the corpus that was filtered"
-
-
-class DeduplicatedRows(DerivedRows):
-    """Documents that are nobody's duplicate."""
-
-    labels = Labels("deduplicated", "deduplicated", besides=_BESIDES)
-
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        decision = next((one for one in read_decisions(self.artifact) if one.doc_id == part.id), None)
-        if decision is None:
-            return None
-        word = decision.decision.replace("_", " ")
-        seen = f", seen before in {decision.seen_in}" if decision.seen_in else ""
-        lines = [f"{word}{f' of {decision.duplicate_of}' if decision.duplicate_of else ''}{seen}"]
-        if decision.similarity is not None:
-            show = shlex.join(["corpusmill", "dedup", "show", decision.doc_id, "--data", str(self.lineage.root)])
-            lines.append(f"  similarity {decision.similarity:.4f}; side by side: {show}")
-        told = {"decision": msgspec.to_builtins(decision)}
-        if decision.decision != "kept":
-            detail = lines[0].removeprefix(f"{word} ")
-            return Fate(self.artifact, decision.decision, detail, told=told, lines=lines)
-        return self._kept(part, lines, told)
-
-
-class DecontaminatedRows(DerivedRows):
-    """Documents that hold no item of an evaluation set, or no longer do."""
-
-    labels = Labels("decontaminated", "decontaminated", besides=_BESIDES)
-
-    @cached_property
-    def _contaminated(self) -> dict[tuple[str, str], ContaminatedLine]:
-        return {(line.source, line.doc_id): line for line in read_contaminated(self.artifact)}
-
-    def derived(self, document: Document) -> str | None:
-        found = self._contaminated.get((document.source, document.doc_id))
-        if found is not None and found.action == "dropped":
-            return None
-        edges = [0, *(edge for span in found.spans for edge in span), len(document.text)] if found is not None else []
-        kept = zip(edges[::2], edges[1::2], strict=True)
-        return "".join(document.text[start:stop] for start, stop in kept) if edges else document.text
-
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        found = evidence_on(self.artifact, part.id)
-        told = {"evidence": msgspec.to_builtins(found)}
-        if found is None:
-            return self._kept(part, ["kept: it holds no item of an evaluation set"], told)
-        spans = ", ".join(f"{start:,}-{end:,}" for start, end in found.spans)
-        lines = [f"{found.action} for {found.reason}", f"  {found}", f"  in characters {spans}: {found.excerpt}"]
-        if found.action == "dropped":
-            return Fate(self.artifact, found.action, str(found), told=told, lines=lines)
-        return self._kept(part, lines, told, outcome=found.action)
-
-    def missing(self, row_id: str) -> tuple[str, str]:
-        evidence = evidence_on(self.artifact, row_id)
-        if evidence is None or evidence.action != "dropped":
-            return super().missing(row_id)
-        what = f"document {row_id!r} was dropped here: it holds {evidence.evaluation_set} {evidence.item}"
-        return what, "trace it in the corpus that was decontaminated"
-
-
 def read_document(corpus: Artifact, shard: str, row: int) -> Document:
     """The Document in a line of a shard, from 0.
 
@@ -357,7 +155,7 @@ def read_document(corpus: Artifact, shard: str, row: int) -> Document:
         rows = block.count(b"\n")
         if row < first_row + rows:
             try:
-                return _document_decoder.decode(block.split(b"\n", row - first_row + 1)[row - first_row])
+                return DOCUMENT_DECODER.decode(block.split(b"\n", row - first_row + 1)[row - first_row])
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise InputError(f"row {row} is no Document ({error})", path, "verify the snapshot") from None
         first_row += rows

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.rows.source_row import (
     AnyRow,
     FileRow,
@@ -15,7 +14,7 @@ from pipeline_assets.corpus.rows.source_row import (
     name_of,
     why_not_read,
 )
-from pipeline_assets.corpus.rows.store import Fate, Line, Part, RowStore, read_rejects, reason_of, reject_at
+from pipeline_assets.corpus.rows.store import Fate, Line, Part, RowStore, reason_of
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
@@ -79,7 +78,7 @@ def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
         if kind is None or kind.rows is None or not kind.rows.reads_sources:
             continue
         store = kind.rows(open_artifact(folder), lineage)
-        rejects = [reject for reject in read_rejects(store.artifact.path(REJECTS_FILE)) if reject.detail == row_id]
+        rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
             yield _followed(lineage, store, _there(store, numbers[0], "document"), rejects)
@@ -124,7 +123,7 @@ def _source_fate(store: RowStore, listing: SourceListing, file: str, source: Any
     if found is not None:
         number, is_part = found
         return _there(store, number, "merged" if is_part else "document")
-    reject = reject_at(read_rejects(artifact.path(REJECTS_FILE)), file, source.row)
+    reject = store.reject_of(file, source.row)
     if reject is not None:
         return Fate(artifact, "rejected", reason_of(reject))
     ledger = artifact.manifest.identity.ledger

@@ -1,16 +1,25 @@
-"""Rows of a Megatron split: sequences, each the tokens of one Document of a snapshot."""
+"""Rows of a Megatron split: sequences, each the tokens of one Document of a snapshot.
 
-from collections.abc import Callable, Iterator
+To prove a split, the text of documents is encoded again: the split must have these very ids where its index and its
+table of documents say, and must lack none. Memory of a proof: of each shard in hand, its rows of the table and one
+block of its lines.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
+from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset, read_sequences
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.megatron_split import DOCUMENTS, REJECTS, TOKENS
+from pipeline_assets.corpus.megatron_split import DOCUMENTS, INDEX, TOKENS
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.store import (
     Content,
@@ -20,20 +29,21 @@ from pipeline_assets.corpus.rows.store import (
     Part,
     Row,
     RowStore,
+    Seen,
     check_range,
-    read_rejects,
+    ids_of,
     reason_of,
-    reject_at,
 )
 from pipeline_assets.corpus.sampling.split import split_rule
+from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.text_selection import selected_shards
+from pipeline_assets.corpus.tokens.encode import DOCUMENTS_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import Encoder, load_encoder
 
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.proof import Prover
-
 _BATCH_ROWS = 65_536
+_FIX = "run `corpusmill verify` on the split"
+_decoder = msgspec.json.Decoder(DocumentText)
 
 
 class SplitRows(RowStore):
@@ -41,6 +51,7 @@ class SplitRows(RowStore):
 
     labels = Labels("split", "splits", "sequence")
     holds_tokens = True
+    how_proven = "encoded again"
 
     @cached_property
     def dataset(self) -> IndexedDataset:
@@ -48,7 +59,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> Encoder:
-        """tiktoken: what is decoded needs no other."""
+        """tiktoken, even where another library encoded the split."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
 
@@ -66,22 +77,18 @@ class SplitRows(RowStore):
 
     def at(self, number: int) -> Row:
         check_range("row", number, len(self), self.artifact.folder)
-        said, ids = self._said(number), self._ids(number)
+        said, first = self._said(number), self._first_token(number)
+        ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
         try:
             text = self.tokenizer.decode(ids)
         except KeyError as error:
             what, fix = f"{error} is no id of the vocabulary", "run `corpusmill verify`, then rebuild it"
             raise InputError(what, self.artifact.folder, fix) from None
         part = Part(said["doc_id"], "", said["source_shard"], said["row"], text, tokens=len(ids))
-        return Row(number, (part,), self._first_token(number), ids)
+        return Row(number, (part,), first, ids)
 
     def _first_token(self, number: int) -> int:
         return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
-
-    def _ids(self, number: int) -> NDArray[Any]:
-        first = self._first_token(number)
-        ids: NDArray[Any] = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
-        return ids
 
     def _said(self, number: int) -> dict[str, Any]:
         """Its row of documents.parquet."""
@@ -98,8 +105,20 @@ class SplitRows(RowStore):
         raise InputError(what, self.artifact.folder, "run `corpusmill verify`")
 
     def find(self, row_id: str) -> list[int]:
-        found = self._find_row(["doc_id"], lambda batch: _places(batch, "doc_id", row_id))
+        found = self._find(doc_id=row_id)
         return [] if found is None else [found]
+
+    def _find(self, **values: object) -> int | None:
+        """The first row of documents.parquet that has these values; only their columns are read, in batches."""
+        first_row = 0
+        with open_parquet(self.artifact.path(DOCUMENTS)) as documents:
+            for batch in documents.iter_batches(columns=[*values]):
+                columns = [batch.column(name).to_numpy(zero_copy_only=False) == one for name, one in values.items()]
+                found = np.flatnonzero(np.logical_and.reduce(columns))
+                if len(found):
+                    return first_row + int(found[0])
+                first_row += batch.num_rows
+        return None
 
     def row_of_token(self, position: int) -> int:
         check_range("token", position, len(self.dataset.tokens), self.artifact.folder)
@@ -107,41 +126,30 @@ class SplitRows(RowStore):
         return int(np.searchsorted(starts, position, side="right")) - 1
 
     @cached_property
-    def _snapshot(self) -> DocumentRows:
-        """What the text manifest chose from.
+    def _selection(self) -> Artifact:
+        """The text manifest. Raises InputError where it is gone."""
+        return self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
 
-        Raises:
-            InputError: it, or the text manifest, is gone.
-        """
-        selection = self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
-        return DocumentRows(self.lineage.locate(selection.manifest.identity.inputs[0]["digest"]), self.lineage)
+    @cached_property
+    def _snapshot(self) -> DocumentRows:
+        """What the text manifest chose from. Raises InputError where it, or the text manifest, is gone."""
+        return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
 
     def origin(self, part: Part) -> Line:
         return self._snapshot.line(part)
 
-    def prover(self) -> "Prover":
-        from pipeline_assets.corpus.trust.split_proof import SplitProver
-
-        selection = self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
-        return SplitProver.of(self.artifact, selection, self._snapshot.artifact)
-
     def fate(self, line: Line, part: Part) -> Fate | None:
         identity = self.artifact.manifest.identity
-        selection = self.lineage.locate(identity.inputs[0]["digest"])
-        if part.shard not in {shard.path for shard in selected_shards(selection.manifest)}:
-            return Fate(self.artifact, "not_selected", f"{selection.manifest.name} leaves out {part.shard}")
+        selection = self._selection.manifest
+        if part.shard not in {shard.path for shard in selected_shards(selection)}:
+            return Fate(self.artifact, "not_selected", f"{selection.name} leaves out {part.shard}")
         belongs_to = split_rule(identity.recipe["valid_fraction"])(part.id)
         if belongs_to != identity.recipe["split"]:
             return Fate(self.artifact, "other_split", f"it belongs to {belongs_to}")
-        reject = reject_at(read_rejects(self.artifact.path(REJECTS)), part.shard, part.shard_row)
+        reject = self.reject_of(part.shard, part.shard_row)
         if reject is not None:
             return Fate(self.artifact, "rejected", reason_of(reject))
-        number = self._find_row(
-            ["source_shard", "row"],
-            lambda batch: np.intersect1d(
-                _places(batch, "row", part.shard_row), _places(batch, "source_shard", part.shard)
-            ),
-        )
+        number = self._find(source_shard=part.shard, row=part.shard_row)
         if number is None:
             budget = identity.decisions["token_budget"]
             return Fate(self.artifact, "over_budget", f"it lies behind the cut at {budget:,} tokens")
@@ -154,17 +162,132 @@ class SplitRows(RowStore):
         fix = "it may be in another split; `corpusmill trace --source` tells what became of a source row"
         return f"no document has doc_id {row_id!r}", fix
 
-    def _find_row(self, columns: list[str], matches: Callable[[Any], NDArray[np.int64]]) -> int | None:
-        """The first row of documents.parquet that matches; only these columns are read, in batches."""
-        first_row = 0
-        with open_parquet(self.artifact.path(DOCUMENTS)) as documents:
-            for batch in documents.iter_batches(columns=columns):
-                found = matches(batch)
-                if len(found):
-                    return first_row + int(found[0])
-                first_row += batch.num_rows
-        return None
+    def proof_files(self) -> dict[str, Sequence[Path]]:
+        """Of the shards that it was made from; those behind its cut were never read."""
+        own = [self.artifact.folder / name for name in (TOKENS, INDEX, DOCUMENTS)]
+        corpus = self._snapshot.artifact.folder
+        self.tokenizer.oracle  # noqa: B018, its vocabulary is loaded before there are threads that would each load it
+        return {shard: [corpus / shard, *own] for shard in self._shards_read}
+
+    @cached_property
+    def _shards_read(self) -> list[str]:
+        """In manifest order."""
+        unread = set(self.artifact.manifest.identity.decisions["unread_shards"])
+        return [file.path for file in selected_shards(self._selection.manifest) if file.path not in unread]
+
+    def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
+        sequences = _sequences_of(self.artifact, shard)
+        missing: dict[int, str] = {}
+        with open(self.artifact.folder / TOKENS, "rb", buffering=0) as tokens:
+            for row, document in enumerate(read_structs(self._snapshot.artifact.folder / shard, _decoder)):
+                if not draws(document.doc_id):
+                    continue
+                if row in sequences.rows:
+                    ids = ids_of(self.tokenizer, document.text)
+                    yield sequences.contradiction(row, document.doc_id, ids, tokens) or Seen.RIGHT
+                else:
+                    missing[row] = document.doc_id
+        yield from self._wrongly_missing(shard, missing, sequences)
+        yield from sequences.unseen(draws)
+
+    def _wrongly_missing(self, shard: str, missing: Mapping[int, str], sequences: "_ShardSequences") -> Iterator[str]:
+        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut."""
+        identity = self.artifact.manifest.identity
+        split_of = split_rule(identity.recipe["valid_fraction"])
+        is_cut = shard == self._shards_read[-1] and identity.ledger.dropped.get("over_budget", 0) > 0
+        last = max(sequences.rows, default=-1)
+        own = {
+            row: doc_id
+            for row, doc_id in missing.items()
+            if split_of(doc_id) == identity.recipe["split"] and not (is_cut and row > last)
+        }
+        rejected = {reject.row for reject in self.rejects() if reject.file == shard} if own else set()
+        for row, doc_id in own.items():
+            if row not in rejected:
+                yield f"{DOCUMENTS} lacks {doc_id!r}, row {row} of {shard}"
 
 
-def _places(batch: Any, column: str, value: object) -> NDArray[np.int64]:
-    return np.flatnonzero(batch.column(column).to_numpy(zero_copy_only=False) == value)
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table of documents: its number, which is that of its sequence, and what it says."""
+
+    number: int
+    doc_id: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class _ShardSequences:
+    """What a split has from one shard.
+
+    Attributes:
+        rows: by row in the shard.
+        lengths, pointers: of the index, from the first of these sequences on.
+    """
+
+    shard: str
+    rows: dict[int, _Row]
+    first: int
+    lengths: NDArray[np.int32]
+    pointers: NDArray[np.int64]
+    seen: set[int] = field(default_factory=set)
+
+    def contradiction(self, row: int, doc_id: str, ids: NDArray[np.int32], tokens: BinaryIO) -> str | None:
+        """What the split says otherwise of a document with these ids; None if nothing."""
+        said = self.rows[row]
+        if said.doc_id != doc_id:
+            return f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {self.shard}, where {doc_id!r} is"
+        self.seen.add(row)
+        length, pointer = int(self.lengths[said.number - self.first]), int(self.pointers[said.number - self.first])
+        if not said.tokens == length == len(ids):
+            words = f"{DOCUMENTS} says {said.tokens:,} tokens, {INDEX} {length:,}, its text has {len(ids):,}"
+            return f"document {doc_id!r}: {words}"
+        tokens.seek(pointer)
+        found = np.frombuffer(tokens.read(4 * length), "<i4")
+        if np.array_equal(found, ids):
+            return None
+        if len(found) < length:
+            return f"document {doc_id!r}: {TOKENS} ends before it does"
+        place = int(np.flatnonzero(found != ids)[0])
+        return f"document {doc_id!r}: token {place:,} of it is {found[place]} in {TOKENS}, its text has {ids[place]}"
+
+    def unseen(self, draws: Callable[[str], bool]) -> Iterator[str]:
+        """Rows of the table that no document of the shard answered to, of the documents drawn."""
+        for row, said in self.rows.items():
+            if row not in self.seen and draws(said.doc_id):
+                yield f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {self.shard}, which has no such row"
+
+
+def _sequences_of(split: Artifact, shard: str) -> _ShardSequences:
+    """What a split has from a shard of the snapshot; nothing where all its documents are the other split's. Row groups
+    of the table without any are not read.
+
+    Raises:
+        InputError: the rows of the shard don't lie together, or the index contradicts itself.
+    """
+    documents, index = split.folder / DOCUMENTS, split.folder / INDEX
+    rows: dict[int, _Row] = {}
+    numbers: list[int] = []
+    group_first = 0
+    with open_parquet(documents) as table:
+        if not table.schema_arrow.equals(DOCUMENTS_SCHEMA):
+            raise InputError("it has other columns than a table of documents", documents, _FIX)
+        column = table.schema_arrow.get_field_index("source_shard")
+        for group in range(table.num_row_groups):
+            metadata = table.metadata.row_group(group)
+            bounds = metadata.column(column).statistics
+            if bounds is None or not bounds.has_min_max or bounds.min <= shard <= bounds.max:
+                columns = table.read_row_group(group).to_pydict()
+                said = zip(*(columns[name] for name in ("source_shard", "row", "doc_id", "tokens")), strict=True)
+                for number, (source, row, doc_id, tokens) in enumerate(said, group_first):
+                    if source == shard:
+                        rows[row] = _Row(number, doc_id, tokens)
+                        numbers.append(number)
+            group_first += metadata.num_rows
+    first = numbers[0] if numbers else 0
+    if numbers != list(range(first, first + len(rows))):
+        raise InputError(f"the rows of {shard} are not one after the other", documents, _FIX)
+    lengths, pointers = read_sequences(index, first, len(rows))
+    if (np.diff(pointers) != lengths[:-1].astype(np.int64) * 4).any():
+        raise InputError(f"lengths and pointers contradict each other in {shard}", index, _FIX)
+    return _ShardSequences(shard, rows, first, lengths, pointers)

@@ -1,15 +1,17 @@
-"""What a kind of artifact says of its rows: all that tracing, peeking and comparing need to know of it."""
+"""What a kind of artifact says of its rows: all that tracing, peeking, comparing and proving need to know of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -17,9 +19,6 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.proof import Prover
 
 _reject_decoder = msgspec.json.Decoder(Reject)
 
@@ -146,6 +145,13 @@ class Labels:
     has: str = "documents"
 
 
+class Seen(Enum):
+    """What came of a document that was looked at, where nothing is wrong."""
+
+    RIGHT = auto()
+    NOT_HERE = auto()  # what it was made from isn't here
+
+
 class RowStore(ABC):
     """The rows of one artifact. A kind says how they are stored, and what became here of a line upstream.
 
@@ -153,6 +159,7 @@ class RowStore(ABC):
         holds_tokens: whether its rows are tokens of texts that lie upstream, not texts.
         holds_several: whether a row has parts of several documents.
         reads_sources: whether rows of files became its rows, not rows of another artifact.
+        how_proven: how its documents are worked out again, in a few words.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
     """
 
@@ -160,6 +167,7 @@ class RowStore(ABC):
     holds_tokens: ClassVar[bool] = False
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
+    how_proven: ClassVar[str] = ""
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         """
@@ -237,13 +245,32 @@ class RowStore(ABC):
         """
         return None
 
-    def prover(self) -> "Prover | None":
-        """How its rows are worked out again from what they were made from; None where nothing can tell.
+    def proof_files(self) -> Mapping[str, Sequence[Path]] | None:
+        """What is read to prove the documents of a Document shard, by its name, in manifest order: if a file of them is
+        touched, the proof counts no more. None where nothing can tell.
 
         Raises:
             InputError: what they were made from is gone.
         """
         return None
+
+    def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
+        """What came of each document of a Document shard that is looked at; of one that isn't right, what is wrong.
+
+        Args:
+            draws: whether a document is looked at, by its id.
+        Raises:
+            InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it should be.
+        """
+        return iter(())
+
+    def rejects(self) -> Iterator[Reject]:
+        """Rows of what it was made from that were not used, in order."""
+        return read_rejects(self.artifact.path(REJECTS_FILE))
+
+    def reject_of(self, file: str, row: int) -> Reject | None:
+        """The reject of a row; None of a row that is none."""
+        return next((one for one in self.rejects() if (one.file, one.row) == (file, row)), None)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         """What else is to be said of a part, as JSON has it."""
@@ -308,12 +335,7 @@ def number_of(sizes: Mapping[str, int], name: str, row: int, where: Path) -> int
 
 def read_rejects(rejects: Path) -> Iterator[Reject]:
     """All rejects of an artifact, in order."""
-    yield from read_structs(rejects, _reject_decoder)
-
-
-def reject_at(rejects: Iterable[Reject], file: str, row: int) -> Reject | None:
-    """The reject of a row; None of a row that is none."""
-    return next((one for one in rejects if (one.file, one.row) == (file, row)), None)
+    return read_structs(rejects, _reject_decoder)
 
 
 def reason_of(reject: Reject) -> str:

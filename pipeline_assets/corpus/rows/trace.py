@@ -1,4 +1,5 @@
-"""From a token, a row or a document of any artifact to the rows of the files that its text came from.
+"""Rows of any artifact: opened, shown, and followed from a token, a row or a document to the rows of the files that its
+text came from.
 
 Tokens are held against the text, encoded again. Memory: an index, the row, and one block of each file on the way.
 """
@@ -20,7 +21,8 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.systems.registry import KINDS
 
 _TOKENS_AROUND = 24
-_BEGINNING = 160  # characters
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 160
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Text:
     @property
     def beginning(self) -> str:
         """How it begins; of a conversation, what is asked first."""
-        return self.store.beginning(self.part.text)[:_BEGINNING]
+        return self.store.beginning(self.part.text)[:_SHOWN_CHARACTERS]
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,35 @@ def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
         raise UsageError("this is a dataset of splits", folder, f"give one of {', '.join(members)}")
     fix = "give the folder of documents, of a packed set, or of a split, such as megatron/<name>/train"
     raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
+
+
+def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
+    """One row, by its number or by one of its tokens; the first by default.
+
+    Raises:
+        UsageError: out of range, or a token of what has none.
+        InputError: a file is damaged, or that of the tokenizer is gone.
+    """
+    return store.at(row or 0 if token is None else store.row_of_token(token))
+
+
+def preview(artifact: Artifact) -> list[dict[str, str]]:
+    """What its kind shows of it; else its first rows: whose they are, how long, how they begin."""
+    kind = KINDS[artifact.manifest.kind]
+    if kind.preview is not None:
+        return kind.preview(artifact)
+    store = rows_of(artifact)
+    return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
+
+
+def _short(store: RowStore, number: int) -> dict[str, str]:
+    [part] = store.at(number).parts
+    size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
+    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
+    line = " ".join(store.beginning(part.text).split())
+    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+    key = "id" if store.labels.has == "texts" else "doc_id"
+    return {key: part.id, **size, **figures, store.labels.beginning: shown}
 
 
 def trace_row(store: RowStore, number: int) -> list[Traced]:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from numbered_pages import numbered, pages
 
-from pipeline_assets.corpus.rows.changes import Found
-from pipeline_assets.corpus.rows.comparison import Changed, Counted, FileChanges, compare, count_changes
+from pipeline_assets.corpus.rows.comparison import Changed, Counted, FileChanges, Found, compare, count_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 

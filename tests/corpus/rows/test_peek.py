@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline_assets.cli import app
-from pipeline_assets.corpus.rows.peek import peek
-from pipeline_assets.corpus.rows.trace import open_rows, trace_id
+from pipeline_assets.corpus.rows.trace import open_rows, peek, trace_id
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 

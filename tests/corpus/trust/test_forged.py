@@ -15,7 +15,8 @@ from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StoredFile
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import Sample, Scope, Verification
+from pipeline_assets.corpus.trust.result import Scope, Verification
+from pipeline_assets.corpus.trust.sample import Sample
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.systems.registry import files_match_manifest
 

@@ -10,10 +10,13 @@ import pytest
 
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.rows.snapshots import SnapshotRows
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.proof import RowProver, ShardProof, proofs
-from pipeline_assets.corpus.trust.result import Sample
+from pipeline_assets.corpus.trust.result import ShardProof
+from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.verify import proofs
 
 Json = dict[str, object]
 ReadLines = Callable[[Path], list[Json]]
@@ -25,12 +28,14 @@ def snapshot(chain_root: Path) -> Artifact:
     return open_artifact(next((chain_root / "corpora" / "pages").glob("[!.]*")))
 
 
-def prove(snapshot: Artifact, cache: Path, share: Fraction = Fraction(1)) -> list[ShardProof]:
-    return list(proofs(RowProver(snapshot, cache), Sample(share), Journal(None), threads=2, log_every_s=1000))
+def prove(snapshot: Artifact, root: Path, share: Fraction = Fraction(1)) -> list[ShardProof]:
+    """Beside the hub's cache in a data root."""
+    store = SnapshotRows(snapshot, Lineage(root))
+    return list(proofs(store, store.proof_files(), Sample(share), Journal(None), threads=2, log_every_s=1000))
 
 
 def complaints(snapshot: Artifact, root: Path) -> list[str]:
-    return [what for proof in prove(snapshot, root / CACHE_FOLDER) for what in proof.complaints]
+    return [what for proof in prove(snapshot, root) for what in proof.complaints]
 
 
 def change(snapshot: Artifact, edit: Callable[[list[Json]], object], jsonl: ReadLines) -> None:
@@ -50,7 +55,7 @@ def cached_row_group(snapshot: Artifact, root: Path, number: int) -> Path:
 def test_every_document_is_in_its_row(pristine: Path) -> None:
     snapshot = open_artifact(next((pristine / "corpora" / "pages").glob("[!.]*")))
 
-    found = prove(snapshot, pristine / CACHE_FOLDER)
+    found = prove(snapshot, pristine)
 
     assert [(proof.documents, proof.not_here, proof.complaints) for proof in found] == [
         (11, 0, []),
@@ -63,7 +68,7 @@ def test_every_document_is_in_its_row(pristine: Path) -> None:
 def test_a_sample_is_the_same_every_time(pristine: Path) -> None:
     snapshot = open_artifact(next((pristine / "corpora" / "pages").glob("[!.]*")))
 
-    first, again = (prove(snapshot, pristine / CACHE_FOLDER, Fraction(1, 9)) for _ in range(2))
+    first, again = (prove(snapshot, pristine, Fraction(1, 9)) for _ in range(2))
 
     assert first == again
     assert len(first) == 2
@@ -113,9 +118,9 @@ def test_two_documents_that_changed_places_are_found(snapshot: Artifact, chain_r
 def test_what_is_not_in_the_cache_is_counted_and_nothing_is_said_of_it(snapshot: Artifact, chain_root: Path) -> None:
     cached_row_group(snapshot, chain_root, 0).unlink()
 
-    found = prove(snapshot, chain_root / CACHE_FOLDER)
+    found = prove(snapshot, chain_root)
     shutil.rmtree(chain_root / CACHE_FOLDER)
-    without = prove(snapshot, chain_root / CACHE_FOLDER)
+    without = prove(snapshot, chain_root)
 
     assert [(proof.documents, proof.not_here) for proof in found] == [(11, 0), (0, 40), (40, 0), (40, 0)]
     assert sum(proof.not_here for proof in without) == 131
@@ -126,7 +131,7 @@ def test_without_the_footer_nothing_is_said(snapshot: Artifact, chain_root: Path
     folder = cached_row_group(snapshot, chain_root, 0).parent
     max(folder.iterdir(), key=lambda path: int(path.name.split("-")[0])).unlink()
 
-    found = prove(snapshot, chain_root / CACHE_FOLDER)
+    found = prove(snapshot, chain_root)
 
     assert [(proof.documents, proof.not_here) for proof in found] == [(11, 0), (0, 40), (0, 40), (0, 40)]
 
@@ -135,7 +140,7 @@ def test_bytes_of_the_cache_that_are_no_row_group_are_found(snapshot: Artifact, 
     path = cached_row_group(snapshot, chain_root, 0)
     path.write_bytes(bytes(path.stat().st_size))
 
-    found = prove(snapshot, chain_root / CACHE_FOLDER)
+    found = prove(snapshot, chain_root)
 
     assert [len(proof.complaints) for proof in found] == [0, 1, 0, 0]
     assert found[1].complaints[0].startswith(f"{SHARD} can't be looked at (")
@@ -147,6 +152,9 @@ def test_derived_ids_and_texts_that_had_nul_characters_agree_with_their_rows(
     texts = [f"page {number}" for number in range(300)] + ["with\0out", "page 7"]
     columns = {"text": "text", "id": None, "created_at": None}
 
-    found = prove(take({"a.parquet": pa.table({"text": texts})}, columns=columns), tmp_path / "cache")
+    snapshot = take({"a.parquet": pa.table({"text": texts})}, columns=columns)
+    (tmp_path / "cache").rename(tmp_path / CACHE_FOLDER)
+
+    found = prove(snapshot, tmp_path)
 
     assert [(proof.documents, proof.not_here, proof.complaints) for proof in found] == [(302, 0, [])]

@@ -1,7 +1,7 @@
 """Documents of a split encoded again: what is right is proven, and what isn't is found, wherever it hides."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline_assets.corpus.formats.megatron import index_bytes
-from pipeline_assets.corpus.spine.artifact import read_manifest
-from pipeline_assets.corpus.spine.lineage import chain_of
+from pipeline_assets.corpus.rows.splits import SplitRows
+from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.proof import ShardProof, proofs
-from pipeline_assets.corpus.trust.result import Sample
-from pipeline_assets.corpus.trust.split_proof import SplitProver
+from pipeline_assets.corpus.trust.result import ShardProof
+from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.verify import proofs
 
 EVERYTHING = Sample(Fraction(1))
 
@@ -26,21 +27,30 @@ def train(chain_root: Path) -> Path:
     return chain_root / "megatron" / "pages_v1" / "train"
 
 
-def prover_of(split: Path, root: Path) -> SplitProver:
-    """Of the files as they lie there; sizes and hashes are somebody else's business."""
-    chain = chain_of(split, root)
-    by_stage = {one.manifest.identity.stage.name: one for one in chain.artifacts}
-    return SplitProver.of(chain.artifacts[0], by_stage["text_selection"], by_stage["snapshot"])
+class Unchecked(Lineage):
+    """Finds files as they lie there: sizes and hashes are somebody else's business."""
+
+    def locate(self, digest: str, name: str | None = None) -> Artifact:
+        found = self.find(digest)
+        assert found is not None
+        return found
 
 
 def prove(
-    prover: SplitProver, sample: Sample = EVERYTHING, journal: Journal | None = None, threads: int = 2
+    split: Path, root: Path, sample: Sample = EVERYTHING, journal: Journal | None = None, threads: int = 2
 ) -> list[ShardProof]:
-    return list(proofs(prover, sample, journal or Journal(None), threads, log_every_s=1000))
+    return list(proving(split, root, sample, journal or Journal(None), threads))
+
+
+def proving(split: Path, root: Path, sample: Sample, journal: Journal, threads: int) -> Iterator[ShardProof]:
+    manifest = read_manifest(split)
+    assert manifest is not None
+    store = SplitRows(Artifact(split, manifest), Unchecked(root))
+    return proofs(store, store.proof_files(), sample, journal, threads, log_every_s=1000)
 
 
 def complaints(split: Path, root: Path) -> list[str]:
-    return [what for shard in prove(prover_of(split, root)) for what in shard.complaints]
+    return [what for shard in prove(split, root) for what in shard.complaints]
 
 
 def counted(folder: Path, what: str) -> int:
@@ -62,7 +72,7 @@ def test_every_document_of_a_split_is_proven_though_its_budget_cuts_it(
 ) -> None:
     folder = pristine / "megatron" / "pages_v1" / split
 
-    shards = prove(prover_of(folder, pristine), threads=threads)
+    shards = prove(folder, pristine, threads=threads)
 
     assert [shard.shard for shard in shards] == [f"shards/{number:05d}.jsonl.zst" for number in range(3)]
     assert [what for shard in shards for what in shard.complaints] == []
@@ -73,7 +83,7 @@ def test_a_sample_is_the_same_every_time_and_a_part_of_the_whole(pristine: Path)
     folder = pristine / "megatron" / "pages_v1" / "train"
     sample = Sample(Fraction(1, 4))
 
-    first, again = (prove(prover_of(folder, pristine), sample) for _ in range(2))
+    first, again = (prove(folder, pristine, sample) for _ in range(2))
 
     assert first == again
     assert len(first) == 2
@@ -178,7 +188,7 @@ def test_a_damaged_shard_is_found_and_hides_no_other(chain_root: Path, train: Pa
     shard = next(chain_root.glob("corpora/pages/*/shards/00001.jsonl.zst"))
     shard.write_bytes(shard.read_bytes()[:-9])
 
-    shards = prove(prover_of(train, chain_root))
+    shards = prove(train, chain_root)
 
     assert [len(proof.complaints) for proof in shards] == [0, 1, 0]
     assert shards[1].complaints == [f"{shard}: the zstd stream is cut off"]
@@ -187,12 +197,12 @@ def test_a_damaged_shard_is_found_and_hides_no_other(chain_root: Path, train: Pa
 def test_many_complaints_of_a_shard_are_cut_short(chain_root: Path, train: Path) -> None:
     (train / "tokens.bin").write_bytes(b"\0" * (train / "tokens.bin").stat().st_size)
 
-    assert [len(proof.complaints) for proof in prove(prover_of(train, chain_root))] == [5, 5, 5]
+    assert [len(proof.complaints) for proof in prove(train, chain_root)] == [5, 5, 5]
 
 
 def test_what_a_former_process_proved_is_not_proven_again(chain_root: Path, train: Path, tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.jsonl") as journal:
-        shards = proofs(prover_of(train, chain_root), EVERYTHING, journal, 1, log_every_s=1000)
+        shards = proving(train, chain_root, EVERYTHING, journal, 1)
         next(shards)
         shards.close()  # type: ignore[attr-defined]
     stat = (train / "tokens.bin").stat()
@@ -200,7 +210,7 @@ def test_what_a_former_process_proved_is_not_proven_again(chain_root: Path, trai
     os.utime(train / "tokens.bin", ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     with Journal(tmp_path / "journal.jsonl") as journal:
-        first, *_, last = prove(prover_of(train, chain_root), journal=journal)
+        first, *_, last = prove(train, chain_root, journal=journal)
 
     assert (first.documents > 0, first.found_at is None, first.complaints) == (True, False, [])
     assert (last.documents, last.found_at, len(last.complaints)) == (0, None, 5)
@@ -211,14 +221,14 @@ def test_a_proof_counts_no_more_when_a_file_was_touched(
     chain_root: Path, train: Path, tmp_path: Path, touched: str
 ) -> None:
     with Journal(tmp_path / "journal.jsonl") as journal:
-        prove(prover_of(train, chain_root), journal=journal)
+        prove(train, chain_root, journal=journal)
         (train / touched).touch()
 
-        assert all(shard.found_at is None for shard in prove(prover_of(train, chain_root), journal=journal))
+        assert all(shard.found_at is None for shard in prove(train, chain_root, journal=journal))
 
 
 def test_a_proof_of_another_sample_is_another(chain_root: Path, train: Path, tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.jsonl") as journal:
-        prove(prover_of(train, chain_root), Sample(Fraction(1, 2)), journal)
+        prove(train, chain_root, Sample(Fraction(1, 2)), journal)
 
-        assert all(shard.found_at is None for shard in prove(prover_of(train, chain_root), journal=journal))
+        assert all(shard.found_at is None for shard in prove(train, chain_root, journal=journal))
