@@ -177,17 +177,22 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Counted]:
     """Every count of either manifest side by side, those of the ledger last, by name."""
-    left, right = dict(_flat(a, "")), dict(_flat(b, ""))
+    left, right = dict(dotted(a)), dict(dotted(b))
     names = sorted(left.keys() | right.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [Counted(name, left.get(name, 0), right.get(name, 0)) for name in names]
 
 
-def _flat(counts: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | str]]:
-    for name, value in counts.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, value) of all that lies inside, in order: `ledger.dropped.other_split`, `shards[3].path`."""
+    match value:
+        case dict():
+            for key, part in value.items():
+                yield from dotted(part, f"{name}.{key}" if name else key)
+        case list():
+            for number, part in enumerate(value):
+                yield from dotted(part, f"{name}[{number}]")
+        case _:
+            yield name, value
 
 
 def _changed(name: str, a: str | None, b: str | None) -> Changed | None:

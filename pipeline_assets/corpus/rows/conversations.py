@@ -1,11 +1,9 @@
 """Rows of Parquet files of normalised conversations: of a split, or of a dataset whose splits lie in one folder."""
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.message import MESSAGE, START
@@ -19,8 +17,10 @@ from pipeline_assets.corpus.rows.store import (
     Row,
     RowStore,
     Source,
+    find_in_file,
     number_of,
     place_in,
+    row_of_file,
 )
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.lineage import Lineage
@@ -67,13 +67,7 @@ class ConversationRows(RowStore):
     def columns(self, name: str, row: int) -> dict[str, Any]:
         """Some columns of a row of a file, read from its row group alone; those of the last one are kept."""
         if self._last is None or self._last[:2] != (name, row):
-            with open_parquet(self.artifact.path(name)) as file:
-                left, group = row, 0
-                while left >= file.metadata.row_group(group).num_rows:
-                    left -= file.metadata.row_group(group).num_rows
-                    group += 1
-                table = file.read_row_group(group, columns=_SHOWN, use_threads=False)
-            self._last = name, row, table.slice(left, 1).to_pylist()[0]
+            self._last = name, row, row_of_file(self.artifact.path(name), row, _SHOWN)
         return self._last[2]
 
     _last: tuple[str, int, dict[str, Any]] | None = None
@@ -83,16 +77,11 @@ class ConversationRows(RowStore):
         return self._find({"id": row_id})
 
     def _find(self, values: Mapping[str, Any]) -> list[int]:
-        import pyarrow.compute as pc
-
         first = 0
         for name, rows in self.files.items():
-            with open_parquet(self.artifact.path(name)) as file:
-                table: pa.Table = file.read([*values], use_threads=False)
-            is_it = functools.reduce(pc.and_, (pc.equal(table[name], value) for name, value in values.items()))
-            place: int = pc.index(is_it, True).as_py()
-            if place >= 0:
-                return [first + place]
+            found = find_in_file(self.artifact.path(name), values)
+            if found is not None:
+                return [first + found]
             first += rows
         return []
 

@@ -6,10 +6,10 @@ block of its lines.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -31,8 +31,10 @@ from pipeline_assets.corpus.rows.store import (
     RowStore,
     Seen,
     check_range,
+    find_in_file,
     ids_of,
     reason_of,
+    row_of_file,
 )
 from pipeline_assets.corpus.sampling.split import split_rule
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -77,7 +79,8 @@ class SplitRows(RowStore):
 
     def at(self, number: int) -> Row:
         check_range("row", number, len(self), self.artifact.folder)
-        said, first = self._said(number), self._first_token(number)
+        said = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
+        first = self._first_token(number)
         ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
         try:
             text = self.tokenizer.decode(ids)
@@ -90,35 +93,9 @@ class SplitRows(RowStore):
     def _first_token(self, number: int) -> int:
         return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
 
-    def _said(self, number: int) -> dict[str, Any]:
-        """Its row of documents.parquet."""
-        first_row = 0
-        with open_parquet(self.artifact.path(DOCUMENTS)) as documents:
-            for group in range(documents.num_row_groups):
-                rows = documents.metadata.row_group(group).num_rows
-                if number < first_row + rows:
-                    table = documents.read_row_group(group, columns=["doc_id", "source_shard", "row"])
-                    [row] = table.slice(number - first_row, 1).to_pylist()
-                    return dict(row)
-                first_row += rows
-        what = f"{DOCUMENTS} has {first_row:,} rows, the index more"
-        raise InputError(what, self.artifact.folder, "run `corpusmill verify`")
-
     def find(self, row_id: str) -> list[int]:
-        found = self._find(doc_id=row_id)
+        found = find_in_file(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
         return [] if found is None else [found]
-
-    def _find(self, **values: object) -> int | None:
-        """The first row of documents.parquet that has these values; only their columns are read, in batches."""
-        first_row = 0
-        with open_parquet(self.artifact.path(DOCUMENTS)) as documents:
-            for batch in documents.iter_batches(columns=[*values]):
-                columns = [batch.column(name).to_numpy(zero_copy_only=False) == one for name, one in values.items()]
-                found = np.flatnonzero(np.logical_and.reduce(columns))
-                if len(found):
-                    return first_row + int(found[0])
-                first_row += batch.num_rows
-        return None
 
     def row_of_token(self, position: int) -> int:
         check_range("token", position, len(self.dataset.tokens), self.artifact.folder)
@@ -149,7 +126,8 @@ class SplitRows(RowStore):
         reject = self.reject_of(part.shard, part.shard_row)
         if reject is not None:
             return Fate(self.artifact, "rejected", reason_of(reject))
-        number = self._find(source_shard=part.shard, row=part.shard_row)
+        place_of = {"source_shard": part.shard, "row": part.shard_row}
+        number = find_in_file(self.artifact.path(DOCUMENTS), place_of)
         if number is None:
             budget = identity.decisions["token_budget"]
             return Fate(self.artifact, "over_budget", f"it lies behind the cut at {budget:,} tokens")
@@ -177,97 +155,81 @@ class SplitRows(RowStore):
 
     def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
         sequences = _sequences_of(self.artifact, shard)
+        last = max(sequences, default=-1)
         missing: dict[int, str] = {}
         with open(self.artifact.folder / TOKENS, "rb", buffering=0) as tokens:
             for row, document in enumerate(read_structs(self._snapshot.artifact.folder / shard, _decoder)):
                 if not draws(document.doc_id):
                     continue
-                if row in sequences.rows:
-                    ids = ids_of(self.tokenizer, document.text)
-                    yield sequences.contradiction(row, document.doc_id, ids, tokens) or Seen.RIGHT
-                else:
+                said = sequences.get(row)
+                if said is None:
                     missing[row] = document.doc_id
-        yield from self._wrongly_missing(shard, missing, sequences)
-        yield from sequences.unseen(draws)
+                elif said.doc_id != document.doc_id:
+                    yield f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {shard}, where {document.doc_id!r} is"
+                else:
+                    del sequences[row]
+                    yield said.contradiction(ids_of(self.tokenizer, document.text), tokens) or Seen.RIGHT
+        yield from self._wrongly_missing(shard, missing, last)
+        for row, said in sequences.items():
+            if draws(said.doc_id):
+                yield f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {shard}, which has no such row"
 
-    def _wrongly_missing(self, shard: str, missing: Mapping[int, str], sequences: "_ShardSequences") -> Iterator[str]:
-        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut."""
+    def _wrongly_missing(self, shard: str, missing: Mapping[int, str], last: int) -> Iterator[str]:
+        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut.
+
+        Args:
+            last: the last row of the shard that the split has.
+        """
         identity = self.artifact.manifest.identity
         split_of = split_rule(identity.recipe["valid_fraction"])
         is_cut = shard == self._shards_read[-1] and identity.ledger.dropped.get("over_budget", 0) > 0
-        last = max(sequences.rows, default=-1)
-        own = {
-            row: doc_id
-            for row, doc_id in missing.items()
-            if split_of(doc_id) == identity.recipe["split"] and not (is_cut and row > last)
-        }
+        own = {row: doc_id for row, doc_id in missing.items() if split_of(doc_id) == identity.recipe["split"]}
         rejected = {reject.row for reject in self.rejects() if reject.file == shard} if own else set()
         for row, doc_id in own.items():
-            if row not in rejected:
+            if row not in rejected and not (is_cut and row > last):
                 yield f"{DOCUMENTS} lacks {doc_id!r}, row {row} of {shard}"
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A row of the table of documents: its number, which is that of its sequence, and what it says."""
-
-    number: int
-    doc_id: str
-    tokens: int
-
-
-@dataclass(frozen=True)
-class _ShardSequences:
-    """What a split has from one shard.
+class _Sequence:
+    """What a split says of one document.
 
     Attributes:
-        rows: by row in the shard.
-        lengths, pointers: of the index, from the first of these sequences on.
+        tokens: how many the table of documents counts.
+        length, pointer: of the index: tokens, and the byte where the first of them begins.
     """
 
-    shard: str
-    rows: dict[int, _Row]
-    first: int
-    lengths: NDArray[np.int32]
-    pointers: NDArray[np.int64]
-    seen: set[int] = field(default_factory=set)
+    doc_id: str
+    tokens: int
+    length: int
+    pointer: int
 
-    def contradiction(self, row: int, doc_id: str, ids: NDArray[np.int32], tokens: BinaryIO) -> str | None:
+    def contradiction(self, ids: NDArray[np.int32], tokens: BinaryIO) -> str | None:
         """What the split says otherwise of a document with these ids; None if nothing."""
-        said = self.rows[row]
-        if said.doc_id != doc_id:
-            return f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {self.shard}, where {doc_id!r} is"
-        self.seen.add(row)
-        length, pointer = int(self.lengths[said.number - self.first]), int(self.pointers[said.number - self.first])
-        if not said.tokens == length == len(ids):
-            words = f"{DOCUMENTS} says {said.tokens:,} tokens, {INDEX} {length:,}, its text has {len(ids):,}"
-            return f"document {doc_id!r}: {words}"
-        tokens.seek(pointer)
-        found = np.frombuffer(tokens.read(4 * length), "<i4")
+        if not self.tokens == self.length == len(ids):
+            words = f"{DOCUMENTS} says {self.tokens:,} tokens, {INDEX} {self.length:,}, its text has {len(ids):,}"
+            return f"document {self.doc_id!r}: {words}"
+        tokens.seek(self.pointer)
+        found = np.frombuffer(tokens.read(4 * self.length), "<i4")
         if np.array_equal(found, ids):
             return None
-        if len(found) < length:
-            return f"document {doc_id!r}: {TOKENS} ends before it does"
+        if len(found) < self.length:
+            return f"document {self.doc_id!r}: {TOKENS} ends before it does"
         place = int(np.flatnonzero(found != ids)[0])
-        return f"document {doc_id!r}: token {place:,} of it is {found[place]} in {TOKENS}, its text has {ids[place]}"
-
-    def unseen(self, draws: Callable[[str], bool]) -> Iterator[str]:
-        """Rows of the table that no document of the shard answered to, of the documents drawn."""
-        for row, said in self.rows.items():
-            if row not in self.seen and draws(said.doc_id):
-                yield f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {self.shard}, which has no such row"
+        words = f"token {place:,} of it is {found[place]} in {TOKENS}, its text has {ids[place]}"
+        return f"document {self.doc_id!r}: {words}"
 
 
-def _sequences_of(split: Artifact, shard: str) -> _ShardSequences:
-    """What a split has from a shard of the snapshot; nothing where all its documents are the other split's. Row groups
-    of the table without any are not read.
+def _sequences_of(split: Artifact, shard: str) -> dict[int, _Sequence]:
+    """What a split has from a shard of the snapshot, by row in the shard; nothing where all its documents are the other
+    split's. Row groups of the table without any are not read.
 
     Raises:
         InputError: the rows of the shard don't lie together, or the index contradicts itself.
     """
     documents, index = split.folder / DOCUMENTS, split.folder / INDEX
-    rows: dict[int, _Row] = {}
     numbers: list[int] = []
+    said: list[tuple[int, str, int]] = []
     group_first = 0
     with open_parquet(documents) as table:
         if not table.schema_arrow.equals(DOCUMENTS_SCHEMA):
@@ -277,17 +239,19 @@ def _sequences_of(split: Artifact, shard: str) -> _ShardSequences:
             metadata = table.metadata.row_group(group)
             bounds = metadata.column(column).statistics
             if bounds is None or not bounds.has_min_max or bounds.min <= shard <= bounds.max:
-                columns = table.read_row_group(group).to_pydict()
-                said = zip(*(columns[name] for name in ("source_shard", "row", "doc_id", "tokens")), strict=True)
-                for number, (source, row, doc_id, tokens) in enumerate(said, group_first):
+                rows = table.read_row_group(group).to_pydict()
+                for number, source in enumerate(rows["source_shard"]):
                     if source == shard:
-                        rows[row] = _Row(number, doc_id, tokens)
-                        numbers.append(number)
+                        numbers.append(group_first + number)
+                        said.append((rows["row"][number], rows["doc_id"][number], rows["tokens"][number]))
             group_first += metadata.num_rows
     first = numbers[0] if numbers else 0
-    if numbers != list(range(first, first + len(rows))):
+    if numbers != list(range(first, first + len({row for row, _, _ in said}))):
         raise InputError(f"the rows of {shard} are not one after the other", documents, _FIX)
-    lengths, pointers = read_sequences(index, first, len(rows))
+    lengths, pointers = read_sequences(index, first, len(numbers))
     if (np.diff(pointers) != lengths[:-1].astype(np.int64) * 4).any():
         raise InputError(f"lengths and pointers contradict each other in {shard}", index, _FIX)
-    return _ShardSequences(shard, rows, first, lengths, pointers)
+    return {
+        row: _Sequence(doc_id, tokens, int(length), int(pointer))
+        for (row, doc_id, tokens), length, pointer in zip(said, lengths, pointers, strict=True)
+    }

@@ -1,5 +1,6 @@
 """What a kind of artifact says of its rows: all that tracing, peeking, comparing and proving need to know of it."""
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -54,8 +56,8 @@ class Row:
 
     Attributes:
         number: from 0, over all files in manifest order.
-        first_token: where its tokens begin in the token file; None where there is none.
-        ids: its tokens, padding left out; None where there are none.
+        first_token: where its tokens begin in the token file; None of texts.
+        ids: its tokens, padding left out; None of texts.
     """
 
     number: int
@@ -170,10 +172,7 @@ class RowStore(ABC):
     how_proven: ClassVar[str] = ""
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        """
-        Args:
-            lineage: of the data root below which lies what it was made from.
-        """
+        """The lineage is that of the data root below which lies what it was made from."""
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
 
@@ -214,19 +213,11 @@ class RowStore(ABC):
         """What is wrong, and what to do, where no row has an id."""
 
     def row_of_token(self, position: int) -> int:
-        """The row that a token of the token file belongs to.
-
-        Raises:
-            UsageError: there is no such token.
-        """
+        """The row that a token of the token file belongs to. Raises UsageError where there is no such token."""
         raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --row")
 
     def listing(self, source: str) -> SourceListing:
-        """What lists the files that the rows of a source came from.
-
-        Raises:
-            InputError: it, or what lies between, is gone.
-        """
+        """What lists the files that the rows of a source came from. Raises InputError where it is gone."""
         if source not in self._listings:
             self._listings[source] = listing_of(self.lineage, self.artifact, source)
         return self._listings[source]
@@ -238,10 +229,8 @@ class RowStore(ABC):
         return None
 
     def fate(self, line: "Line", part: Part) -> "Fate | None":
-        """What became here of a line of a corpus that this was made from; None where that line was none of its.
-
-        Args:
-            part: what the line holds.
+        """What became here of a line of a corpus that this was made from, and of the part that the line holds; None
+        where that line was none of its.
         """
         return None
 
@@ -269,7 +258,7 @@ class RowStore(ABC):
         return read_rejects(self.artifact.path(REJECTS_FILE))
 
     def reject_of(self, file: str, row: int) -> Reject | None:
-        """The reject of a row; None of a row that is none."""
+        """The reject of a row; None of one that was used."""
         return next((one for one in self.rejects() if (one.file, one.row) == (file, row)), None)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
@@ -295,21 +284,14 @@ class Line:
 
 
 def check_range(what: str, number: int, count: int, where: Path) -> None:
-    """
-    Raises:
-        UsageError: number is not in 0 to count - 1 (says which are).
-    """
+    """Raises UsageError where a number is not in 0 to count - 1."""
     if not 0 <= number < count:
         fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
         raise UsageError(f"there is no {what} {number:,}", where, fix)
 
 
 def place_in(sizes: Mapping[str, int], number: int, where: Path) -> tuple[str, int]:
-    """(file, row in it) of a row by its number over all files.
-
-    Raises:
-        UsageError: out of range (says which is in range).
-    """
+    """(file, row in it) of a row by its number over all files. Raises UsageError where it is out of range."""
     check_range("row", number, sum(sizes.values()), where)
     for name, rows in sizes.items():
         if number < rows:
@@ -319,18 +301,41 @@ def place_in(sizes: Mapping[str, int], number: int, where: Path) -> tuple[str, i
 
 
 def number_of(sizes: Mapping[str, int], name: str, row: int, where: Path) -> int:
-    """The number over all files of a row of one.
+    """The number over all files of a row of one. Raises InputError where there is no such file."""
+    if name not in sizes:
+        what = f"it has no {name}, which something was made from"
+        raise InputError(what, where, "run `corpusmill verify` on it, and on what was made from it")
+    files = [*sizes]
+    return sum(sizes[file] for file in files[: files.index(name)]) + row
 
-    Raises:
-        InputError: there is no such file.
-    """
-    first = 0
-    for other, rows in sizes.items():
-        if other == name:
-            return first + row
-        first += rows
-    what = f"it has no {name}, which something was made from"
-    raise InputError(what, where, "run `corpusmill verify` on it, and on what was made from it")
+
+def row_of_file(path: Path, row: int, columns: Sequence[str]) -> dict[str, Any]:
+    """Some columns of a row of a Parquet file, read from its row group alone. Raises InputError where it has fewer."""
+    first_row = 0
+    with open_parquet(path) as file:
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if row < first_row + rows:
+                table = file.read_row_group(group, columns=columns, use_threads=False)
+                [found] = table.slice(row - first_row, 1).to_pylist()
+                return dict(found)
+            first_row += rows
+    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
+
+
+def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:
+    """The first row of a Parquet file that has these values, by column; no other column is read."""
+    import pyarrow.compute as pc
+
+    first_row = 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(columns=[*values], use_threads=False):
+            matches = [pc.equal(batch.column(name), value) for name, value in values.items()]
+            found: int = pc.index(functools.reduce(pc.and_, matches), True).as_py()
+            if found >= 0:
+                return first_row + found
+            first_row += batch.num_rows
+    return None
 
 
 def read_rejects(rejects: Path) -> Iterator[Reject]:

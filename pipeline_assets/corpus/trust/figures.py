@@ -123,8 +123,10 @@ def size_of(manifest: Manifest) -> Size:
 
 
 def real_figures(manifest: Manifest) -> dict[str, float]:
-    """What an artifact came to."""
-    counts, provenance, laps = manifest.identity.counts, manifest.provenance, _section(manifest, "seconds_of")
+    """What an artifact came to, as far as its manifest tells."""
+    counts, provenance = manifest.identity.counts, manifest.provenance
+    seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
+    network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
     found = {
         "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
@@ -133,33 +135,19 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
         "fetch_seconds": laps.get("fetch"),
         "cpu_seconds": provenance.get("cpu_seconds"),
-        "build_seconds": _building_seconds(provenance.get("seconds"), laps),
+        "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def outcomes(manifest: Manifest) -> list[FigureOutcome]:
-    """Planned and real figures, in their order. A figure that can't be read is left out: no digest
-    covers it.
-    """
-    real, planned = real_figures(manifest), {}
-    for name, value in _section(manifest, "planned").items():
+    """Planned and real figures, in their order. A plan that can't be read is left out: no digest covers it."""
+    real, told, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
+    for name, value in told.items() if isinstance(told, dict) else ():
         with contextlib.suppress(KeyError, TypeError):
             planned[name] = Planned(value["value"] + 0, value["basis"])
-    return [
-        FigureOutcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real
-    ]
-
-
-def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:
-    """Without planning and fetching, which depend on the network."""
-    waited = [lap for lap in (laps.get("plan", 0), laps.get("fetch", 0)) if isinstance(lap, int | float)]
-    return round(seconds - sum(waited), 3) if isinstance(seconds, int | float) else None
-
-
-def _section(manifest: Manifest, name: str) -> Mapping[str, Any]:
-    section = manifest.provenance.get(name)
-    return section if isinstance(section, dict) else {}
+    named = [name for name in FIGURES if name in planned or name in real]
+    return [FigureOutcome(name, planned.get(name), real.get(name)) for name in named]
 
 
 def _sum(counts: Iterable[float | None]) -> float | None:
@@ -177,6 +165,7 @@ _FETCHED_ENOUGH = 4 << 20  # less is mostly waiting
 _FETCHING = ("bytes_fetched", "fetch_seconds")
 _OF_WORKERS = ("peak_memory_bytes", "build_seconds")
 _OF_TOKENS = ("documents", "bytes")
+_ENCODED = "tokens_encoded"
 
 
 @dataclass(frozen=True)
@@ -212,16 +201,14 @@ class TrackRecord:
         """
         planned = {}
         every = self._builds.get(kind, ())
-        for name in (name for name in FIGURES if every and name not in _FETCHING):
+        for name in (name for name in FIGURES if name not in _FETCHING):
             builds = [build for build in every if name in build.figures]
             if name in _OF_WORKERS:
                 builds = [build for build in builds if build.workers == workers]
             builds = [build for build in builds if build.partition == partition] or builds
-            of_all = sum(build.figures[name] for build in builds)
             value: float | None = max((build.figures[name] for build in builds), default=None)
             if name != "peak_memory_bytes":
-                by_tokens = tokens if name in _OF_TOKENS else None
-                value = _in_proportion(of_all, builds, size, by_tokens)
+                value = _in_proportion(name, builds, size, tokens if name in _OF_TOKENS else None)
             if value is not None:
                 basis = f"as in {len(builds)} earlier {'build' if len(builds) == 1 else 'builds'} here"
                 planned[name] = Planned(round(value, 3) if name.endswith("_seconds") else round(value), basis)
@@ -229,9 +216,8 @@ class TrackRecord:
 
     def tokens_within(self, kind: str, partition: str | None, size: Size) -> float | None:
         """Tokens that what goes into an artifact holds for this partition; None where none of it was built."""
-        builds = [build for build in self._builds.get(kind, ()) if build.figures.get("tokens_encoded")]
-        builds = [build for build in builds if build.partition == partition]
-        return _in_proportion(sum(build.figures["tokens_encoded"] for build in builds), builds, size, None)
+        builds = [build for build in self._builds.get(kind, ()) if build.partition == partition]
+        return _in_proportion(_ENCODED, [build for build in builds if build.figures.get(_ENCODED)], size)
 
     def fetch_seconds(self, missing_bytes: int) -> Planned | None:
         """None where something is to be fetched and nobody knows how fast the network is."""
@@ -279,17 +265,17 @@ def _latest_folders(root: Path) -> Iterator[Path]:
 def _build(manifest: Manifest) -> _Build:
     provenance = manifest.provenance
     figures = real_figures(manifest)
-    if isinstance(encoded := provenance.get("tokens_encoded"), int):
-        figures["tokens_encoded"] = encoded
+    if _ENCODED in provenance:
+        figures[_ENCODED] = provenance[_ENCODED]
     if provenance.get("host") != socket.gethostname() or provenance.get("adopted_shards"):
         figures = {name: value for name, value in figures.items() if not name.endswith("_seconds")}
     took_in = [provenance["took_in"].get(name) for name in ("bytes", "rows")]
     size = Size(*(one if isinstance(one, int | float) else None for one in took_in))
-    name, settings = manifest.name.partition("/")[2], provenance.get("run_settings", {})
-    return _Build(name or None, settings.get("workers"), size, figures)
+    workers = provenance.get("run_settings", {}).get("workers")
+    return _Build(manifest.name.partition("/")[2] or None, workers, size, figures)
 
 
-def _in_proportion(of_all: float, builds: Sequence[_Build], size: Size, tokens: int | None) -> float | None:
+def _in_proportion(figure: str, builds: Sequence[_Build], size: Size, tokens: int | None = None) -> float | None:
     """What is due to a size, or to tokens, by what came of all builds; None where they can't be held together."""
     if not builds:
         return None
@@ -297,5 +283,5 @@ def _in_proportion(of_all: float, builds: Sequence[_Build], size: Size, tokens: 
     had = zip(*((one.figures.get("tokens"), one.took_in.bytes, one.took_in.rows) for one in builds), strict=True)
     for wanted, known in zip(asked, had, strict=True):
         if wanted is not None and all(known):
-            return float(of_all * wanted / sum(known))
+            return float(sum(build.figures[figure] for build in builds) * wanted / sum(known))
     return None

@@ -5,7 +5,7 @@ again has a folder relative to the place where that is done; one that is used as
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ class Step:
     place: Path | None
 
 
-@dataclass(frozen=True)
 class StepChain:
     """What is built again, upstream first, the artifact that was asked for last.
 
@@ -42,61 +41,49 @@ class StepChain:
         lost: errors of inputs that are nowhere, by the folder of their target, where nothing lies.
     """
 
-    steps: Sequence[Step]
-    lost: Mapping[Path, InputError]
+    def __init__(self, folder: Path, root: Path, with_upstream: bool) -> None:
+        """How the artifact in `folder` was made.
 
-    def explained(self, error: InputError) -> InputError:
-        """What a step said; where it missed an input that is nowhere, which input that is."""
-        return self.lost.get(Path(error.where), error)
-
-
-def read_chain(folder: Path, root: Path, with_upstream: bool) -> StepChain:
-    """How the artifact in `folder` was made.
-
-    Args:
-        root: data root, where artifacts upstream are found by their digests.
-        with_upstream: whether all of them are built again too; else they are used as they are sealed, but for members,
-            which lie in the artifact's own folder.
-    Raises:
-        UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
-        InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
-    """
-    reading = _Reading(folder, Lineage(root), with_upstream)
-    for step in reading.steps.values():
-        _refuse_other_version(step)
-    return StepChain(list(reading.steps.values()), reading.lost)
-
-
-class _Reading:
-    """A chain as far as it is read.
-
-    Attributes:
-        steps: by the folder of their target, upstream first.
-        lost: as in `StepChain`.
-    """
-
-    def __init__(self, folder: Path, lineage: Lineage, with_upstream: bool) -> None:
+        Args:
+            root: data root, where artifacts upstream are found by their digests.
+            with_upstream: whether all of them are built again too; else they are used as they are sealed, but for
+                members, which lie in the artifact's own folder.
+        Raises:
+            UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
+            InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
+        """
         asked = sealed_manifest(folder)
-        self.steps: dict[Path, Step] = {}
         self.lost: dict[Path, InputError] = {}
-        self._folder, self._lineage, self._with_upstream = folder, lineage, with_upstream
+        self._steps: dict[Path, Step] = {}  # by the folder of their target
+        self._folder, self._lineage, self._with_upstream = folder, Lineage(root), with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
         for name in members_of(asked):
             if (member := read_manifest(folder / name)) is not None:
                 self._own[member.digest] = member, folder / name
         self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
-        self._target(asked, self._free_folder(asked.kind, asked.digest), None)
+        self._target(asked, folder, self._free_folder(asked.kind, asked.digest), None)
+        for step in self.steps:
+            _refuse_other_version(step)
+
+    @property
+    def steps(self) -> list[Step]:
+        return list(self._steps.values())
+
+    def explained(self, error: InputError) -> InputError:
+        """What a step said; where it missed an input that is nowhere, which input that is."""
+        return self.lost.get(Path(error.where), error)
 
     def _known(self, digest: str) -> tuple[Manifest, Path | None] | None:
         """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
         if digest in self._own:
             return self._own[digest]
-        found = self._lineage.find(digest)
-        copy = self._lineage.copy_of(digest) if found is None else None
-        return (found.manifest, found.folder) if found is not None else None if copy is None else (copy, None)
+        if (found := self._lineage.find(digest)) is not None:
+            return found.manifest, found.folder
+        copy = self._lineage.copy_of(digest)
+        return None if copy is None else (copy, None)
 
-    def _target(self, manifest: Manifest, folder: Path, partition: str | None) -> Target:
-        """The target that would be sealed with this manifest; its upstream first."""
+    def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
+        """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
         identity, kind = manifest.identity, KINDS.get(manifest.kind)
         target = Target(
             kind=manifest.kind,
@@ -112,8 +99,7 @@ class _Reading:
         )
         if folder.is_absolute():
             return target
-        found = self._known(manifest.digest)
-        return self.steps.setdefault(folder, Step(target, manifest, None if found is None else found[1])).target
+        return self._steps.setdefault(folder, Step(target, manifest, place)).target
 
     def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
         """The target of an input of the artifact that lies, or will lie, in `above`."""
@@ -131,7 +117,8 @@ class _Reading:
             folder = above / entry["member"]
         else:
             folder = self._free_folder(entry["name"], entry["digest"])
-        return self._target(manifest, folder, entry["name"].removeprefix(manifest.kind).removeprefix("/") or None)
+        partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
+        return self._target(manifest, place, folder, partition)
 
     def _lost(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
         """A target in the place of a lost artifact, which may lie further up than anything that is read."""
@@ -150,10 +137,7 @@ class _Reading:
 
 
 def _refuse_other_version(step: Step) -> None:
-    """
-    Raises:
-        UsageError: this program makes no such kind, or makes it by another rule.
-    """
+    """Raises UsageError where this program makes no such kind, or makes it by another rule."""
     manifest = step.manifest
     kind, stage = KINDS.get(manifest.kind), manifest.identity.stage
     if kind is not None and kind.stage == stage:

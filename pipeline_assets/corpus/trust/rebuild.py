@@ -30,12 +30,13 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.usage import folder_bytes, versions
 from pipeline_assets.corpus.trust.differences import StepOutcome, judge
-from pipeline_assets.corpus.trust.read_back import Step, read_chain
+from pipeline_assets.corpus.trust.read_back import Step, StepChain
 
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"
 _UNFINISHED = ".unfinished"
 _TICKET_FILE: OwnFile[Any] = OwnFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
+logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,6 @@ def leftovers(root: Path) -> list[Leftover]:
     return found
 
 
-_REPLACED = ".replaced"
-
-
 def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
     """Puts the copy in its place; returns the folder where the damaged artifact is kept, `<kept>.replaced`, numbered
     where that is taken.
@@ -143,7 +141,8 @@ def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
             raise RetryableError("it was replaced meanwhile", place, "run the same command again")
         if copy.stat().st_dev != place.stat().st_dev:
             raise InputError(f"it lies on another file system than {copy}", place, "move the copy there by hand")
-        aside = _free(kept)
+        numbered = itertools.chain([".replaced"], (f".replaced.{number}" for number in itertools.count(2)))
+        aside = next(path for name in numbered if not (path := kept.with_name(kept.name + name)).exists())
         _link_files(place, aside)
         put_in_place(copy, place, lock.fence)
         if group_manifest(place).exists():
@@ -158,14 +157,6 @@ def _link_files(folder: Path, target: Path) -> None:
         durable.link(path, linked)
     for below in (target, *(path for path in target.rglob("*") if path.is_dir())):
         durable.fsync_folder(below)
-
-
-def _free(kept: Path) -> Path:
-    names = itertools.chain([_REPLACED], (f"{_REPLACED}.{number}" for number in itertools.count(2)))
-    return next(path for path in (kept.with_name(kept.name + name) for name in names) if not path.exists())
-
-
-logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
@@ -214,9 +205,9 @@ def rebuild(
         keep: whether the rebuilt copy stays; one that differs always does.
         puts_back: whether copies take the places of what is damaged in `folder`; the damaged is kept.
     Raises:
-        UsageError, InputError: see `read_chain`; a damaged input; what a build raises.
+        UsageError, InputError: see `StepChain`; a damaged input; what a build raises.
     """
-    chain = read_chain(folder, run.root, with_upstream)
+    chain = StepChain(folder, run.root, with_upstream)
     asked = chain.steps[-1].manifest
     here = versions()
     ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
@@ -249,12 +240,11 @@ def _put_back(outcomes: Sequence[StepOutcome], scratch: Scratch) -> Iterator[Ste
     """The outcomes, after copies took the places of what is damaged."""
     scratch.end()
     for outcome in outcomes:
-        step = outcome.step
+        step, replaced = outcome.step, None
         if outcome.verdict == "damaged" and step.place is not None:
             copy, kept = scratch.folder / step.target.folder, scratch.kept.with_name(_name(step.manifest))
-            yield replace(outcome, replaced=put_back(copy, step.place, step.manifest, kept))
-        else:
-            yield outcome
+            replaced = put_back(copy, step.place, step.manifest, kept)
+        yield replace(outcome, replaced=replaced)
 
 
 def _name(manifest: Manifest) -> str:
