@@ -11,21 +11,16 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.rows.store import (
     Content,
     Fate,
+    FileRows,
     Labels,
     Line,
     Part,
     Row,
-    RowStore,
     Source,
     find_in_file,
-    number_of,
-    place_in,
     row_of_file,
 )
-from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.lineage import Lineage
 
-_DATA = "data/"
 _BATCH_ROWS = 256  # some have megabytes
 _KEYS = ("id", "split", "text")
 # What is compared besides the text: all but which row of the source it was this time.
@@ -34,19 +29,12 @@ _BESIDES = "other metadata, quality or loss"
 _SHOWN = ["id", "split", "text", "stats_tokens", "stats_completion_tokens", "source_file", "source_row", "meta_license"]
 
 
-class ConversationRows(RowStore):
+class ConversationRows(FileRows):
     """Normalised rows of one split, which were made from rows of files."""
 
     labels = Labels("rows", "rows", "row", "asked", _BESIDES, "texts")
     reads_sources = True
-
-    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        super().__init__(artifact, lineage)
-        files = artifact.manifest.identity.files
-        self.files = {file.path: file.rows for file in files if file.path.startswith(_DATA)}
-
-    def __len__(self) -> int:
-        return sum(self.files.values())
+    folder = "data/"
 
     def __iter__(self) -> Iterator[Content]:
         """An id is one of its split."""
@@ -59,7 +47,7 @@ class ConversationRows(RowStore):
                         yield Content(f"{split}\0{row_id}", text.encode("utf-8"), msgspec.json.encode(said))
 
     def at(self, number: int) -> Row:
-        name, row = place_in(self.files, number, self.artifact.folder)
+        name, row = self.place_of(number)
         columns = self.columns(name, row)
         part = Part(columns["id"], columns["split"], name, row, columns["text"], tokens=columns["stats_tokens"])
         return Row(number, (part,))
@@ -116,10 +104,7 @@ class LaidOutRows(ConversationRows):
     def origin(self, part: Part) -> Line:
         inputs = self.artifact.manifest.identity.inputs
         [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
-        split = ConversationRows(self.lineage.locate(digest), self.lineage)
-        return Line(split, number_of(split.files, part.shard, part.shard_row, split.artifact.folder))
+        return ConversationRows(self.lineage.locate(digest), self.lineage).line(part)
 
     def fate(self, line: Line, part: Part) -> Fate | None:
-        number = number_of(self.files, part.shard, part.shard_row, self.artifact.folder)
-        place = {"shard": part.shard, "shard_row": part.shard_row}
-        return Fate(self.artifact, "kept", place=place, row=number, lines=["kept"])
+        return self.fate_at(part.shard, part.shard_row, ["kept"])

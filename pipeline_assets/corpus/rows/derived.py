@@ -54,7 +54,7 @@ class DerivedRows(DocumentRows):
         made_from = self._made_from
         return {
             shard: [self.artifact.folder / shard, *([made_from[shard].file] if shard in made_from else [])]
-            for shard in self.shards
+            for shard in self.files
         }
 
     def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
@@ -91,10 +91,7 @@ class DerivedRows(DocumentRows):
     ) -> Fate | None:
         """The fate of a document that is here; None of one that isn't."""
         found = self.line_of(part.id, part.source, shards)
-        if found is None:
-            return None
-        place, number = {"shard": found[0], "shard_row": found[1]}, self.number(*found)
-        return Fate(self.artifact, outcome, place=place, row=number, told=told, lines=lines)
+        return None if found is None else self.fate_at(*found, lines, told, outcome)
 
 
 class FilteredRows(DerivedRows):

@@ -1,18 +1,20 @@
 """Rows of corpora of Documents, `shards/*.jsonl.zst`; `snapshots.py` and `derived.py` have what each kind adds."""
 
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.rows.store import Content, Labels, Line, Part, Row, RowStore, Source, number_of, place_in
+from pipeline_assets.corpus.rows.store import Content, FileRows, Labels, Line, Part, Row, Source
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
-from pipeline_assets.corpus.spine.lineage import Lineage
 
+T = TypeVar("T")
 _THREADS = "stackexchange"
 BESIDES = "another source, domain, licence or date"
 
@@ -51,45 +53,32 @@ _id_decoder = msgspec.json.Decoder(_Id)
 _compared_decoder = msgspec.json.Decoder(_Compared)
 
 
-class DocumentRows(RowStore):
+class DocumentRows(FileRows):
     """The Documents of a corpus."""
 
     labels = Labels("corpus", "corpora", besides=BESIDES)
+    folder = f"{SHARDS}/"
 
-    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        super().__init__(artifact, lineage)
-        self.shards = shard_rows(artifact)
-
-    def __len__(self) -> int:
-        return sum(self.shards.values())
+    def _read(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+        return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), decoder) for shard in self.files)
 
     def __iter__(self) -> Iterator[Content]:
-        for shard in self.shards:
-            for one in read_structs(self.artifact.path(shard), _compared_decoder):
-                labels = msgspec.json.encode((one.source, one.domain, one.license_tag, one.created_at))
-                yield Content(one.doc_id, one.text.encode("utf-8"), labels)
+        for one in self._read(_compared_decoder):
+            labels = msgspec.json.encode((one.source, one.domain, one.license_tag, one.created_at))
+            yield Content(one.doc_id, one.text.encode("utf-8"), labels)
 
     def documents(self) -> Iterator[Document]:
         """All of them, in order; a block is in memory at a time."""
-        for shard in self.shards:
-            yield from read_structs(self.artifact.path(shard), DOCUMENT_DECODER)
+        return self._read(DOCUMENT_DECODER)
 
     def at(self, number: int) -> Row:
-        shard, row = place_in(self.shards, number, self.artifact.folder)
+        shard, row = self.place_of(number)
         document = self.document(shard, row)
         return Row(number, (Part(document.doc_id, document.source, shard, row, document.text),))
 
     def find(self, row_id: str) -> list[int]:
         found = self.line_of(row_id)
-        return [] if found is None else [self.number(*found)]
-
-    def number(self, shard: str, row: int) -> int:
-        """The number of a Document over all shards."""
-        return number_of(self.shards, shard, row, self.artifact.folder)
-
-    def line(self, part: Part) -> Line:
-        """The line that a part of what was made of this names. Raises InputError where there is no such shard."""
-        return Line(self, self.number(part.shard, part.shard_row))
+        return [] if found is None else [self.number_of(*found)]
 
     def document(self, shard: str, row: int) -> Document:
         """The Document in a line of a shard, see `read_document`; the last one is kept."""
@@ -107,7 +96,7 @@ class DocumentRows(RowStore):
         Args:
             source, shards: of which, and where to look; any, and everywhere, where it is None.
         """
-        for shard in self.shards if shards is None else shards:
+        for shard in self.files if shards is None else shards:
             for row, one in enumerate(read_structs(self.artifact.path(shard), _id_decoder)):
                 if one.doc_id == doc_id and source in (None, one.source):
                     return shard, row
@@ -132,15 +121,13 @@ class SourceRows(DocumentRows):
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Of a file of text, a row is all from the beginning of a document on."""
-        number, has_answers, is_text = 0, _has_answers(self.artifact), format_of(file) == "text"
-        around = None
-        for shard in self.shards:
-            for one in read_structs(self.artifact.path(shard), _placed_decoder):
-                if one.meta.source_file == file and source_row in _rows_of(one.meta, has_answers):
+        around, has_answers, is_text = None, _has_answers(self.artifact), format_of(file) == "text"
+        for number, one in enumerate(self._read(_placed_decoder)):
+            if one.meta.source_file == file:
+                if source_row in _rows_of(one.meta, has_answers):
                     return number, one.meta.source_row != source_row
-                if is_text and one.meta.source_file == file and one.meta.source_row < source_row:
+                if is_text and one.meta.source_row < source_row:
                     around = number, False
-                number += 1
         return around
 
 

@@ -21,7 +21,6 @@ from pipeline_assets.corpus.rows.store import (
     Part,
     Row,
     RowStore,
-    check_range,
 )
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
@@ -60,7 +59,7 @@ class PackedRows(RowStore):
         return iter(())
 
     def at(self, number: int) -> Row:
-        check_range("row", number, len(self), self.artifact.folder)
+        self.check_range("row", number, len(self))
         segments, firsts = self.packed.segments(number), self.packed.boundaries(number)[:, 0].tolist()
         parts = tuple(
             Part(
@@ -93,7 +92,7 @@ class PackedRows(RowStore):
 
     def row_of_token(self, position: int) -> int:
         seq_len = self.packed.meta.seq_len
-        check_range("token", position, self.packed.input_ids.size, self.artifact.folder)
+        self.check_range("token", position, self.packed.input_ids.size)
         return position // seq_len
 
     def origin(self, part: Part) -> Line:

@@ -50,7 +50,7 @@ class SnapshotRows(SourceRows):
     how_proven = "held against their rows of the hub's files"
 
     def proof_files(self) -> dict[str, Sequence[Path]]:
-        return {shard: [self.artifact.folder / shard] for shard in self.shards}
+        return {shard: [self.artifact.folder / shard] for shard in self.files}
 
     def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
         identity = self.artifact.manifest.identity

@@ -30,7 +30,6 @@ from pipeline_assets.corpus.rows.store import (
     Row,
     RowStore,
     Seen,
-    check_range,
     find_in_file,
     ids_of,
     reason_of,
@@ -78,7 +77,7 @@ class SplitRows(RowStore):
                 first_row += batch.num_rows
 
     def at(self, number: int) -> Row:
-        check_range("row", number, len(self), self.artifact.folder)
+        self.check_range("row", number, len(self))
         said = row_of_file(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
         first = self._first_token(number)
         ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
@@ -98,7 +97,7 @@ class SplitRows(RowStore):
         return [] if found is None else [found]
 
     def row_of_token(self, position: int) -> int:
-        check_range("token", position, len(self.dataset.tokens), self.artifact.folder)
+        self.check_range("token", position, len(self.dataset.tokens))
         starts = self.dataset.pointers // self.dataset.tokens.itemsize
         return int(np.searchsorted(starts, position, side="right")) - 1
 

@@ -212,6 +212,12 @@ class RowStore(ABC):
     def missing(self, row_id: str) -> tuple[str, str]:
         """What is wrong, and what to do, where no row has an id."""
 
+    def check_range(self, what: str, number: int, count: int) -> None:
+        """Raises UsageError where a number is not in 0 to count - 1."""
+        if not 0 <= number < count:
+            fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
+            raise UsageError(f"there is no {what} {number:,}", self.artifact.folder, fix)
+
     def row_of_token(self, position: int) -> int:
         """The row that a token of the token file belongs to. Raises UsageError where there is no such token."""
         raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --row")
@@ -283,30 +289,55 @@ class Line:
         return part
 
 
-def check_range(what: str, number: int, count: int, where: Path) -> None:
-    """Raises UsageError where a number is not in 0 to count - 1."""
-    if not 0 <= number < count:
-        fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
-        raise UsageError(f"there is no {what} {number:,}", where, fix)
+class FileRows(RowStore):
+    """Rows that lie in files of one folder of the artifact, one file's after the other's.
 
+    Attributes:
+        files: rows by file, in manifest order.
+    """
 
-def place_in(sizes: Mapping[str, int], number: int, where: Path) -> tuple[str, int]:
-    """(file, row in it) of a row by its number over all files. Raises UsageError where it is out of range."""
-    check_range("row", number, sum(sizes.values()), where)
-    for name, rows in sizes.items():
-        if number < rows:
-            return name, number
-        number -= rows
-    raise AssertionError("the range was checked")
+    folder: ClassVar[str]
 
+    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
+        super().__init__(artifact, lineage)
+        files = artifact.manifest.identity.files
+        self.files = {file.path: file.rows for file in files if file.path.startswith(self.folder)}
 
-def number_of(sizes: Mapping[str, int], name: str, row: int, where: Path) -> int:
-    """The number over all files of a row of one. Raises InputError where there is no such file."""
-    if name not in sizes:
-        what = f"it has no {name}, which something was made from"
-        raise InputError(what, where, "run `corpusmill verify` on it, and on what was made from it")
-    files = [*sizes]
-    return sum(sizes[file] for file in files[: files.index(name)]) + row
+    def __len__(self) -> int:
+        return sum(self.files.values())
+
+    def place_of(self, number: int) -> tuple[str, int]:
+        """(file, row in it) of a row. Raises UsageError where there is no such row."""
+        self.check_range("row", number, len(self))
+        for name, rows in self.files.items():
+            if number < rows:
+                return name, number
+            number -= rows
+        raise AssertionError("the range was checked")
+
+    def number_of(self, file: str, row: int) -> int:
+        """The number of a row of one file. Raises InputError where there is no such file."""
+        if file not in self.files:
+            what = f"it has no {file}, which something was made from"
+            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, and on what was made from it")
+        names = [*self.files]
+        return sum(self.files[name] for name in names[: names.index(file)]) + row
+
+    def line(self, part: Part) -> Line:
+        """The line that a part of what was made of this names. Raises as `number_of`."""
+        return Line(self, self.number_of(part.shard, part.shard_row))
+
+    def fate_at(
+        self,
+        file: str,
+        row: int,
+        lines: Sequence[str],
+        told: Mapping[str, Any] | None = None,
+        outcome: str = "kept",
+    ) -> Fate:
+        """The fate of what lies in a row of a file."""
+        place, number = {"shard": file, "shard_row": row}, self.number_of(file, row)
+        return Fate(self.artifact, outcome, place=place, row=number, told=told or {}, lines=lines)
 
 
 def row_of_file(path: Path, row: int, columns: Sequence[str]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def table_shards(store: RowStore) -> list[TableShard]:
     """
     folder = store.artifact.folder
     if isinstance(store, DocumentRows):
-        return [TableShard(store.artifact.path(shard), DOCUMENT_SCHEMA) for shard in store.shards]
+        return [TableShard(store.artifact.path(shard), DOCUMENT_SCHEMA) for shard in store.files]
     if isinstance(store, ConversationRows):
         files = [store.artifact.path(name) for name in store.files]
         return [TableShard(file, pq.read_schema(file).remove_metadata()) for file in files]
