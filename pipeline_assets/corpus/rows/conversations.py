@@ -8,18 +8,8 @@ import msgspec
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.message import MESSAGE, START
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.rows.store import (
-    Content,
-    Fate,
-    FileRows,
-    Labels,
-    Line,
-    Part,
-    Row,
-    Source,
-    find_in_file,
-    row_of_file,
-)
+from pipeline_assets.corpus.rows.files import FileRows, find_in_file, row_of_file
+from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, Source
 
 _BATCH_ROWS = 256  # some have megabytes
 _KEYS = ("id", "split", "text")
@@ -48,17 +38,9 @@ class ConversationRows(FileRows):
 
     def at(self, number: int) -> Row:
         name, row = self.place_of(number)
-        columns = self.columns(name, row)
-        part = Part(columns["id"], columns["split"], name, row, columns["text"], tokens=columns["stats_tokens"])
-        return Row(number, (part,))
-
-    def columns(self, name: str, row: int) -> dict[str, Any]:
-        """Some columns of a row of a file, read from its row group alone; those of the last one are kept."""
-        if self._last is None or self._last[:2] != (name, row):
-            self._last = name, row, row_of_file(self.artifact.path(name), row, _SHOWN)
-        return self._last[2]
-
-    _last: tuple[str, int, dict[str, Any]] | None = None
+        said = row_of_file(self.artifact.path(name), row, _SHOWN)
+        tokens = said["stats_tokens"]
+        return Row(number, (Part(said["id"], said["split"], name, row, said["text"], tokens=tokens, record=said),))
 
     def find(self, row_id: str) -> list[int]:
         """The first of several: ids are those of their splits."""
@@ -78,14 +60,13 @@ class ConversationRows(FileRows):
         return (found[0], False) if found else None
 
     def origin(self, part: Part) -> Line | Source:
-        columns = self.columns(part.shard, part.shard_row)
-        file, listing = columns["source_file"], self.listing(part.source)
-        license_tag = columns["meta_license"] or "not stated"
-        row, digest = listing.row(file, columns["source_row"]), listing.entry(file)["digest"]
+        said, listing = part.record, self.listing(part.source)
+        file, license_tag = said["source_file"], said["meta_license"] or "not stated"
+        row, digest = listing.row(file, said["source_row"]), listing.entry(file)["digest"]
         return Source(file, (row,), digest, license_tag, "row: license")
 
     def figures(self, part: Part) -> Mapping[str, Any]:
-        return {"completion_tokens": self.columns(part.shard, part.shard_row)["stats_completion_tokens"]}
+        return {"completion_tokens": part.record["stats_completion_tokens"]}
 
     def beginning(self, text: str) -> str:
         """The first words of the user; all of a text that has none."""
@@ -106,5 +87,5 @@ class LaidOutRows(ConversationRows):
         [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
         return ConversationRows(self.lineage.locate(digest), self.lineage).line(part)
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
+    def fate(self, part: Part) -> Fate | None:
         return self.fate_at(part.shard, part.shard_row, ["kept"])

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.filters.dropped import dropped_line
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.rows.documents import BESIDES, DOCUMENT_DECODER, DocumentRows
-from pipeline_assets.corpus.rows.store import Fate, Labels, Line, Part, Seen, reason_of
+from pipeline_assets.corpus.rows.store import Fate, Labels, Part, Seen, reason_of
 from pipeline_assets.corpus.spine.errors import InputError
 
 _BESIDE = re.compile(f"^[^/]+/({EVALUATION_STAGE.name}|{SIGNATURES_STAGE.name})(/|$)")  # inputs without documents
@@ -119,10 +119,8 @@ class FilteredRows(DerivedRows):
 
         return judge(document.text, document.meta.columns(), self._rules)
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        assert isinstance(line.store, DocumentRows)
-        document = line.store.document(part.shard, part.shard_row)
-        verdict = self._judged(document)
+    def fate(self, part: Part) -> Fate | None:
+        verdict = self._judged(part.record)
         seen = [str(measurement) for measurement in verdict.measurements]
         told: dict[str, Any] = {"reason": None, "measurements": seen, "changes": dict(verdict.changes)}
         dropped = dropped_line(self.artifact, part.id)
@@ -155,7 +153,7 @@ class DeduplicatedRows(DerivedRows):
 
     labels = Labels("deduplicated", "deduplicated", besides=BESIDES)
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
+    def fate(self, part: Part) -> Fate | None:
         decision = next((one for one in read_decisions(self.artifact) if one.doc_id == part.id), None)
         if decision is None:
             return None
@@ -189,7 +187,7 @@ class DecontaminatedRows(DerivedRows):
         kept = zip(edges[::2], edges[1::2], strict=True)
         return "".join(document.text[start:stop] for start, stop in kept) if edges else document.text
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
+    def fate(self, part: Part) -> Fate | None:
         found = evidence_on(self.artifact, part.id)
         told = {"evidence": msgspec.to_builtins(found)}
         if found is None:

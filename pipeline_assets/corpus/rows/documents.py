@@ -10,7 +10,8 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks, read_structs
 from pipeline_assets.corpus.readers.source_folder import format_of
-from pipeline_assets.corpus.rows.store import Content, FileRows, Labels, Line, Part, Row, Source
+from pipeline_assets.corpus.rows.files import FileRows
+from pipeline_assets.corpus.rows.store import Content, Labels, Line, Part, Row, Source
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 
@@ -73,20 +74,12 @@ class DocumentRows(FileRows):
 
     def at(self, number: int) -> Row:
         shard, row = self.place_of(number)
-        document = self.document(shard, row)
-        return Row(number, (Part(document.doc_id, document.source, shard, row, document.text),))
+        document = read_document(self.artifact, shard, row)
+        return Row(number, (Part(document.doc_id, document.source, shard, row, document.text, record=document),))
 
     def find(self, row_id: str) -> list[int]:
         found = self.line_of(row_id)
         return [] if found is None else [self.number_of(*found)]
-
-    def document(self, shard: str, row: int) -> Document:
-        """The Document in a line of a shard, see `read_document`; the last one is kept."""
-        if self._last is None or self._last[:2] != (shard, row):
-            self._last = shard, row, read_document(self.artifact, shard, row)
-        return self._last[2]
-
-    _last: tuple[str, int, Document] | None = None
 
     def line_of(
         self, doc_id: str, source: str | None = None, shards: Sequence[str] | None = None
@@ -103,7 +96,7 @@ class DocumentRows(FileRows):
         return None
 
     def origin(self, part: Part) -> Line | Source:
-        document = self.document(part.shard, part.shard_row)
+        document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = tuple(listing.row(meta.source_file, row) for row in _rows_of(meta, _has_answers(listing.corpus)))
         digest = listing.entry(meta.source_file)["digest"]

@@ -1,7 +1,7 @@
 """What became of a row of a source, or of a document, in every artifact below a data root."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
@@ -39,7 +39,7 @@ class Followed:
     fate: Fate
     part: Part | None
     rejects: Sequence[Reject] = ()
-    below: Sequence[tuple[RowStore, Fate]] = field(default_factory=tuple)
+    below: Sequence[tuple[RowStore, Fate]] = ()
 
 
 def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
@@ -168,7 +168,7 @@ def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
         line = waiting.pop(0)
         part = line.part()
         for store in _made_of(lineage, line.store.artifact):
-            fate = store.fate(line, part) if store.artifact.folder not in seen else None
+            fate = store.fate(part) if store.artifact.folder not in seen else None
             if fate is not None:
                 seen.add(store.artifact.folder)
                 yield store, fate

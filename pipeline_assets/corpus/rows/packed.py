@@ -112,7 +112,7 @@ class PackedRows(RowStore):
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"draws": [asdict(draw) | {"told": draw.told} for draw in self.draws(part.id, part.source)]}
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
+    def fate(self, part: Part) -> Fate | None:
         draws = self.draws(part.id, part.source)
         told: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
         if draws:

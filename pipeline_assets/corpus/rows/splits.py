@@ -21,6 +21,7 @@ from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, INDEX, TOKENS
 from pipeline_assets.corpus.rows.documents import DocumentRows
+from pipeline_assets.corpus.rows.files import find_in_file, row_of_file
 from pipeline_assets.corpus.rows.store import (
     Content,
     Fate,
@@ -30,10 +31,8 @@ from pipeline_assets.corpus.rows.store import (
     Row,
     RowStore,
     Seen,
-    find_in_file,
     ids_of,
     reason_of,
-    row_of_file,
 )
 from pipeline_assets.corpus.sampling.split import split_rule
 from pipeline_assets.corpus.spine.artifact import Artifact
@@ -114,7 +113,7 @@ class SplitRows(RowStore):
     def origin(self, part: Part) -> Line:
         return self._snapshot.line(part)
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
+    def fate(self, part: Part) -> Fate | None:
         identity = self.artifact.manifest.identity
         selection = self._selection.manifest
         if part.shard not in {shard.path for shard in selected_shards(selection)}:

@@ -1,6 +1,5 @@
 """What a kind of artifact says of its rows: all that tracing, peeking, comparing and proving need to know of it."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +13,9 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -38,6 +36,7 @@ class Part:
         column: the first of its tokens in the row.
         start: the first of them in the document.
         tokens: how many; None where nobody counted them.
+        record: all that the row says, as its store read it; None where the artifact holds tokens.
     """
 
     id: str
@@ -48,6 +47,7 @@ class Part:
     column: int = 0
     start: int = 0
     tokens: int | None = None
+    record: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -234,10 +234,8 @@ class RowStore(ABC):
         """
         return None
 
-    def fate(self, line: "Line", part: Part) -> "Fate | None":
-        """What became here of a line of a corpus that this was made from, and of the part that the line holds; None
-        where that line was none of its.
-        """
+    def fate(self, part: Part) -> Fate | None:
+        """What became here of a line of a corpus that this was made from; None where that line was none of its."""
         return None
 
     def proof_files(self) -> Mapping[str, Sequence[Path]] | None:
@@ -287,86 +285,6 @@ class Line:
         """What it holds."""
         [part] = self.store.at(self.number).parts
         return part
-
-
-class FileRows(RowStore):
-    """Rows that lie in files of one folder of the artifact, one file's after the other's.
-
-    Attributes:
-        files: rows by file, in manifest order.
-    """
-
-    folder: ClassVar[str]
-
-    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        super().__init__(artifact, lineage)
-        files = artifact.manifest.identity.files
-        self.files = {file.path: file.rows for file in files if file.path.startswith(self.folder)}
-
-    def __len__(self) -> int:
-        return sum(self.files.values())
-
-    def place_of(self, number: int) -> tuple[str, int]:
-        """(file, row in it) of a row. Raises UsageError where there is no such row."""
-        self.check_range("row", number, len(self))
-        for name, rows in self.files.items():
-            if number < rows:
-                return name, number
-            number -= rows
-        raise AssertionError("the range was checked")
-
-    def number_of(self, file: str, row: int) -> int:
-        """The number of a row of one file. Raises InputError where there is no such file."""
-        if file not in self.files:
-            what = f"it has no {file}, which something was made from"
-            raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it, and on what was made from it")
-        names = [*self.files]
-        return sum(self.files[name] for name in names[: names.index(file)]) + row
-
-    def line(self, part: Part) -> Line:
-        """The line that a part of what was made of this names. Raises as `number_of`."""
-        return Line(self, self.number_of(part.shard, part.shard_row))
-
-    def fate_at(
-        self,
-        file: str,
-        row: int,
-        lines: Sequence[str],
-        told: Mapping[str, Any] | None = None,
-        outcome: str = "kept",
-    ) -> Fate:
-        """The fate of what lies in a row of a file."""
-        place, number = {"shard": file, "shard_row": row}, self.number_of(file, row)
-        return Fate(self.artifact, outcome, place=place, row=number, told=told or {}, lines=lines)
-
-
-def row_of_file(path: Path, row: int, columns: Sequence[str]) -> dict[str, Any]:
-    """Some columns of a row of a Parquet file, read from its row group alone. Raises InputError where it has fewer."""
-    first_row = 0
-    with open_parquet(path) as file:
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if row < first_row + rows:
-                table = file.read_row_group(group, columns=columns, use_threads=False)
-                [found] = table.slice(row - first_row, 1).to_pylist()
-                return dict(found)
-            first_row += rows
-    raise InputError(f"it has {first_row:,} rows, none is row {row:,}", path, "run `corpusmill verify` on its folder")
-
-
-def find_in_file(path: Path, values: Mapping[str, Any]) -> int | None:
-    """The first row of a Parquet file that has these values, by column; no other column is read."""
-    import pyarrow.compute as pc
-
-    first_row = 0
-    with open_parquet(path) as file:
-        for batch in file.iter_batches(columns=[*values], use_threads=False):
-            matches = [pc.equal(batch.column(name), value) for name, value in values.items()]
-            found: int = pc.index(functools.reduce(pc.and_, matches), True).as_py()
-            if found >= 0:
-                return first_row + found
-            first_row += batch.num_rows
-    return None
 
 
 def read_rejects(rejects: Path) -> Iterator[Reject]:
