@@ -59,14 +59,8 @@ class Counted:
 
 @dataclass(frozen=True)
 class FileChanges:
-    """Files from outside that were read: of a hub, or of this machine.
-
-    Attributes:
-        commits_a, commits_b: repo@commit, sorted; empty where nothing was read from a hub.
-        files_added, files_removed: paths listed in B only, in A only; sorted.
-        files_changed: paths of other bytes.
-        row_groups_added, row_groups_removed: how many were read for B only, for A only.
-        row_groups_cut_elsewhere: how many were read for both, up to another row.
+    """Files from outside that were read: of a hub, at its commits, or of this machine. What is added is in B only, what
+    is removed in A only. Changed are files of other bytes; cut elsewhere, row groups that were read up to another row.
     """
 
     commits_a: Sequence[str]
@@ -98,14 +92,8 @@ class Found:
 
 @dataclass(frozen=True)
 class DocumentChanges:
-    """Documents by id.
-
-    Attributes:
-        part: the partition whose documents these are; None for the artifact's own.
-        in_both: of one id, whatever their content.
-        changed: those of them whose text, or tokens, are not the same.
-        labels: what besides the text is compared, in words; nothing of tokens.
-        relabelled: those of the same text where that is not the same.
+    """Documents by id, of a partition or, where that is None, the artifact's own. Changed are those of another text, or
+    of other tokens; relabelled, those of the same text, of which something else differs: `labels` says in words what.
     """
 
     part: str | None
@@ -262,12 +250,8 @@ def _row_groups(files: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int],
 
 def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Iterator[DocumentChanges]:
     """How the rows of B differ from those of A, an artifact of its kind; nothing where the kind has none, or has
-    several documents in a row. Of a dataset, how those of its members of one name do.
-
-    Args:
-        part_documents: how many documents' hashes are sorted at once, about.
-    Raises:
-        InputError: a file that is read is damaged.
+    several documents in a row. Of a dataset, how those of its members of one name do. Arguments and errors as of
+    `compare`.
     """
     shared = members_of(a.manifest).keys() & members_of(b.manifest).keys()
     pairs = [(part, _member(a, part), _member(b, part)) for part in members_of(a.manifest) if part in shared]

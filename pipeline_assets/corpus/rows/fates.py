@@ -28,9 +28,7 @@ class Followed:
     """A document, or a row that became none, in what was read from its source, and in all that was made of that.
 
     Attributes:
-        store: of what reads the source.
-        fate: there.
-        part: what the document is there; None where there is none.
+        fate, part: in the store of what reads the source; no part where no document is there.
         rejects: rows of its id that were rejected there; of a row of a source nothing is looked for.
         below: what became of it further on, in the order in which artifacts were made of one another, then by folder.
     """

@@ -13,11 +13,7 @@ from pipeline_assets.corpus.spine.lineage import Lineage
 
 
 class FileRows(RowStore):
-    """Rows that lie in files of one folder of the artifact, one file's after the other's.
-
-    Attributes:
-        files: rows by file, in manifest order.
-    """
+    """Rows that lie in the files of one folder of the artifact, whose counts of rows are `files`, in manifest order."""
 
     folder: ClassVar[str]
 

@@ -173,10 +173,8 @@ class SplitRows(RowStore):
                 yield f"{DOCUMENTS} has {said.doc_id!r} from row {row} of {shard}, which has no such row"
 
     def _wrongly_missing(self, shard: str, missing: Mapping[int, str], last: int) -> Iterator[str]:
-        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut.
-
-        Args:
-            last: the last row of the shard that the split has.
+        """Complaints of missing documents of the split: not the other's, not rejected, not behind the cut, which comes
+        after the last row.
         """
         identity = self.artifact.manifest.identity
         split_of = split_rule(identity.recipe["valid_fraction"])
@@ -190,11 +188,8 @@ class SplitRows(RowStore):
 
 @dataclass(frozen=True)
 class _Sequence:
-    """What a split says of one document.
-
-    Attributes:
-        tokens: how many the table of documents counts.
-        length, pointer: of the index: tokens, and the byte where the first of them begins.
+    """What a split says of one document: in its table id and tokens, in its index how many tokens, and from which byte
+    on.
     """
 
     doc_id: str

@@ -52,12 +52,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of an artifact.
-
-    Attributes:
-        number: from 0, over all files in manifest order.
-        first_token: where its tokens begin in the token file; None of texts.
-        ids: its tokens, padding left out; None of texts.
+    """One row of an artifact, numbered from 0 over all files in manifest order. Of an artifact that holds tokens, where
+    they begin in the token file, and their ids, padding left out.
     """
 
     number: int
@@ -128,15 +124,8 @@ class Fate:
 
 @dataclass(frozen=True)
 class Labels:
-    """How people and programs are told of the rows of a kind.
-
-    Attributes:
-        artifact: one artifact of the kind.
-        group: several of them, as JSON has it.
-        row: one row.
-        beginning: how its text begins.
-        besides: what besides the text is compared, in words; nothing of tokens.
-        has: what it has in place of tokens.
+    """Words for an artifact of a kind, a group of them in JSON, a row, how its text begins, what besides the text is
+    compared, if anything is, and what an artifact has in place of tokens.
     """
 
     artifact: str

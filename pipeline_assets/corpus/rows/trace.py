@@ -68,12 +68,8 @@ class Text:
 
 @dataclass(frozen=True)
 class Traced:
-    """A document of an artifact back to its source.
-
-    Attributes:
-        places: the parts of it that were asked for, each with its row.
-        token: None where the question was for none.
-        figures: what else is to be said of it, as JSON has it.
+    """A document of an artifact back to its source: its parts that were asked for, each with its row; its text; the
+    token that was asked for, if one was; and what else is to be said of it, as JSON has it.
     """
 
     store: RowStore
@@ -84,11 +80,7 @@ class Traced:
 
 
 def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
-    """The rows of an artifact; None of a kind that has none.
-
-    Args:
-        lineage: of the data root below which lies what it was made from; by default that of its folder.
-    """
+    """The rows of an artifact; None of a kind that has none. The lineage is by default of its folder's data root."""
     kind = KINDS.get(artifact.manifest.kind)
     if kind is None or kind.rows is None:
         return None
@@ -197,11 +189,7 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
 
 
 def _text_of(store: RowStore, part: Part) -> Text:
-    """Where the text of a part lies, and where that came from.
-
-    Raises:
-        InputError: what is upstream has another document there.
-    """
+    """Where the text of a part lies, and where that came from. Raises InputError where another document is upstream."""
     home, own = store, part
     origin = store.origin(part)
     while isinstance(origin, Line):

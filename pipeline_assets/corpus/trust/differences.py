@@ -54,13 +54,11 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class RowDifferences:
-    """How two files differ, row for row.
+    """How two files differ, row for row: how many rows each has, how many are not the same at their place, or are there
+    on one side only, and the first of those.
 
     Attributes:
         unit: what is counted; schemas where the columns aren't the same, bytes where nothing better can be told.
-        sealed, rebuilt: how many there are.
-        differing: how many are not the same at their place, or are there on one side only.
-        first: the first of those.
         because: why bytes are compared and not rows; None where that needs no reason.
     """
 
@@ -233,12 +231,8 @@ Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
 @dataclass(frozen=True)
 class FileFinding:
-    """One file with something to say.
-
-    Attributes:
-        sealed, rebuilt: as the manifests have it; None where there is no such file, or for a label.
-        damage: what is wrong with the sealed file; None where it is as it was sealed.
-        rows: how they differ; None where there are no two files to compare.
+    """One file with something to say: as the manifests have it; what is wrong with the sealed one, if it is damaged;
+    how its rows differ, if there are two files to compare.
     """
 
     path: str

@@ -38,11 +38,7 @@ Inputs = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Planned:
-    """A figure before it is real.
-
-    Attributes:
-        basis: where it comes from, for people: `the listing`, `as in 3 earlier builds here`.
-    """
+    """A figure before it is real, and for people what it rests on: `the listing`, `as in 3 earlier builds here`."""
 
     value: float
     basis: str
@@ -72,7 +68,7 @@ class Listing:
     """The files outside of the data root that an artifact is made from, as far as a listing and footers tell.
 
     Attributes:
-        inputs: as the artifact's manifest will list them; empty where it is made of other artifacts.
+        inputs: as the artifact's manifest will list them; none of what is made of other artifacts.
         missing: bytes that a hub will be asked for, by the name of the file; None where no hub is.
         text_bytes: uncompressed size of the text columns that are read; None where no footer tells it.
     """
@@ -84,13 +80,8 @@ class Listing:
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a recipe asks of an artifact, however much it is made from.
-
-    Attributes:
-        key: the recipe's, for people.
-        rows: that are read; None for all.
-        tokens: that are written; None for all.
-        passes: how often a text may count: the share of the artifact, or its epochs.
+    """The most that a recipe asks of an artifact by one of its keys, however much it is made from: rows that are read,
+    tokens that are written, None for all. A text may count for so many passes: the artifact's share, or its epochs.
     """
 
     key: str
@@ -179,10 +170,8 @@ class _Build:
 
 
 class TrackRecord:
-    """The latest builds below a data root; they are read when they are first asked for.
-
-    Attributes:
-        fetch_rate: bytes a second that the user knows of; None asks earlier fetches.
+    """The latest builds below a data root, read when they are first asked for; and bytes a second that the user knows
+    the network to have, or None.
     """
 
     def __init__(self, root: Path, fetch_rate: float | None = None) -> None:
@@ -197,7 +186,7 @@ class TrackRecord:
 
         Args:
             size: what goes into it.
-            tokens: that are asked of it: what it will hold goes by them.
+            tokens: that are asked of it; what it will hold goes by them.
         """
         planned = {}
         every = self._builds.get(kind, ())

@@ -30,12 +30,8 @@ _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True)
 class Room:
-    """What is needed at the peak beyond what is taken already, and what is free, in bytes.
-
-    Attributes:
-        where: of the disk, a folder on it; of memory, `memory`.
-        free: None where the system doesn't tell.
-        kept: what stays taken when all is built; None of memory.
+    """What is needed at the peak beyond what is taken already, in bytes, of the disk that a folder lies on or of
+    `memory`; what is free, if the system tells; and what of a disk is kept when all is built.
     """
 
     where: str
@@ -56,12 +52,10 @@ class Room:
 
 @dataclass(frozen=True)
 class DiskUse:
-    """What building one artifact does to a disk, in bytes.
+    """What building one artifact does to a disk, in bytes: what is fetched stays in the cache; the peak is that of the
+    building folder.
 
     Attributes:
-        fetched: into the cache, where it stays.
-        peak: of its building folder.
-        sealed: of the finished artifact.
         freed: of what it replaces and of what a crash left: at the end, since two versions lie side by side until the
             new one is sealed.
         adopted: of `freed`, what a crash left of this very artifact and `peak` counts too.
@@ -115,12 +109,8 @@ _WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text h
 
 @dataclass(frozen=True)
 class HubSample:
-    """What is read of a hub dataset, of how much.
-
-    Attributes:
-        unit, asked: how much the recipe asks for.
-        taken: what that comes to, in whole row groups.
-        whole: what the dataset has, by the sizes of its files where not all are read.
+    """What is read of a hub dataset: how much of a unit the recipe asked for, what was taken for it, in whole row
+    groups, and the whole that the dataset has, by the sizes of its files where not all are read.
     """
 
     files: int
@@ -160,12 +150,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class ArtifactPlan:
-    """One artifact of a recipe.
-
-    Attributes:
-        figures: planned, by the names of `FIGURES`; none where it is there.
-        sample: of a hub dataset that it reads; None where it reads none, or is there.
-        budget: None where the recipe has none for it, or it is there.
+    """One artifact of a recipe; where it isn't there, its planned figures by their names, the sample of a hub dataset
+    that it reads, if it reads one, and its budget, if the recipe has one.
     """
 
     status: ArtifactStatus
@@ -249,12 +235,8 @@ def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: 
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of an artifact that others are made from.
-
-    Attributes:
-        size: what it holds, or is likely to.
-        most: the most text and rows that it can hold.
-        sample: of the hub dataset that it is made from, if it is of one.
+    """What an artifact that others are made from is likely to hold, and can hold at most; and the sample of the hub
+    dataset that it is made from, if it is of one.
     """
 
     size: Size
@@ -263,11 +245,7 @@ class _Known:
 
 
 class _Walk:
-    """Targets in their order, and what is known of those before.
-
-    Attributes:
-        missing: bytes to fetch, by the name of the file.
-    """
+    """Targets in their order, what is known of those before, and the bytes that are missing of each file."""
 
     def __init__(self, kinds: Mapping[str, Kind], run: Run) -> None:
         self.missing: dict[str, int] = {}
@@ -296,10 +274,7 @@ class _Walk:
         return ArtifactPlan(status, figures, sample, self._budget(target, limit, size, known))
 
     def _upstream(self, target: Target) -> _Known:
-        """
-        Raises:
-            UsageError: it should lie there already, and doesn't.
-        """
+        """Raises UsageError where it should lie there already, and doesn't."""
         if target.role not in self._known:
             manifest = read_manifest(self._run.root / target.folder)
             if manifest is None:

@@ -21,12 +21,8 @@ from pipeline_assets.systems.registry import KINDS
 
 @dataclass(frozen=True)
 class Step:
-    """One artifact that is built again.
-
-    Attributes:
-        target: as its manifest describes it.
-        manifest: what it has to come out as.
-        place: where it is sealed; None where only a copy of its manifest is left.
+    """One artifact that is built again: its target, as read from the manifest that it has to come out as, and the place
+    where it is sealed; None where only a copy of the manifest is left.
     """
 
     target: Target
@@ -35,11 +31,7 @@ class Step:
 
 
 class StepChain:
-    """What is built again, upstream first, the artifact that was asked for last.
-
-    Attributes:
-        lost: errors of inputs that are nowhere, by the folder of their target, where nothing lies.
-    """
+    """What is built again, upstream first, the artifact that was asked for last."""
 
     def __init__(self, folder: Path, root: Path, with_upstream: bool) -> None:
         """How the artifact in `folder` was made.
@@ -53,7 +45,7 @@ class StepChain:
             InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
         """
         asked = sealed_manifest(folder)
-        self.lost: dict[Path, InputError] = {}
+        self._errors: dict[Path, InputError] = {}  # of inputs that are nowhere, by their targets' folders
         self._steps: dict[Path, Step] = {}  # by the folder of their target
         self._folder, self._lineage, self._with_upstream = folder, Lineage(root), with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
@@ -71,7 +63,7 @@ class StepChain:
 
     def explained(self, error: InputError) -> InputError:
         """What a step said; where it missed an input that is nowhere, which input that is."""
-        return self.lost.get(Path(error.where), error)
+        return self._errors.get(Path(error.where), error)
 
     def _known(self, digest: str) -> tuple[Manifest, Path | None] | None:
         """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
@@ -125,7 +117,7 @@ class StepChain:
         place = self._lineage.root.absolute() / entry["digest"]
         what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
         fix = IN_ANOTHER_ROOT + (", or build it again too with --upstream" if has_manifest else "")
-        self.lost[place] = InputError(what + self._lineage.besides, self._folder, fix)
+        self._errors[place] = InputError(what + self._lineage.besides, self._folder, fix)
         return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
 
     def _free_folder(self, role: str, digest: str) -> Path:

@@ -87,13 +87,8 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Leftover:
-    """What a rebuild left below the data root.
-
-    Attributes:
-        name: of the artifact, with the first digits of its digest.
-        is_finished: whether it was kept; else it was stopped, and the same command goes on.
-        builder: who is at work on it; None where nobody is.
-        last_write: when the folder, or one right below it, last changed.
+    """What a rebuild left below the data root, named by the artifact and the first digits of its digest. One that isn't
+    finished has a builder, or was stopped, and the same command goes on.
     """
 
     folder: Path
@@ -161,12 +156,7 @@ def _link_files(folder: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """What came of a rebuild.
-
-    Attributes:
-        outcomes: upstream first, the artifact that was asked for last.
-        kept: folder of the rebuilt artifacts, by their targets' folders; None if it was removed.
-    """
+    """What came of the steps of a rebuild, and where their copies are kept; None if they were removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None

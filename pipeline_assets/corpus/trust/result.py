@@ -41,12 +41,8 @@ _MAX_COMPLAINTS = 5  # of a shard: where the first lie matters, not how many fol
 
 @dataclass
 class ShardProof:
-    """What came of the drawn documents of one Document shard.
-
-    Attributes:
-        documents: found to be as they should be.
-        not_here: could not be looked at, since what they were made from isn't here.
-        found_at: when a former process found all this, in seconds since 1970; None where this one did.
+    """What came of the drawn documents of one Document shard: how many are as they should be, and of how many what they
+    were made from isn't here. `found_at` is as in a `HashResult`.
     """
 
     shard: str
