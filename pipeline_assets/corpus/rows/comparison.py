@@ -294,7 +294,8 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
             for records in _hashed(store):
                 _write_parts(Path(folder), side, records, parts)
         for number in range(parts):
-            left, right = (_read_part(Path(folder, f"{side}.{number}")) for side in "ab")
+            paths = (Path(folder, f"{side}.{number}") for side in "ab")
+            left, right = (np.fromfile(path, _HASHED) if path.exists() else np.empty(0, _HASHED) for path in paths)
             left_matches, right_matches = _matches(left, right)
             one, other = left[left_matches], right[right_matches]
             is_other_text = (one["text_high"] != other["text_high"]) | (one["text_low"] != other["text_low"])
@@ -321,10 +322,6 @@ def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
     for part in np.unique(number):
         with open(folder / f"{side}.{part}", "ab") as file:
             file.write(records[number == part].tobytes())
-
-
-def _read_part(path: Path) -> _Hashed:
-    return np.fromfile(path, _HASHED) if path.exists() else np.empty(0, _HASHED)
 
 
 def _matches(a: _Hashed, b: _Hashed) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

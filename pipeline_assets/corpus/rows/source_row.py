@@ -138,18 +138,13 @@ class SourceListing:
 def listing_of(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
     """What lists the files that the rows of a source in a corpus came from. Raises InputError where it is gone."""
     reader = corpus
-    while not lists_files(reader.manifest):
+    while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
         corpus = reader
         if not reader.manifest.identity.inputs:
             what = f"it is {reader.manifest.kind}, made from nothing"
             raise InputError(what, reader.folder, "give a corpus that was made from a source")
         reader = lineage.locate(input_for_source(reader.manifest, source)["digest"], reader.manifest.name)
     return SourceListing(reader, corpus, lineage.root)
-
-
-def lists_files(manifest: Manifest) -> bool:
-    """Whether a manifest has files from outside among its inputs."""
-    return any("bytes" in entry for entry in manifest.identity.inputs)
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:

@@ -180,7 +180,13 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
     if tokenizer is not None:
         ids = ids_of(tokenizer, text.part.text)
         for row, part in places:
-            _check(store, row, part, ids)
+            tokens = part.tokens or 0
+            own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
+            if not np.array_equal(own, ids[part.start : part.start + tokens]):
+                what = (
+                    f"row {row.number:,} doesn't hold the tokens of document {part.id!r} from column {part.column:,} on"
+                )
+                raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
         if position is not None:
             [(row, part)] = places
             number = part.start + position - (row.first_token or 0) - part.column
@@ -202,14 +208,6 @@ def _text_of(store: RowStore, part: Part) -> Text:
             home, own = origin.store, made_from
         origin = origin.store.origin(made_from)
     return Text(home, own, origin)
-
-
-def _check(store: RowStore, row: Row, part: Part, ids: NDArray[np.int32]) -> None:
-    tokens = part.tokens or 0
-    own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
-    if not np.array_equal(own, ids[part.start : part.start + tokens]):
-        what = f"row {row.number:,} doesn't hold the tokens of document {part.id!r} from column {part.column:,} on"
-        raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
 
 
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:

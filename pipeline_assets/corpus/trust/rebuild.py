@@ -30,7 +30,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.usage import folder_bytes, versions
 from pipeline_assets.corpus.trust.differences import StepOutcome, judge
-from pipeline_assets.corpus.trust.read_back import Step, StepChain
+from pipeline_assets.corpus.trust.read_back import StepChain
 
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"
@@ -205,7 +205,8 @@ def rebuild(
         aside = replace(run, root=scratch.folder, replace=True)
         outcomes: list[StepOutcome] = []
         for step in chain.steps:
-            if any(_is_unlike(outcome, step) for outcome in outcomes):
+            unlike = [one.step.target for one in outcomes if one.verdict in ("different", "not rebuilt")]
+            if any(target in step.target.upstream for target in unlike):  # so that it would come out different too
                 outcomes.append(StepOutcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
@@ -240,11 +241,6 @@ def _put_back(outcomes: Sequence[StepOutcome], scratch: Scratch) -> Iterator[Ste
 def _name(manifest: Manifest) -> str:
     """Of an artifact's folder among the rebuilds."""
     return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
-
-
-def _is_unlike(outcome: StepOutcome, step: Step) -> bool:
-    """Whether a step is made from what came out different, so that it would too."""
-    return outcome.verdict in ("different", "not rebuilt") and outcome.step.target in step.target.upstream
 
 
 def _drop_damaged(folder: Path) -> None:

@@ -6,7 +6,9 @@ artifact says of its documents is worked out again from what it was made from, a
 `RowStore.prove`.
 """
 
+import contextlib
 import datetime
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +27,6 @@ from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_file
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
-from pipeline_assets.corpus.spine.manifest import StoredFile
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, Key, rehash, state_of
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.trust.result import Proven, Scope, ShardProof, Verification
@@ -47,7 +48,11 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     findings, tasks = list(chain.broken), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
-        for item in _present(artifact):
+        try:
+            present = list(present_files(artifact.folder, artifact.manifest, labels_of))
+        except FileNotFoundError:
+            raise was_replaced(artifact.folder) from None
+        for item in present:
             path = artifact.folder / item.path
             if isinstance(item, Damage):
                 findings.append(Finding(path, item.what, digest))
@@ -62,13 +67,6 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
         found.hub = held_of_hub(scope.root / CACHE_FOLDER, of_hub)
         findings += [*found.hub.findings, *found.sources.findings]
     return found
-
-
-def _present(artifact: Artifact) -> list[StoredFile | Damage]:
-    try:
-        return list(present_files(artifact.folder, artifact.manifest, labels_of))
-    except FileNotFoundError:
-        raise was_replaced(artifact.folder) from None
 
 
 def hold(found: Verification, journal: Journal) -> None:
@@ -87,17 +85,12 @@ def hold(found: Verification, journal: Journal) -> None:
 
 
 def _refuse_replaced(found: Verification) -> None:
-    """
-    Raises:
-        RetryableError: what was found is not so of an artifact of the chain, but of one that took its place meanwhile.
-    """
+    """Raises RetryableError where what was found is so of an artifact that took the place of one of the chain."""
     for artifact in found.chain.artifacts:
-        try:
-            shows_again = _shows_again(found, artifact)
-        except OSError:
-            shows_again = False
-        if not shows_again:
-            raise was_replaced(artifact.folder)
+        with contextlib.suppress(OSError):
+            if _shows_again(found, artifact):
+                continue
+        raise was_replaced(artifact.folder)
 
 
 def _shows_again(found: Verification, artifact: Artifact) -> bool:
@@ -127,16 +120,15 @@ def _is_as_expected(path: Path, task: HashTask) -> bool:
 
 def _read(found: Verification, journal: Journal) -> None:
     scope, tasks = found.scope, found.all_tasks
-    if scope.sample is not None:
-        tasks = [task for part in found.parts for task in _drawn(scope.sample, part)]
+    if (sample := scope.sample) is not None:
+        parts = (
+            sample.fitting(part, lambda task: task.bytes, lambda task: (task.owner, task.name)) for part in found.parts
+        )
+        tasks = list(itertools.chain.from_iterable(parts))
     started = time.monotonic()
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     found.take(rehash(tasks, journal, scope.threads, progress))
     found.reading_seconds = time.monotonic() - started
-
-
-def _drawn(sample: Sample, tasks: Sequence[HashTask]) -> list[HashTask]:
-    return sample.fitting(tasks, lambda task: task.bytes, lambda task: (task.owner, task.name))
 
 
 def _read_contents(found: Verification, journal: Journal) -> None:
