@@ -107,10 +107,9 @@ class DocumentChanges:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two artifacts of one kind.
+    """Two artifacts of one kind; of equal digests nothing was read, and all else is empty.
 
     Attributes:
-        is_identical: their digests are equal; then everything else is empty, and nothing was read.
         recipe: a line for each key whose values differ.
         stage, tokenizer: None where equal.
         upstream: artifacts that they are made from, where the digests differ.
@@ -121,7 +120,6 @@ class Comparison:
 
     a: Artifact
     b: Artifact
-    is_identical: bool
     recipe: Sequence[str] = ()
     stage: Changed | None = None
     tokenizer: Changed | None = None
@@ -130,6 +128,10 @@ class Comparison:
     shards: Sequence[Changed] = ()
     counts: Sequence[Counted] = ()
     documents: Sequence[DocumentChanges] = ()
+
+    @property
+    def is_identical(self) -> bool:
+        return self.a.manifest.digest == self.b.manifest.digest
 
 
 def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Comparison:
@@ -146,12 +148,11 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
         what = f"this is a {other.kind}, {a.folder} is a {one.kind}"
         raise UsageError(what, b.folder, "give two artifacts of one kind")
     if one.digest == other.digest:
-        return Comparison(a, b, is_identical=True)
+        return Comparison(a, b)
     left, right = one.identity, other.identity
     return Comparison(
         a=a,
         b=b,
-        is_identical=False,
         recipe=changed_keys(left.recipe, right.recipe),
         stage=_changed("stage", str(left.stage), str(right.stage)),
         tokenizer=_changed("tokenizer", _tokenizer_words(left.tokenizer), _tokenizer_words(right.tokenizer)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.recipes.kind import Kind, forecast
+from pipeline_assets.corpus.recipes.kind import forecast
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import folder_bytes
 from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
+from pipeline_assets.systems.registry import KINDS
 
 _MEMORY = "memory"
 _MEMINFO = Path("/proc/meminfo")
@@ -52,20 +53,19 @@ class Room:
 
 @dataclass(frozen=True)
 class DiskUse:
-    """What building one artifact does to a disk, in bytes: what is fetched stays in the cache; the peak is that of the
-    building folder.
+    """What building one artifact does to a disk, in bytes.
 
     Attributes:
+        fetched: into the cache, where it stays.
+        peak: of its building folder, beyond what a crash left of this very artifact.
         freed: of what it replaces and of what a crash left: at the end, since two versions lie side by side until the
             new one is sealed.
-        adopted: of `freed`, what a crash left of this very artifact and `peak` counts too.
     """
 
     fetched: float
     peak: float
     sealed: float
     freed: int = 0
-    adopted: int = 0
 
 
 def disk_rooms(uses: Sequence[DiskUse], root: Path, cache: Path) -> list[Room]:
@@ -77,7 +77,7 @@ def disk_rooms(uses: Sequence[DiskUse], root: Path, cache: Path) -> list[Room]:
     taken = most = 0.0
     for use in uses:
         taken += 0 if is_apart else use.fetched
-        most = max(most, taken + use.peak - use.adopted)
+        most = max(most, taken + use.peak)
         taken += use.sealed - use.freed
     rooms = [Room(str(root), max(most, taken), free, taken)]
     if is_apart:
@@ -178,8 +178,8 @@ class ArtifactPlan:
         left = sum(map(folder_bytes, unfinished.folders)) if unfinished else 0
         is_replaced = self.status.sealed != "missing" and not self._is_of_members
         replaced = folder_bytes(root / self.status.target.folder) if is_replaced else 0
-        peak = max(self.figure("peak_disk_bytes"), sealed)
-        return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left, left)
+        peak = max(self.figure("peak_disk_bytes"), sealed) - left
+        return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class RecipePlan:
         return sum(known) if known and len(known) == len(self.to_build) else None
 
 
-def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: Run) -> RecipePlan:
+def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """
     Args:
         held: the state of the recipe's artifacts, as `artifact_statuses` tells it; what is there costs nothing.
@@ -223,7 +223,7 @@ def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: 
         UsageError: no file or column as the recipe names it; nothing is sealed where something is said to be.
     """
     hub = run.hub_for("a recipe")
-    before, walk = hub.traffic.bytes, _Walk(kinds, run)
+    before, walk = hub.traffic.bytes, _Walk(run)
     artifacts = [walk.planned(status) for status in held]
     missing = sum(walk.missing.values())
     to_build = [plan for plan in artifacts if not plan.status.is_there]
@@ -247,9 +247,9 @@ class _Known:
 class _Walk:
     """Targets in their order, what is known of those before, and the bytes that are missing of each file."""
 
-    def __init__(self, kinds: Mapping[str, Kind], run: Run) -> None:
+    def __init__(self, run: Run) -> None:
         self.missing: dict[str, int] = {}
-        self._kinds, self._run = kinds, run
+        self._run = run
         self._known: dict[str, _Known] = {}
 
     def planned(self, status: ArtifactStatus) -> ArtifactPlan:
@@ -259,7 +259,7 @@ class _Walk:
         if status.is_there and status.manifest is not None:
             self._known[target.role] = _sealed(status.manifest, upstream)
             return ArtifactPlan(status)
-        kind = self._kinds[target.kind]
+        kind = KINDS[target.kind]
         listing = kind.listing(target, self._run) if kind.listing is not None else Listing()
         limit = kind.limit(target.recipe) if kind.limit is not None else None
         if listing.inputs:
