@@ -13,7 +13,7 @@ from numbered_pages import numbered, pages
 
 from pipeline_assets.corpus.rows.comparison import Changed, Counted, FileChanges, Found, compare, count_changes
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import InputError
 
 Take = Callable[..., Artifact]
 SplitOf = Callable[..., Artifact]
@@ -114,19 +114,6 @@ def test_a_stage_and_a_tokenizer_that_changed_are_told(split_of: SplitOf) -> Non
 
     assert found.stage == Changed("stage", "megatron_split version 1", "megatron_split version 2")
     assert found.tokenizer.b == f"o200k_harmony {'ab' * 32}"
-
-
-def test_artifacts_of_different_kinds_are_not_compared(take: Take, split_of: SplitOf) -> None:
-    snapshot = take({"a.parquet": pages(numbered(0, 5))}, root="snapshot")
-    split = split_of(numbered(0, 5), "split")
-
-    with pytest.raises(UsageError) as refused:
-        compare(snapshot, split)
-
-    assert str(refused.value) == (
-        f"{split.folder}: this is a healing/megatron_split, {snapshot.folder} is a healing/fineweb_edu_snapshot; "
-        "give two artifacts of one kind"
-    )
 
 
 def test_documents_are_counted_by_id_and_by_text(take: Take) -> None:

@@ -284,56 +284,68 @@ def test_rows_that_differ_are_counted_and_the_first_shown(
         assert (found.unit, found.differing, found.because) == ("bytes", 0, "its rows are the same")
 
 
-def test_a_document_is_shown_by_its_id_and_where_its_values_part(sides: Sides) -> None:
-    text = "long " * 40
-    one = {"text": text + "tale", "doc_id": "page-3", "meta": {"url": "a", "score": 2}}
-    other = {"text": text + "tail", "doc_id": "page-3", "meta": {"url": "a", "score": 3, "dump": None}}
+LONG = "long " * 40
+FIRST = [1, 2]
 
-    found = sides("00000.jsonl.zst", write_lines, [one], [other])
 
-    assert found.first == (
-        RowDifference(
-            0,
-            "page-3",
-            [
-                FieldDifference("text", "…ng long long long long long tale", "…ng long long long long long tail"),
-                FieldDifference("meta.score", "2", "3"),
-                FieldDifference("meta.dump", None, "null"),
-            ],
+@pytest.mark.parametrize(
+    ("name", "write", "sealed", "rebuilt", "first"),
+    [
+        (
+            "00000.jsonl.zst",
+            write_lines,
+            [{"text": LONG + "tale", "doc_id": "page-3", "meta": {"url": "a", "score": 2}}],
+            [{"text": LONG + "tail", "doc_id": "page-3", "meta": {"url": "a", "score": 3, "dump": None}}],
+            RowDifference(
+                0,
+                "page-3",
+                [
+                    FieldDifference("text", "…ng long long long long long tale", "…ng long long long long long tail"),
+                    FieldDifference("meta.score", "2", "3"),
+                    FieldDifference("meta.dump", None, "null"),
+                ],
+            ),
         ),
-    )
-
-
-def test_a_row_that_one_side_lacks_is_nothing_there(sides: Sides) -> None:
-    found = sides("rejects.jsonl.zst", write_lines, [], [{"file": "a.parquet", "row": 7}])
-
-    assert (found.sealed, found.rebuilt, found.differing) == (0, 1, 1)
-    assert found.first[0].fields == [FieldDifference("file", None, "a.parquet"), FieldDifference("row", None, "7")]
-
-
-def test_tokens_are_shown_around_the_first_that_differs(sides: Sides) -> None:
-    found = sides("tokens.bin", write_sequences, [[1, 2], [*range(20)]], [[1, 2], [*range(9), 99, *range(10, 20), 5]])
-
-    assert found.first == (
-        RowDifference(
-            1,
-            None,
-            [
-                FieldDifference("token 9", "… 5 6 7 8 »9« 10 11 12 13 …", "… 5 6 7 8 »99« 10 11 12 13 …"),
-                FieldDifference("tokens", "20", "21"),
-            ],
+        (
+            "rejects.jsonl.zst",
+            write_lines,
+            [],
+            [{"file": "a.parquet", "row": 7}],
+            RowDifference(0, None, [FieldDifference("file", None, "a.parquet"), FieldDifference("row", None, "7")]),
         ),
-    )
+        (
+            "tokens.bin",
+            write_sequences,
+            [FIRST, [*range(20)]],
+            [FIRST, [*range(9), 99, *range(10, 20), 5]],
+            RowDifference(
+                1,
+                None,
+                [
+                    FieldDifference("token 9", "… 5 6 7 8 »9« 10 11 12 13 …", "… 5 6 7 8 »99« 10 11 12 13 …"),
+                    FieldDifference("tokens", "20", "21"),
+                ],
+            ),
+        ),
+        *(
+            (
+                "t.parquet",
+                write_parquet,
+                *(pa.table({"a": pa.array(rows, kind)}) for kind in (pa.int64(), pa.int32())),
+                RowDifference(0, None, [FieldDifference("columns", "a: int64", "a: int32")]),
+            )
+            for rows in ([], [1, 2])
+        ),
+    ],
+    ids=["values of a document", "a row of one side", "tokens around the first", "schemas, empty", "schemas"],
+)
+def test_a_difference_is_shown_where_the_sides_part(
+    name: str, write: Callable[..., None], sealed: object, rebuilt: object, first: RowDifference, sides: Sides
+) -> None:
+    found = sides(name, write, sealed, rebuilt)
 
-
-@pytest.mark.parametrize("rows", [[], [1, 2]])
-def test_tables_of_other_columns_are_told_by_their_schemas(rows: list[int], sides: Sides) -> None:
-    tables = (pa.table({"a": pa.array(rows, kind)}) for kind in (pa.int64(), pa.int32()))
-
-    found = sides("t.parquet", write_parquet, *tables)
-
-    assert (found.unit, found.differing) == ("schemas", 1)
-    assert found.first[0].fields == [FieldDifference("columns", "a: int64", "a: int32")]
+    assert (found.differing, [*found.first]) == (1, [first])
+    assert found.unit == {"t.parquet": "schemas", "tokens.bin": "sequences"}.get(name, "rows")
 
 
 def test_a_nan_is_no_other_value_than_a_nan(sides: Sides) -> None:

@@ -126,15 +126,6 @@ def test_a_missing_upstream_is_a_finding_and_the_others_go_on(chain_root: Path) 
     assert [found.is_damaged(artifact) for artifact in found.chain.artifacts] == [False, False, True]
 
 
-def test_where_only_upstream_is_missing_the_verdict_is_incomplete(chain_root: Path) -> None:
-    shutil.rmtree(chain_root / "selections" / "pages_v1")
-
-    found = verify(chain_root / SET, chain_root)
-
-    assert (found.verdict, len(found.findings)) == ("incomplete", 1)
-    assert not any(found.is_damaged(artifact) for artifact in found.chain.artifacts)
-
-
 @pytest.mark.parametrize("share", ["1%", "10%", "50%"])
 def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(pristine: Path, share: str) -> None:
     found = verify(pristine / SET, pristine, share)
