@@ -23,7 +23,7 @@ from pipeline_assets.corpus.megatron_split import (
 from pipeline_assets.corpus.preview import preview_selection
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, check, seals_files, seals_manifest_only
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.snapshots import SnapshotRows
+from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.sampling.split import SPLITS, Split, split_budget
 from pipeline_assets.corpus.snapshot.plan import list_snapshot

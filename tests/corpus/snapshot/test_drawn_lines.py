@@ -17,7 +17,7 @@ from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.rows.snapshots import SnapshotRows
+from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.snapshot import drawn_lines
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes

@@ -16,7 +16,7 @@ import pytest
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.formats.megatron import index_bytes
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
-from pipeline_assets.corpus.rows.snapshots import SnapshotRows
+from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
