@@ -111,11 +111,7 @@ class DocumentRows(FileRows):
     def line_of(
         self, doc_id: str, source: str | None = None, shards: Sequence[str] | None = None
     ) -> tuple[str, int] | None:
-        """(shard, row in it) of a Document; None where there is none.
-
-        Args:
-            source, shards: of which, and where to look; any, and everywhere, where it is None.
-        """
+        """(shard, row in it) of a Document, of this source, in these shards, or in any; None where there is none."""
         for shard in self.files if shards is None else shards:
             for row, one in enumerate(read_structs(self.artifact.path(shard), _id_decoder)):
                 if one.doc_id == doc_id and source in (None, one.source):
@@ -203,11 +199,7 @@ class SnapshotRows(SourceRows):
 
 
 def read_document(corpus: Artifact, shard: str, row: int) -> Document:
-    """The Document in a line of a shard, from 0.
-
-    Raises:
-        InputError: the shard is shorter, or the line is no Document.
-    """
+    """The Document in a line of a shard, from 0. Raises InputError where the shard is shorter, or the line is none."""
     path, first_row = corpus.path(shard), 0
     for block in read_line_blocks(path):
         rows = block.count(b"\n")

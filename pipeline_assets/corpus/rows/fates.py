@@ -42,9 +42,7 @@ class Followed:
 
 def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
     """What became of a source row, in everything below the data root that was read from a source that lists its file.
-
-    Raises:
-        InputError: no source does, or none that something was made from; an artifact is damaged.
+    Raises InputError where no source does, or none that something was made from, or an artifact is damaged.
     """
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
@@ -66,10 +64,8 @@ def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
 
 
 def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
-    """Every document of an id that was read from a source below the data root, and what became of it.
-
-    Raises:
-        InputError: an artifact there is damaged.
+    """Every document of an id that was read from a source below the data root, and what became of it. Raises InputError
+    where an artifact there is damaged.
     """
     for folder, one in lineage.sealed.items():
         kind = KINDS.get(one.kind)

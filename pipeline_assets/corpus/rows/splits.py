@@ -215,10 +215,8 @@ class _Sequence:
 
 def _sequences_of(split: Artifact, shard: str) -> dict[int, _Sequence]:
     """What a split has from a shard of the snapshot, by row in the shard; nothing where all its documents are the other
-    split's. Row groups of the table without any are not read.
-
-    Raises:
-        InputError: the rows of the shard don't lie together, or the index contradicts itself.
+    split's. Row groups of the table without any are not read. Raises InputError where the rows of the shard don't lie
+    together, or the index contradicts itself.
     """
     documents, index = split.folder / DOCUMENTS, split.folder / INDEX
     numbers: list[int] = []

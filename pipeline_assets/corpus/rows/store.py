@@ -191,11 +191,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def origin(self, part: Part) -> "Line | Source":
-        """What a part was made from.
-
-        Raises:
-            InputError: it is gone, or contradicts the part.
-        """
+        """What a part was made from. Raises InputError where it is gone, or contradicts the part."""
 
     @abstractmethod
     def missing(self, row_id: str) -> tuple[str, str]:
@@ -229,10 +225,8 @@ class RowStore(ABC):
 
     def proof_files(self) -> Mapping[str, Sequence[Path]] | None:
         """What is read to prove the documents of a Document shard, by its name, in manifest order: if a file of them is
-        touched, the proof counts no more. None where nothing can tell.
-
-        Raises:
-            InputError: what they were made from is gone.
+        touched, the proof counts no more. None where nothing can tell. Raises InputError where what they were made from
+        is gone.
         """
         return None
 

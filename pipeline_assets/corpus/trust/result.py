@@ -221,10 +221,7 @@ SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Args:
-        program: versions and host, as provenance has them.
-    """
+    """For a report; the program's versions and host are as provenance has them."""
     scope, hub, sources, since = found.scope, found.hub, found.sources, found.known_since
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:

@@ -23,10 +23,8 @@ class Sample:
 
     @classmethod
     def parse(cls, text: str, seed: str = "0") -> "Sample":
-        """A sample as people write it: `5%`, `0.05`.
-
-        Raises:
-            UsageError: no share, none of the whole, or more than it; `5`, which could be 5 % or five times.
+        """A sample as people write it: `5%`, `0.05`. Raises UsageError where it is no share, none of the whole, or more
+        than it; or `5`, which could be 5 % or five times.
         """
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)

@@ -70,10 +70,8 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
 
 
 def hold(found: Verification, journal: Journal) -> None:
-    """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched.
-
-    Raises:
-        RetryableError: an artifact was replaced meanwhile, so that nothing can be said of it.
+    """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched. Raises RetryableError
+    where an artifact was replaced meanwhile, so that nothing can be said of it.
     """
     _read(found, journal)
     _read_contents(found, journal)
@@ -211,12 +209,8 @@ def proofs(
     threads: int,
     log_every_s: float,
 ) -> Iterator[ShardProof]:
-    """A proof for each shard that the sample draws, in manifest order; closing the iterator calls the rest off.
-
-    What contradicted is looked at again, even if a former process did.
-
-    Args:
-        files: the store's `proof_files`.
+    """A proof for each shard of the store's `proof_files` that the sample draws, in order; closing the iterator calls
+    the rest off. What contradicted is looked at again, even if a former process did.
     """
     drawn, within = sample.shards_and_rows([*files])
     digest, name = store.artifact.manifest.digest, store.artifact.manifest.name
