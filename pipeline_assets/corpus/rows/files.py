@@ -47,12 +47,7 @@ class FileRows(RowStore):
         return Line(self, self.number_of(part.shard, part.shard_row))
 
     def fate_at(
-        self,
-        file: str,
-        row: int,
-        lines: Sequence[str],
-        told: Mapping[str, Any] | None = None,
-        outcome: str = "kept",
+        self, file: str, row: int, lines: Sequence[str], told: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
         """The fate of what lies in a row of a file."""
         place, number = {"shard": file, "shard_row": row}, self.number_of(file, row)

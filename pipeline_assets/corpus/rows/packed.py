@@ -13,15 +13,7 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.source_row import input_for_source
-from pipeline_assets.corpus.rows.store import (
-    Content,
-    Fate,
-    Labels,
-    Line,
-    Part,
-    Row,
-    RowStore,
-)
+from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe

@@ -177,11 +177,7 @@ class Rebuild:
 
 
 def rebuild(
-    folder: Path,
-    run: Run,
-    with_upstream: bool = False,
-    keep: bool = False,
-    puts_back: bool = False,
+    folder: Path, run: Run, with_upstream: bool = False, keep: bool = False, puts_back: bool = False
 ) -> Rebuild:
     """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
 
