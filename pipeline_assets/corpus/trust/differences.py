@@ -23,7 +23,7 @@ from pipeline_assets.corpus.rows.comparison import dotted
 from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
-from pipeline_assets.corpus.spine.usage import versions_of
+from pipeline_assets.corpus.spine.usage import versions, versions_of
 from pipeline_assets.corpus.trust.read_back import Step
 
 Unit = Literal["rows", "sequences", "schemas", "bytes"]
@@ -283,16 +283,9 @@ class StepOutcome:
     versions: Sequence[Version] = ()
 
 
-def judge(
-    step: Step, rebuilt: Manifest, copy: Path, versions_here: Mapping[str, str | None], holds_sealed: bool
-) -> StepOutcome:
-    """The rebuilt artifact in `copy` held against the manifest of the step.
-
-    Args:
-        versions_here: of libraries and the like that it was rebuilt with.
-        holds_sealed: whether the sealed files too are held against that manifest: every byte of them is read.
-    Raises:
-        RetryableError: the sealed artifact was replaced meanwhile.
+def judge(step: Step, rebuilt: Manifest, copy: Path, holds_sealed: bool) -> StepOutcome:
+    """The rebuilt artifact in `copy` held against the manifest of the step; on demand the sealed files too, of which
+    every byte is read. Raises RetryableError where the sealed artifact was replaced meanwhile.
     """
     sealed = step.manifest
     if step.place is not None and read_manifest(step.place) != sealed:
@@ -301,15 +294,26 @@ def judge(
     if holds_sealed and step.place is not None:
         damage = {item.path: item.what for item in damage_of(step.place, sealed)}
     is_same = rebuilt.digest == sealed.digest
+    contents, contents_now = ({file.path: file for file in one.identity.files} for one in (sealed, rebuilt))
+    stored, stored_now = ({file.path: file.sha256 for file in one.storage} for one in (sealed, rebuilt))
+    files = []
+    for path in {**contents, **contents_now, **damage}:
+        one, other = contents.get(path), contents_now.get(path)
+        if one != other or path in damage:
+            rows = None
+            if one and other and step.place is not None and (step.place / path).is_file():
+                rows = row_differences(step.place / path, copy / path)
+            files.append(FileFinding(path, one, other, damage.get(path), rows))
+    same = [path for path, file in contents.items() if file == contents_now.get(path)]
     return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt=rebuilt,
         is_sealed_intact=holds_sealed and not damage,
-        files=list(_findings(step, rebuilt, copy, damage)),
+        files=files,
         elsewhere=[] if is_same else list(_elsewhere(sealed.identity, rebuilt.identity)),
-        stored_otherwise=_stored_otherwise(sealed, rebuilt),
-        versions=changed_versions(sealed.provenance, versions_here),
+        stored_otherwise=[path for path in same if stored.get(path) != stored_now[path]],
+        versions=changed_versions(sealed.provenance, versions()),
     )
 
 
@@ -317,25 +321,6 @@ def changed_versions(provenance: Mapping[str, Any], here: Mapping[str, str | Non
     """What is another one here than a manifest's provenance tells."""
     then = versions_of(provenance)
     return [Version(name, then.get(name), here[name]) for name in here if then.get(name) != here[name]]
-
-
-def _findings(step: Step, rebuilt: Manifest, copy: Path, damage: Mapping[str, str]) -> Iterator[FileFinding]:
-    before = {file.path: file for file in step.manifest.identity.files}
-    after = {file.path: file for file in rebuilt.identity.files}
-    for path in {**before, **after, **damage}:
-        one, other = before.get(path), after.get(path)
-        if one != other or path in damage:
-            rows = None
-            if one and other and step.place is not None and (step.place / path).is_file():
-                rows = row_differences(step.place / path, copy / path)
-            yield FileFinding(path, one, other, damage.get(path), rows)
-
-
-def _stored_otherwise(sealed: Manifest, rebuilt: Manifest) -> list[str]:
-    contents = {file.path: file for file in rebuilt.identity.files}
-    before, after = ({file.path: file.sha256 for file in one.storage} for one in (sealed, rebuilt))
-    same = [file.path for file in sealed.identity.files if file == contents.get(file.path)]
-    return [path for path in same if before.get(path) != after[path]]
 
 
 def _elsewhere(sealed: Identity, rebuilt: Identity) -> Iterator[str]:

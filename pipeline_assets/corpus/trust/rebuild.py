@@ -195,8 +195,7 @@ def rebuild(
     """
     chain = StepChain(folder, run.root, with_upstream)
     asked = chain.steps[-1].manifest
-    here = versions()
-    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
+    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": versions()}
     with scratch_folder(run.root, _name(asked), ticket) as scratch:
         aside = replace(run, root=scratch.folder, replace=True)
         outcomes: list[StepOutcome] = []
@@ -212,7 +211,7 @@ def rebuild(
             except InputError as error:
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
-            outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
+            outcomes.append(judge(step, artifact.manifest, artifact.folder, holds_sealed=is_asked))
         if puts_back:
             outcomes = list(_put_back(outcomes, scratch))
         done = Rebuild(outcomes, scratch.kept)
