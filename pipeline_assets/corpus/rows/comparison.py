@@ -24,7 +24,7 @@ from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, members_of, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest
 from pipeline_assets.corpus.spine.target import changed_keys
 
 EXAMPLES = 5
@@ -156,9 +156,9 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
         recipe=changed_keys(left.recipe, right.recipe),
         stage=_changed("stage", str(left.stage), str(right.stage)),
         tokenizer=_changed("tokenizer", _tokenizer_words(left.tokenizer), _tokenizer_words(right.tokenizer)),
-        upstream=_changes(_upstream(one), _upstream(other)),
+        upstream=_changes(*({entry["name"]: entry["digest"] for entry in side.upstream} for side in (left, right))),
         files=_file_changes(one, other),
-        shards=_changes(_selected(one), _selected(other)),
+        shards=_changes(_selected(left), _selected(right)),
         counts=count_changes(left.counts, right.counts),
         documents=list(document_changes(a, b, part_documents)),
     )
@@ -198,13 +198,9 @@ def _tokenizer_words(tokenizer: Mapping[str, Any] | None) -> str | None:
     return None if tokenizer is None else f"{tokenizer['family']} {tokenizer['sha256']}"
 
 
-def _upstream(manifest: Manifest) -> dict[str, str]:
-    return {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
-
-
-def _selected(manifest: Manifest) -> dict[str, str]:
+def _selected(identity: Identity) -> dict[str, str]:
     """Content hashes of the shards that a selection names, by path; empty for other kinds."""
-    return {shard["path"]: shard["content_sha256"] for shard in manifest.identity.decisions.get("shards", [])}
+    return {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])}
 
 
 def _file_changes(a: Manifest, b: Manifest) -> FileChanges | None:

@@ -49,7 +49,7 @@ def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
     listings = list(_listings(lineage))
     listing_it = [(one, file) for one in listings if (file := file_of(one.manifest, source, lineage.root)) is not None]
     found = [
-        _followed(lineage, store, _source_fate(store, SourceListing(one, store.artifact, lineage.root), file, source))
+        _follow(lineage, store, SourceListing(one, store.artifact, lineage.root), file, source)
         for one, file in listing_it
         for store in _readers(lineage, one)
     ]
@@ -75,7 +75,7 @@ def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
-            yield _followed(lineage, store, _there(store, numbers[0], "document"), rejects)
+            yield _followed(lineage, store, numbers[0], "document", rejects)
         elif rejects:
             yield Followed(store, Fate(store.artifact, "rejected", reason_of(rejects[0])), None, rejects)
 
@@ -101,8 +101,10 @@ def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
             yield store
 
 
-def _source_fate(store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> Fate:
-    artifact = store.artifact
+def _follow(lineage: Lineage, store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> Followed:
+    def gone(outcome: str, detail: str) -> Followed:
+        return Followed(store, Fate(store.artifact, outcome, detail), None)
+
     if isinstance(source, FileRow) and source.line is not None:
         here = listing.row(file, source.row)
         if isinstance(here, FileRow) and here.has_changed:
@@ -112,35 +114,30 @@ def _source_fate(store: RowStore, listing: SourceListing, file: str, source: Any
     if isinstance(source, SourceRow) and is_read_in_part:
         unread = why_not_read(listing.entry(file), source.row)
         if unread is not None:
-            return Fate(artifact, "not_read", unread)
+            return gone("not_read", unread)
     found = store.find_source(file, source.row)
     if found is not None:
         number, is_part = found
-        return _there(store, number, "merged" if is_part else "document")
+        return _followed(lineage, store, number, "merged" if is_part else "document")
     reject = store.reject_of(file, source.row)
     if reject is not None:
-        return Fate(artifact, "rejected", reason_of(reject))
-    ledger = artifact.manifest.identity.ledger
+        return gone("rejected", reason_of(reject))
+    ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
     if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
-        return Fate(artifact, "dropped", f"by {rules}")
+        return gone("dropped", f"by {rules}")
     if ledger.dropped:
-        return Fate(artifact, "no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
+        return gone("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
     place_told = "a row is named by its `source_row`: in files of lines the bytes before it"
-    return Fate(artifact, "no_row", f"none begins there; {place_told}")
+    return gone("no_row", f"none begins there; {place_told}")
 
 
-def _there(store: RowStore, number: int, outcome: str) -> Fate:
-    part = Line(store, number).part()
-    return Fate(store.artifact, outcome, place={"shard": part.shard, "shard_row": part.shard_row}, row=number)
-
-
-def _followed(lineage: Lineage, store: RowStore, fate: Fate, rejects: Sequence[Reject] = ()) -> Followed:
-    if fate.row is None:
-        return Followed(store, fate, None, rejects)
-    line = Line(store, fate.row)
-    below = list(_below(lineage, line))
-    return Followed(store, fate, line.part(), rejects, [*below, *_unknown(lineage)])
+def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()) -> Followed:
+    line = Line(store, number)
+    part = line.part()
+    place = {"shard": part.shard, "shard_row": part.shard_row}
+    fate = Fate(store.artifact, outcome, place=place, row=number)
+    return Followed(store, fate, part, rejects, [*_below(lineage, line), *_unknown(lineage)])
 
 
 def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:

@@ -65,14 +65,13 @@ class StepChain:
         """What a step said; where it missed an input that is nowhere, which input that is."""
         return self._errors.get(Path(error.where), error)
 
-    def _known(self, digest: str) -> tuple[Manifest, Path | None] | None:
-        """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
+    def _known(self, digest: str) -> tuple[Manifest | None, Path | None]:
+        """The manifest with a digest, if there is one, and where it is sealed; None where only a copy is left."""
         if digest in self._own:
             return self._own[digest]
         if (found := self._lineage.find(digest)) is not None:
             return found.manifest, found.folder
-        copy = self._lineage.copy_of(digest)
-        return None if copy is None else (copy, None)
+        return self._lineage.copy_of(digest), None
 
     def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
         """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
@@ -96,13 +95,12 @@ class StepChain:
     def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
         """The target of an input of the artifact that lies, or will lie, in `above`."""
         is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
-        found = self._known(entry["digest"])
-        if found is None and is_rebuilt:
+        manifest, place = self._known(entry["digest"])
+        if manifest is None and is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
             raise InputError(what + self._lineage.besides, self._lineage.root, IN_ANOTHER_ROOT)
-        manifest, place = found or (None, None)
         if manifest is None or (place is None and not is_rebuilt):
-            return self._lost(entry, has_manifest=found is not None)
+            return self._lost(entry, has_manifest=manifest is not None)
         if not is_rebuilt and place is not None:
             folder = place.absolute()
         elif "member" in entry:
