@@ -92,10 +92,9 @@ def _listings(lineage: Lineage) -> Iterator[Artifact]:
 
 def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
     """What was read from the files that a manifest lists: itself, or made from it under its own name."""
-    own = [(listing.folder, None), *lineage.made_of(listing.manifest.digest)]
-    for folder, one in own:
-        if one is not None and lineage.place_of(listing.manifest.digest, one.name) != listing.folder:
-            continue
+    digest = listing.manifest.digest
+    made = [folder for folder, one in lineage.made_of(digest) if lineage.place_of(digest, one.name) == listing.folder]
+    for folder in (listing.folder, *made):
         store = rows_of(open_artifact(folder), lineage)
         if store is not None and store.reads_sources:
             yield store

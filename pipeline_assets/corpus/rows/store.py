@@ -178,12 +178,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def at(self, number: int) -> Row:
-        """One row, and little else read.
-
-        Raises:
-            UsageError: there is no such row.
-            InputError: a file is damaged.
-        """
+        """One row, and little else read. Raises UsageError where there is none, InputError where a file is damaged."""
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:

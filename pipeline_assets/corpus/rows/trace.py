@@ -89,11 +89,8 @@ def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | No
 
 
 def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
-    """The rows of what is sealed in a folder. Arguments as of `rows_of`.
-
-    Raises:
-        UsageError: another artifact (of several together, names them).
-        InputError: nothing is sealed there.
+    """The rows of what is sealed in a folder, see `rows_of`. Raises UsageError where that has none, and names its
+    members if they have; InputError where nothing is sealed there.
     """
     artifact = open_artifact(folder)
     store = rows_of(artifact, lineage)
@@ -107,11 +104,8 @@ def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """One row, by its number or by one of its tokens; the first by default.
-
-    Raises:
-        UsageError: out of range, or a token of what has none.
-        InputError: a file is damaged, or that of the tokenizer is gone.
+    """One row, by its number or by one of its tokens; the first by default. Raises UsageError where it is out of range,
+    or a token of what has none; InputError where a file is damaged, or that of the tokenizer is gone.
     """
     return store.at(row or 0 if token is None else store.row_of_token(token))
 
@@ -136,11 +130,8 @@ def _short(store: RowStore, number: int) -> dict[str, str]:
 
 
 def trace_row(store: RowStore, number: int) -> list[Traced]:
-    """Where the parts of a row came from, in their order.
-
-    Raises:
-        UsageError: there is no such row.
-        InputError: what it was made from is gone, or says another thing; a file is damaged.
+    """Where the parts of a row came from, in their order. Raises UsageError where there is no such row; InputError
+    where what it was made from is gone, or says another thing, or a file is damaged.
     """
     row = store.at(number)
     return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]

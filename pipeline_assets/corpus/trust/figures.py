@@ -169,14 +169,14 @@ class _Build:
     figures: Mapping[str, float]
 
 
+@dataclass
 class TrackRecord:
-    """The latest builds below a data root, read when they are first asked for; and bytes a second that the user knows
-    the network to have, or None.
+    """The latest builds below a data root, read when they are first asked for; and the bytes a second that the user
+    says the network has, if they do.
     """
 
-    def __init__(self, root: Path, fetch_rate: float | None = None) -> None:
-        self.fetch_rate = fetch_rate
-        self._root = root
+    root: Path
+    fetch_rate: float | None = None
 
     def forecast(
         self, kind: str, partition: str | None, workers: int, size: Size, tokens: int | None = None
@@ -229,7 +229,7 @@ class TrackRecord:
     def _builds(self) -> Mapping[str, Sequence[_Build]]:
         """By kind. What can't be read is passed over."""
         builds: dict[str, list[_Build]] = {}
-        for folder in _latest_folders(self._root):
+        for folder in _latest_folders(self.root):
             with contextlib.suppress(InputError):
                 manifest = read_manifest(folder)
                 if manifest is not None and isinstance(manifest.provenance.get("took_in"), dict):
