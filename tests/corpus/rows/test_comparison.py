@@ -141,16 +141,6 @@ def test_the_number_of_parts_changes_nothing(take: Take, part_documents: int) ->
     assert (documents.in_both.documents, documents.changed) == (20, Found(0, []))
 
 
-def test_the_other_way_round_sides_are_exchanged(take: Take) -> None:
-    a = take({"a.parquet": pages(numbered(0, 9))}, root="a")
-    b = take({"a.parquet": pages(numbered(4, 12))}, root="b")
-
-    [there], [back] = compare(a, b).documents, compare(b, a).documents
-
-    assert (there.only_in_a, there.only_in_b) == (back.only_in_b, back.only_in_a)
-    assert (there.in_both, there.changed) == (back.in_both, back.changed)
-
-
 def test_token_runs_are_compared_document_by_document(split_of: SplitOf) -> None:
     a = split_of(numbered(0, 10), "a")
     b = split_of(numbered(2, 9) | {"page-9": "another text"}, "b")

@@ -86,15 +86,6 @@ def test_a_seed_draws_the_same_files_for_ever(seed: str, drawn: list[str]) -> No
     assert fitting(Sample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn
 
 
-def test_everything_is_drawn_of_a_whole() -> None:
-    assert fitting(Sample(Fraction(1)), {"a": 1, "b": 0, "c": 100}) == ["a", "b", "c"]
-
-
-def test_a_file_that_is_more_than_the_share_is_never_drawn() -> None:
-    for seed in range(50):
-        assert fitting(Sample(Fraction(1, 20), str(seed)), {"tokens.bin": 1000, "tokens.idx": 20}) == ["tokens.idx"]
-
-
 @given(st.integers(1, 2000), SHARES)
 def test_shards_and_the_share_of_their_rows_are_together_the_share(shards: int, share: Fraction) -> None:
     names = [str(number) for number in range(shards)]
