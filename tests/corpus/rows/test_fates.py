@@ -63,7 +63,6 @@ def fates(tmp_path_factory: pytest.TempPathFactory) -> Fates:
 def test_a_kept_document_is_shown_with_its_place_licence_and_measurements(fates: Fates) -> None:
     [fate] = fates("kept")
 
-    assert fate.part is not None
     assert (fate.part.shard, fate.part.shard_row) == ("shards/00000.jsonl.zst", 1)
     source = fate.store.origin(fate.part)
     assert isinstance(source, Source)
@@ -97,7 +96,6 @@ def test_rows_whose_id_came_before_are_named_beside_the_first(fates: Fates) -> N
     [fate] = fates("kept")
 
     before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
-    assert fate.part is not None
     assert fate.part.text == "five words are in here"
     assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
 

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.rows.splits import SplitRows
 from pipeline_assets.corpus.rows.store import RowStore
-from pipeline_assets.corpus.spine.artifact import Artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, sealed_manifest
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.trust.result import ShardProof
@@ -45,8 +45,7 @@ def rows_in(root: Path, name: str) -> RowStore:
     """The snapshot of a data root, or one of its splits."""
     split = root / "megatron" / "pages_v1" / name
     folder = next((root / "corpora" / "pages").glob("[!.]*")) if name == "snapshot" else split
-    manifest = read_manifest(folder)
-    assert manifest is not None
+    manifest = sealed_manifest(folder)
     return (SnapshotRows if name == "snapshot" else SplitRows)(Artifact(folder, manifest), Unchecked(root))
 
 
@@ -54,7 +53,6 @@ def proving(
     store: RowStore, sample: Sample = EVERYTHING, journal: Journal | None = None, threads: int = 2
 ) -> Iterator[ShardProof]:
     files = store.proof_files()
-    assert files is not None
     return proofs(store, files, sample, journal or Journal(None), threads, log_every_s=1000)
 
 

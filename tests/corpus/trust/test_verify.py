@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from healing_set import verify
 from interrupted import interrupted
 from sealed_sets import seal_set
 
@@ -25,13 +26,6 @@ from pipeline_assets.systems.registry import files_match_manifest
 
 SET = Path("megatron", "pages_v1")
 READERS = (reader, artifact)
-
-
-def verify(folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0") -> Verification:
-    scope = Scope(root, None if sample is None else Sample.parse(sample, seed), threads=2)
-    found = look_at_chain(folder, scope)
-    hold(found, Journal(None))
-    return found
 
 
 def found_at(found: Verification, root: Path) -> set[str]:
@@ -58,7 +52,6 @@ def test_the_whole_chain_is_intact(pristine: Path) -> None:
     ]
     assert len(found.tasks) == 4 + 4 + 5
     assert found.bytes_read == sum(task.bytes for task in found.all_tasks)
-    assert found.hub is not None
     assert [name.rpartition(":")[2] for name in found.hub.whole] == ["a.parquet"]
     assert [name.rpartition(":")[2] for name in found.hub.in_part] == ["b.parquet"]
     assert found.proofs == []
