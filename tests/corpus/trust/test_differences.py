@@ -28,7 +28,6 @@ from pipeline_assets.corpus.spine.usage import versions
 from pipeline_assets.corpus.trust.differences import (
     SHOWN_ROWS,
     FieldDifference,
-    FileFinding,
     RowDifference,
     RowDifferences,
     StepOutcome,
@@ -48,11 +47,6 @@ def judged(made: HealingSet) -> Callable[[str], StepOutcome]:
     return lambda name: rebuild(made.folder(name), made.run).outcomes[-1]
 
 
-def only(findings: object) -> FileFinding:
-    [finding] = findings  # type: ignore[misc]
-    return finding
-
-
 def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Judge) -> None:
     path = made.folder("train") / "tokens.bin"
     ids = np.frombuffer(path.read_bytes(), np.int32).copy()
@@ -61,7 +55,7 @@ def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Judge
 
     outcome = judged("train")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert outcome.verdict == "different"
     assert (finding.path, finding.damage, finding.is_as_promised) == ("tokens.bin", None, False)
     assert (finding.rows.unit, finding.rows.differing) == ("sequences", 1)
@@ -77,7 +71,7 @@ def test_another_text_is_a_difference_named_by_its_document(made: HealingSet, ju
     lines[4] = msgspec.json.encode(document | {"text": document["text"].replace("naïve", "naive")})
     forge(made.folder("snapshot"), "shards/00001.jsonl.zst", zstandard.compress(b"\n".join(lines) + b"\n"))
 
-    finding = only(judged("snapshot").files)
+    [finding] = judged("snapshot").files
 
     assert finding.rows.first == (
         RowDifference(
@@ -97,7 +91,7 @@ def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Judge)
     pq.write_table(more, stream)
     forge(folder, "documents.parquet", stream.getvalue(), rows=len(more))
 
-    finding = only(judged("valid").files)
+    [finding] = judged("valid").files
 
     assert (finding.sealed.rows, finding.rebuilt.rows) == (len(table) + 1, len(table))
     assert (finding.rows.differing, finding.rows.first[0].row) == (1, len(table))
@@ -107,7 +101,7 @@ def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged:
     manifest = made.manifest("valid")
     reseal(made.folder("valid"), manifest, files=manifest.identity.files[:-1])
 
-    finding = only(judged("valid").files)
+    [finding] = judged("valid").files
 
     assert (finding.path, finding.sealed, finding.rows) == ("rejects.jsonl.zst", None, None)
     assert finding.rebuilt == manifest.identity.files[-1]
@@ -139,7 +133,7 @@ def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judge
 
     outcome = judged("train")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert (outcome.verdict, outcome.elsewhere) == ("damaged", [])
     assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("train").digest
     assert finding.is_as_promised
@@ -158,7 +152,7 @@ def test_a_sealed_file_that_is_gone_is_damage_too(
 
     outcome = judged("valid")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert (outcome.verdict, finding.is_as_promised, finding.rows is None) == ("damaged", True, data is None)
     assert str(finding.damage).startswith(damage)
 
@@ -170,7 +164,7 @@ def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: 
 
     outcome = judged("valid")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert outcome.verdict == "different"
     assert not finding.is_as_promised and finding.damage is not None
 
