@@ -107,15 +107,9 @@ class DocumentChanges:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two artifacts of one kind; of equal digests nothing was read, and all else is empty.
-
-    Attributes:
-        recipe: a line for each key whose values differ.
-        stage, tokenizer: None where equal.
-        upstream: artifacts that they are made from, where the digests differ.
-        files: None where neither read files from outside.
-        shards: Document shards of a selection that are not the same, by path.
-        documents: empty where the kind has no documents of its own.
+    """Two artifacts of one kind; of equal digests nothing was read, and all else is empty. A line of the recipe is a
+    key whose values differ; upstream and shards, of a selection, are those whose digests do; files are those from
+    outside, None where neither read any.
     """
 
     a: Artifact

@@ -65,13 +65,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """The rows of a file, of a hub at a commit or of this machine, that a text came from.
-
-    Attributes:
-        file: as rows that were made from it name it.
-        rows: of a thread, its question's and then its answers', in the order of the text.
-        digest: of the file, as it was listed when it was read.
-        license_tag, license_evidence: of the text, and what the tag rests on: `recipe`, `row: license`.
+    """The rows of a file, of a hub at a commit or of this machine, that a text came from: of a thread its question's,
+    then its answers', in the order of the text. The file's digest is as it was listed when it was read; the evidence is
+    what the licence tag of the text rests on: `recipe`, `row: license`.
     """
 
     file: str

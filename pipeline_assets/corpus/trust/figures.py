@@ -124,8 +124,8 @@ def real_figures(manifest: Manifest) -> dict[str, float]:
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": _sum(file.bytes for file in manifest.storage),
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
+        **{name: provenance.get(name) for name in ("tokens_encoded", "cpu_seconds")},
         "fetch_seconds": laps.get("fetch"),
-        "cpu_seconds": provenance.get("cpu_seconds"),
         "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
@@ -156,7 +156,6 @@ _FETCHED_ENOUGH = 4 << 20  # less is mostly waiting
 _FETCHING = ("bytes_fetched", "fetch_seconds")
 _OF_WORKERS = ("peak_memory_bytes", "build_seconds")
 _OF_TOKENS = ("documents", "bytes")
-_ENCODED = "tokens_encoded"
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class TrackRecord:
     def tokens_within(self, kind: str, partition: str | None, size: Size) -> float | None:
         """Tokens that what goes into an artifact holds for this partition; None where none of it was built."""
         builds = [build for build in self._builds.get(kind, ()) if build.partition == partition]
-        return _in_proportion(_ENCODED, [build for build in builds if build.figures.get(_ENCODED)], size)
+        return _in_proportion("tokens_encoded", [one for one in builds if one.figures.get("tokens_encoded")], size)
 
     def fetch_seconds(self, missing_bytes: int) -> Planned | None:
         """None where something is to be fetched and nobody knows how fast the network is."""
@@ -252,10 +251,7 @@ def _latest_folders(root: Path) -> Iterator[Path]:
 
 
 def _build(manifest: Manifest) -> _Build:
-    provenance = manifest.provenance
-    figures = real_figures(manifest)
-    if _ENCODED in provenance:
-        figures[_ENCODED] = provenance[_ENCODED]
+    provenance, figures = manifest.provenance, real_figures(manifest)
     if provenance.get("host") != socket.gethostname() or provenance.get("adopted_shards"):
         figures = {name: value for name, value in figures.items() if not name.endswith("_seconds")}
     took_in = [provenance["took_in"].get(name) for name in ("bytes", "rows")]

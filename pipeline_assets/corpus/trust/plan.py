@@ -184,14 +184,9 @@ class ArtifactPlan:
 
 @dataclass(frozen=True)
 class RecipePlan:
-    """The whole plan.
-
-    Attributes:
-        artifacts: upstream first.
-        fetched_bytes: what planning itself fetched: listing and footers.
-        missing_bytes: what building will fetch.
-        fetch_seconds: None where something is to be fetched and nobody knows how fast the network is.
-        rooms: of each disk, then of memory; none where all is built.
+    """The plans of all artifacts, upstream first; the bytes that planning itself fetched, listing and footers, and
+    those that building will; how long these take, None where nobody knows how fast the network is; the rooms of each
+    disk, then of memory, none where all is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
