@@ -177,7 +177,7 @@ def _content_result(task: HashTask, expected: str, journal: Journal) -> HashResu
 
 def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
     """Documents of every artifact of the chain that can be worked out again, as far as its upstream is here."""
-    scope, lineage = found.scope, found.chain.lineage
+    lineage = found.chain.lineage
     for artifact in found.chain.artifacts:
         proven = Proven(artifact)
         try:
@@ -192,7 +192,7 @@ def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
             continue
         found.proofs.append(proven)
         proven.how, proven.shards_in_all = store.how_proven, len(files)
-        for proof in proofs(store, files, sample, journal, scope.threads, scope.log_every_s):
+        for proof in proofs(store, files, sample, journal, found.scope):
             proven.shards.append(proof)
             found.findings += [Finding(artifact.folder, what, artifact.manifest.digest) for what in proof.complaints]
 
@@ -202,19 +202,14 @@ class _Stopped(Exception):
 
 
 def proofs(
-    store: RowStore,
-    files: Mapping[str, Sequence[Path]],
-    sample: Sample,
-    journal: Journal,
-    threads: int,
-    log_every_s: float,
+    store: RowStore, files: Mapping[str, Sequence[Path]], sample: Sample, journal: Journal, scope: Scope
 ) -> Iterator[ShardProof]:
     """A proof for each shard of the store's `proof_files` that the sample draws, in order; closing the iterator calls
     the rest off. What contradicted is looked at again, even if a former process did.
     """
     drawn, within = sample.shards_and_rows([*files])
     digest, name = store.artifact.manifest.digest, store.artifact.manifest.name
-    progress = Progress(f"documents of {name}", len(drawn), "shards", log_every_s, quiet_s=_QUIET_S)
+    progress = Progress(f"documents of {name}", len(drawn), "shards", scope.log_every_s, _QUIET_S)
     stop = threading.Event()
 
     def draws(doc_id: str) -> bool:
@@ -242,7 +237,7 @@ def proofs(
             proof.take(f"{shard} can't be looked at ({' '.join(str(error).split())})")
         return proof
 
-    pool = ThreadPoolExecutor(max(threads, 1))
+    pool = ThreadPoolExecutor(max(scope.threads, 1))
     try:
         for proof in pool.map(proof_of, drawn):
             progress.add(1, {"documents": proof.documents})

@@ -30,6 +30,7 @@ from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
+from pipeline_assets.corpus.trust.result import Scope
 from pipeline_assets.corpus.trust.sample import Sample
 from pipeline_assets.corpus.trust.verify import proofs
 from resources.loopback_hub import LoopbackHub
@@ -380,7 +381,7 @@ def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
 
     hub_files.cache.rename(tmp_path / CACHE_FOLDER)
     store = SnapshotRows(snapshot, Lineage(tmp_path))
-    proved = proofs(store, store.proof_files(), Sample(Fraction(1)), Journal(None), threads=1, log_every_s=60)
+    proved = proofs(store, store.proof_files(), Sample(Fraction(1)), Journal(None), Scope())
     assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
     assert documents_of(snapshot)[0]["meta"] == {

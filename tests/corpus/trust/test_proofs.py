@@ -22,7 +22,7 @@ from pipeline_assets.corpus.rows.store import RowStore
 from pipeline_assets.corpus.spine.artifact import Artifact, sealed_manifest
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import ShardProof
+from pipeline_assets.corpus.trust.result import Scope, ShardProof
 from pipeline_assets.corpus.trust.sample import Sample
 from pipeline_assets.corpus.trust.verify import proofs
 
@@ -53,7 +53,7 @@ def proving(
     store: RowStore, sample: Sample = EVERYTHING, journal: Journal | None = None, threads: int = 2
 ) -> Iterator[ShardProof]:
     files = store.proof_files()
-    return proofs(store, files, sample, journal or Journal(None), threads, log_every_s=1000)
+    return proofs(store, files, sample, journal or Journal(None), Scope(threads=threads))
 
 
 def complaints(store: RowStore) -> list[str]:
