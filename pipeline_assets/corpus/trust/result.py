@@ -118,13 +118,14 @@ class Verification:
         """Results of tasks, in any order; complaints become findings."""
         self._result_of |= {id(result.task): result for result in results}
         for part, cure in zip(self.parts, ("", f"; {CURE}", f"; {CHANGED}"), strict=True):
-            for task in part:
-                result = self._result_of.get(id(task))
-                if result is not None and result.complaint is not None:
-                    finding = Finding(task.paths[0], result.complaint + cure, task.owner)
-                    self.findings.append(finding)
-                    if self.sources is not None and part is self.sources.tasks:
-                        self.sources.findings.append(finding)
+            wrong = [
+                Finding(task.paths[0], result.complaint + cure, task.owner)
+                for task in part
+                if (result := self._result_of.get(id(task))) is not None and result.complaint is not None
+            ]
+            self.findings += wrong
+        if self.sources is not None:
+            self.sources.findings += wrong  # theirs is the last part
 
     @property
     def results(self) -> list[HashResult]:
