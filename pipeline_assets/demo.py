@@ -15,7 +15,7 @@ from pipeline_assets.commands.terminal import VERBOSE, Root, Workers, counted, l
 from pipeline_assets.corpus.recipes.drive import run_targets
 from pipeline_assets.corpus.recipes.kind import files_match_manifest
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.rows.peek import preview
+from pipeline_assets.corpus.rows.trace import preview
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.errors import InputError

@@ -33,7 +33,8 @@ from pipeline_assets.corpus.spine.complaints import RECIPE_FILE
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.recipe import Name, Recipe, RecipePart, read_yaml, refuse_repeated
 from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import Sample, Scope
+from pipeline_assets.corpus.trust.result import Scope
+from pipeline_assets.corpus.trust.sample import Sample
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.systems.registry import PROJECT_RECIPES, read_recipe, recipe_path
 from resources.hub import Hub

@@ -7,9 +7,8 @@ from pyarrow.types import is_struct
 
 from pipeline_assets.corpus.corpus_report import REPORT_HTML
 from pipeline_assets.corpus.markdown import plain, table
-from pipeline_assets.corpus.rows.peek import preview
 from pipeline_assets.corpus.rows.tables import table_shards
-from pipeline_assets.corpus.rows.trace import rows_of
+from pipeline_assets.corpus.rows.trace import preview, rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Ledger

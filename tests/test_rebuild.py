@@ -15,7 +15,7 @@ from demo_variants import V1, write_recipe
 from forged import flip, forge, reseal
 from stage_a_build import build, notes_recipe, step
 
-from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from resources.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
@@ -68,8 +68,7 @@ def test_another_token_is_shown_with_what_was_other_then_and_diff_goes_on(corpus
     ids = np.fromfile(train / "tokens.bin", np.int32)
     then, ids[3] = int(ids[3]), 7
     forge(train, "tokens.bin", ids.tobytes())
-    manifest = read_manifest(train)
-    assert manifest is not None
+    manifest = sealed_manifest(train)
     libraries = manifest.provenance["libraries"]
     manifest.provenance["libraries"] = {**libraries, "gigatoken": "0.1"}  # type: ignore[index]
     reseal(train, manifest)

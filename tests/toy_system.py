@@ -11,7 +11,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, w
 from pipeline_assets.corpus.normalize.raw import pin_inputs
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, files_of, folder_of
 from pipeline_assets.corpus.recipes.kind import FILES, LEDGER, Job, Kind, seals_files, seals_inputs
-from pipeline_assets.corpus.rows.store import Content, Labels, Part, Row, RowStore, Source, place_in
+from pipeline_assets.corpus.rows.files import FileRows
+from pipeline_assets.corpus.rows.store import Content, Labels, Part, Row, Source
 from pipeline_assets.corpus.spine.engine import run_stage
 from pipeline_assets.corpus.spine.ledger import Ledger, dropped_key
 from pipeline_assets.corpus.spine.manifest import StageVersion
@@ -63,24 +64,21 @@ def _build_loud(job: Job) -> BuildResult:
     return BuildResult([file for one in receipts for file in one.files], counts, {})
 
 
-class LoudRows(RowStore):
+class LoudRows(FileRows):
     labels = Labels("loud", "loud", "line")
+    folder = "shards/"
     reads_sources = True
 
     def _rows(self) -> Iterator[Mapping[str, Any]]:
-        for file in self.artifact.manifest.identity.files:
-            for block in read_line_blocks(self.artifact.path(file.path)):
+        for path in self.files:
+            for block in read_line_blocks(self.artifact.path(path)):
                 yield from map(msgspec.json.decode, block.splitlines())
-
-    def __len__(self) -> int:
-        return sum(file.rows for file in self.artifact.manifest.identity.files)
 
     def __iter__(self) -> Iterator[Content]:
         return (Content(row["id"], row["text"].encode()) for row in self._rows())
 
     def at(self, number: int) -> Row:
-        sizes = {file.path: file.rows for file in self.artifact.manifest.identity.files}
-        shard, place = place_in(sizes, number, self.artifact.folder)
+        shard, place = self.place_of(number)
         row = list(self._rows())[number]
         return Row(number, (Part(row["id"], "toy", shard, place, row["text"]),))
 

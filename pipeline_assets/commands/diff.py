@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.commands.terminal import AsJson, aligned, answer, counted
-from pipeline_assets.corpus.rows.changes import DocumentChanges
-from pipeline_assets.corpus.rows.comparison import Changed, Comparison, FileChanges, compare
+from pipeline_assets.corpus.rows.comparison import Changed, Comparison, DocumentChanges, FileChanges, compare
 from pipeline_assets.corpus.spine.artifact import open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.files import unreplaced
 

@@ -28,7 +28,7 @@ from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.trust.figures import FigureOutcome, outcomes
 from pipeline_assets.corpus.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
-from pipeline_assets.systems.registry import KINDS, read_recipe, recipe_path
+from pipeline_assets.systems.registry import read_recipe, recipe_path
 
 _GAP, _WIDTH, _SHOWN = "  ", 120, 3
 _WORDS = {
@@ -69,7 +69,7 @@ def plan(
     run.record.fetch_rate = None if mbit is None else mbit * 125_000
     with writing_below(data), naming(path):
         wanted.check_local_files(run.root)
-        planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), KINDS, run)
+        planned = plan_recipe(artifact_statuses(run.root, wanted.targets()), run)
     asked = {"recipe": recipe, "path": path, "data": data, "workers": workers}
     answer(as_json, asked | _plan_json(planned, data), _plan_lines(planned, f"{recipe}  {path}", workers))
     return all(room.fits for room in planned.rooms) and all(budget.is_met for budget in planned.budgets)

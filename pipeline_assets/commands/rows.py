@@ -22,10 +22,10 @@ from pipeline_assets.corpus.dedup.decision import DocumentGroup, Member, documen
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.rows.fates import Followed, follow_document, follow_source
-from pipeline_assets.corpus.rows.peek import peek as peek_at
 from pipeline_assets.corpus.rows.source_row import AnyRow, listing_of, parse_row, place_told
 from pipeline_assets.corpus.rows.store import Fate, Part, Row, Source
 from pipeline_assets.corpus.rows.trace import Traced, open_rows, trace_id, trace_row, trace_token
+from pipeline_assets.corpus.rows.trace import peek as peek_at
 from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.files import unreplaced

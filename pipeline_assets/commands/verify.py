@@ -30,8 +30,9 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import FILE_NAME
 from pipeline_assets.corpus.spine.rehash import HashTask, Journal
 from pipeline_assets.corpus.spine.usage import Stopwatch
-from pipeline_assets.corpus.trust.result import Proven, Sample, Scope, Verification
+from pipeline_assets.corpus.trust.result import Proven, Scope, Verification
 from pipeline_assets.corpus.trust.result import as_json as report_of
+from pipeline_assets.corpus.trust.sample import Sample
 from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
 logger = logging.getLogger("corpusmill")

@@ -22,7 +22,6 @@ from pipeline_assets.corpus.spine.inventory import artifact_statuses
 from pipeline_assets.corpus.trust.plan import plan_recipe
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.nemotron import NemotronRecipe
-from pipeline_assets.systems.registry import KINDS
 from resources.loopback_hub import LoopbackHub
 
 PARTITIONS = [partition_key(dataset, split) for dataset, splits in SPLITS.items() for split in splits]
@@ -125,7 +124,7 @@ def test_a_plan_tells_what_is_to_be_fetched(
 ) -> None:
     def to_fetch(hub: HubFiles) -> int:
         run = Run(tmp_path, RunSettings(), hub)
-        return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), KINDS, run).missing_bytes
+        return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run).missing_bytes
 
     sizes = [len(rows_of(section.dataset, split)) for section, split in recipe.all_splits()]
     assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)

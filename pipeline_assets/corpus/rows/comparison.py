@@ -1,18 +1,37 @@
 """What makes two sealed artifacts of one kind differ: what was asked, what they are made from, what they count, and
-which documents they hold.
+which rows they hold: in one of them only, in both, or changed.
+
+Rows are compared by 128 bits of the sha256 of their id and of their content. The hashes go to a temporary folder,
+parted by the id's hash, and one part of both sides is sorted at a time: no text is held, and memory stays bounded
+however many rows there are.
 """
 
+import hashlib
+import itertools
+import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline_assets.corpus.readers.source_folder import is_of_folder
-from pipeline_assets.corpus.rows.changes import PART_DOCUMENTS, DocumentChanges, document_changes
-from pipeline_assets.corpus.spine.artifact import Artifact
+from pipeline_assets.corpus.rows.store import RowStore
+from pipeline_assets.corpus.rows.trace import rows_of
+from pipeline_assets.corpus.spine.artifact import Artifact, members_of, open_artifact
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest
 from pipeline_assets.corpus.spine.target import changed_keys
+
+EXAMPLES = 5
+PART_DOCUMENTS = 4_000_000  # sorted at once: about 400 MB with the sort's copies
+_BLOCK_ROWS = 4096
+_HASHED = np.dtype([(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")])
+_Hashed = NDArray[np.void]
 
 
 @dataclass(frozen=True)
@@ -40,14 +59,8 @@ class Counted:
 
 @dataclass(frozen=True)
 class FileChanges:
-    """Files from outside that were read: of a hub, or of this machine.
-
-    Attributes:
-        commits_a, commits_b: repo@commit, sorted; empty where nothing was read from a hub.
-        files_added, files_removed: paths listed in B only, in A only; sorted.
-        files_changed: paths of other bytes.
-        row_groups_added, row_groups_removed: how many were read for B only, for A only.
-        row_groups_cut_elsewhere: how many were read for both, up to another row.
+    """Files from outside that were read: of a hub, at its commits, or of this machine. What is added is in B only, what
+    is removed in A only. Changed are files of other bytes; cut elsewhere, row groups that were read up to another row.
     """
 
     commits_a: Sequence[str]
@@ -70,22 +83,37 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two artifacts of one kind.
+class Found:
+    """How many documents, and the ids of the first few in manifest order."""
 
-    Attributes:
-        is_identical: their digests are equal; then everything else is empty, and nothing was read.
-        recipe: a line for each key whose values differ.
-        stage, tokenizer: None where equal.
-        upstream: artifacts that they are made from, where the digests differ.
-        files: None where neither read files from outside.
-        shards: Document shards of a selection that are not the same, by path.
-        documents: empty where the kind has no documents of its own.
+    documents: int
+    examples: Sequence[str]
+
+
+@dataclass(frozen=True)
+class DocumentChanges:
+    """Documents by id, of a partition or, where that is None, the artifact's own. Changed are those of another text, or
+    of other tokens; relabelled, those of the same text, of which something else differs: `labels` says in words what.
+    """
+
+    part: str | None
+    only_in_a: Found
+    only_in_b: Found
+    in_both: Found
+    changed: Found
+    labels: str
+    relabelled: Found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two artifacts of one kind; of equal digests nothing was read, and all else is empty. A line of the recipe is a
+    key whose values differ; upstream and shards, of a selection, are those whose digests do; files are those from
+    outside, None where neither read any.
     """
 
     a: Artifact
     b: Artifact
-    is_identical: bool
     recipe: Sequence[str] = ()
     stage: Changed | None = None
     tokenizer: Changed | None = None
@@ -94,6 +122,10 @@ class Comparison:
     shards: Sequence[Changed] = ()
     counts: Sequence[Counted] = ()
     documents: Sequence[DocumentChanges] = ()
+
+    @property
+    def is_identical(self) -> bool:
+        return self.a.manifest.digest == self.b.manifest.digest
 
 
 def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Comparison:
@@ -110,18 +142,17 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
         what = f"this is a {other.kind}, {a.folder} is a {one.kind}"
         raise UsageError(what, b.folder, "give two artifacts of one kind")
     if one.digest == other.digest:
-        return Comparison(a, b, is_identical=True)
+        return Comparison(a, b)
     left, right = one.identity, other.identity
     return Comparison(
         a=a,
         b=b,
-        is_identical=False,
         recipe=changed_keys(left.recipe, right.recipe),
         stage=_changed("stage", str(left.stage), str(right.stage)),
         tokenizer=_changed("tokenizer", _tokenizer_words(left.tokenizer), _tokenizer_words(right.tokenizer)),
-        upstream=_changes(_upstream(one), _upstream(other)),
+        upstream=_changes(*({entry["name"]: entry["digest"] for entry in side.upstream} for side in (left, right))),
         files=_file_changes(one, other),
-        shards=_changes(_selected(one), _selected(other)),
+        shards=_changes(_selected(left), _selected(right)),
         counts=count_changes(left.counts, right.counts),
         documents=list(document_changes(a, b, part_documents)),
     )
@@ -129,17 +160,22 @@ def compare(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> C
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Counted]:
     """Every count of either manifest side by side, those of the ledger last, by name."""
-    left, right = dict(_flat(a, "")), dict(_flat(b, ""))
+    left, right = dict(dotted(a)), dict(dotted(b))
     names = sorted(left.keys() | right.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [Counted(name, left.get(name, 0), right.get(name, 0)) for name in names]
 
 
-def _flat(counts: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | str]]:
-    for name, value in counts.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, value) of all that lies inside, in order: `ledger.dropped.other_split`, `shards[3].path`."""
+    match value:
+        case dict():
+            for key, part in value.items():
+                yield from dotted(part, f"{name}.{key}" if name else key)
+        case list():
+            for number, part in enumerate(value):
+                yield from dotted(part, f"{name}[{number}]")
+        case _:
+            yield name, value
 
 
 def _changed(name: str, a: str | None, b: str | None) -> Changed | None:
@@ -156,24 +192,20 @@ def _tokenizer_words(tokenizer: Mapping[str, Any] | None) -> str | None:
     return None if tokenizer is None else f"{tokenizer['family']} {tokenizer['sha256']}"
 
 
-def _upstream(manifest: Manifest) -> dict[str, str]:
-    return {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
-
-
-def _selected(manifest: Manifest) -> dict[str, str]:
+def _selected(identity: Identity) -> dict[str, str]:
     """Content hashes of the shards that a selection names, by path; empty for other kinds."""
-    return {shard["path"]: shard["content_sha256"] for shard in manifest.identity.decisions.get("shards", [])}
+    return {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])}
 
 
 def _file_changes(a: Manifest, b: Manifest) -> FileChanges | None:
-    left, right = _outside_files(a), _outside_files(b)
+    (left, commits_a), (right, commits_b) = _outside(a), _outside(b)
     if not left and not right:
         return None
     left_groups, right_groups = _row_groups(left), _row_groups(right)
     shared = left_groups.keys() & right_groups.keys()
     return FileChanges(
-        commits_a=_commits(a),
-        commits_b=_commits(b),
+        commits_a=commits_a,
+        commits_b=commits_b,
         files_added=sorted(right.keys() - left.keys()),
         files_removed=sorted(left.keys() - right.keys()),
         files_changed=sorted(
@@ -185,24 +217,19 @@ def _file_changes(a: Manifest, b: Manifest) -> FileChanges | None:
     )
 
 
-def _outside_files(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
-    """Files of a folder, by their names in it; of a hub by `repo:path`: the commit is told apart, so that a file that
-    stayed is the same.
+def _outside(manifest: Manifest) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+    """(files, commits) that were read. Files of a folder go by their names in it; those of a hub by `repo:path`, so
+    that one that stayed is the same at another commit.
     """
-    outside = {entry["name"]: entry for entry in manifest.identity.inputs if "bytes" in entry}
+    listed = [entry for entry in manifest.identity.inputs if "bytes" in entry]
     if is_of_folder(manifest):
-        return outside
-    files = {}
-    for name, entry in outside.items():
-        place, _, path = name.partition(":")
-        files[f"{place.partition('@')[0]}:{path}"] = entry
-    return files
-
-
-def _commits(manifest: Manifest) -> list[str]:
-    if is_of_folder(manifest):
-        return []
-    return sorted({entry["name"].partition(":")[0] for entry in manifest.identity.inputs if "bytes" in entry})
+        return {entry["name"]: entry for entry in listed}, []
+    files, commits = {}, set()
+    for entry in listed:
+        commit, _, path = entry["name"].partition(":")
+        commits.add(commit)
+        files[f"{commit.partition('@')[0]}:{path}"] = entry
+    return files, sorted(commits)
 
 
 def _row_groups(files: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], int]:
@@ -210,3 +237,88 @@ def _row_groups(files: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int],
     return {
         (path, group["number"]): group["rows"] for path, entry in files.items() for group in entry.get("row_groups", [])
     }
+
+
+def document_changes(a: Artifact, b: Artifact, part_documents: int = PART_DOCUMENTS) -> Iterator[DocumentChanges]:
+    """How the rows of B differ from those of A, an artifact of its kind; nothing where the kind has none, or has
+    several documents in a row. Of a dataset, how those of its members of one name do. Arguments and errors as of
+    `compare`.
+    """
+    shared = members_of(a.manifest).keys() & members_of(b.manifest).keys()
+    pairs = [(part, _member(a, part), _member(b, part)) for part in members_of(a.manifest) if part in shared]
+    for part, one, other in [(None, a, b), *pairs]:
+        left, right = rows_of(one), rows_of(other)
+        if left is not None and right is not None and not left.holds_several:
+            yield _compare(left, right, part, part_documents)
+
+
+def _member(dataset: Artifact, name: str) -> Artifact:
+    """An artifact inside a dataset, as that was sealed with it."""
+    return open_artifact(dataset.folder / name, members_of(dataset.manifest)[name])
+
+
+def _hashed(store: RowStore) -> Iterator[_Hashed]:
+    """The rows, block by block."""
+    rows, first_row = iter(store), 0
+    while block := list(itertools.islice(rows, _BLOCK_ROWS)):
+        records = np.empty(len(block), _HASHED)
+        records["high"], records["low"] = _halves([row.id.encode("utf-8") for row in block])
+        records["text_high"], records["text_low"] = _halves([row.content for row in block])
+        records["labels"], _ = _halves([row.labels for row in block])
+        records["row"] = np.arange(first_row, first_row + len(block))
+        yield records
+        first_row += len(block)
+
+
+def _halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
+    """The first 128 bits of the sha256 of each value as two numbers, shape (2, values)."""
+    digests = b"".join(hashlib.sha256(value).digest()[:16] for value in values)
+    return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
+
+
+def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) -> DocumentChanges:
+    documents: Counter[str] = Counter()
+    first: dict[str, list[int]] = defaultdict(list)
+    parts = max(1, -(-(len(a) + len(b)) // part_documents))
+    with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
+        for side, store in (("a", a), ("b", b)):
+            for records in _hashed(store):
+                _write_parts(Path(folder), side, records, parts)
+        for number in range(parts):
+            paths = (Path(folder, f"{side}.{number}") for side in "ab")
+            left, right = (np.fromfile(path, _HASHED) if path.exists() else np.empty(0, _HASHED) for path in paths)
+            left_matches, right_matches = _matches(left, right)
+            one, other = left[left_matches], right[right_matches]
+            is_other_text = (one["text_high"] != other["text_high"]) | (one["text_low"] != other["text_low"])
+            groups = {
+                "only_in_a": np.delete(left, left_matches),
+                "only_in_b": np.delete(right, right_matches),
+                "in_both": one,
+                "changed": one[is_other_text],
+                "relabelled": one[~is_other_text & (one["labels"] != other["labels"])],
+            }
+            for group, records in groups.items():
+                documents[group] += len(records)
+                first[group] = sorted([*first[group], *np.sort(records["row"])[:EXAMPLES].tolist()])[:EXAMPLES]
+    found = {
+        group: Found(documents[group], [(b if group == "only_in_b" else a).at(row).parts[0].id for row in rows])
+        for group, rows in first.items()
+    }
+    return DocumentChanges(part=part, labels=a.labels.besides, **found)
+
+
+def _write_parts(folder: Path, side: str, records: _Hashed, parts: int) -> None:
+    """Appends each record to the file of its part: the parts are of about one size, since hashes are spread evenly."""
+    number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
+    for part in np.unique(number):
+        with open(folder / f"{side}.{part}", "ab") as file:
+            file.write(records[number == part].tobytes())
+
+
+def _matches(a: _Hashed, b: _Hashed) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the ids are that both have, in A and in B, in the same order. Ids are unique in a sealed artifact."""
+    high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])
+    order = np.lexsort((low, high))  # stable: of equal ids, A's comes first
+    same = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
+    pairs = np.flatnonzero(same)
+    return order[pairs], order[pairs + 1] - len(a)

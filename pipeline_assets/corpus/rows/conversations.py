@@ -1,33 +1,17 @@
 """Rows of Parquet files of normalised conversations: of a split, or of a dataset whose splits lie in one folder."""
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import msgspec
-import pyarrow as pa
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony.message import MESSAGE, START
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
-from pipeline_assets.corpus.rows.store import (
-    Content,
-    Fate,
-    Labels,
-    Line,
-    Part,
-    Row,
-    RowStore,
-    Source,
-    number_of,
-    place_in,
-    read_rejects,
-    reason_of,
-    reject_at,
-)
+from pipeline_assets.corpus.rows.files import FileRows, find_in_file, row_of_file
+from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, Source, reason_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.lineage import Lineage
 
 _BATCH_ROWS = 256  # some have megabytes
 _KEYS = ("id", "split", "text")
@@ -37,21 +21,13 @@ _BESIDES = "other metadata, quality or loss"
 _SHOWN = ["id", "split", "text", "stats_tokens", "stats_completion_tokens", "source_file", "source_row", "meta_license"]
 
 
-class ConversationRows(RowStore):
+class ConversationRows(FileRows):
     """Normalised rows of one split, which were made from rows of files."""
 
     labels = Labels("rows", "rows", "row", "asked", _BESIDES, "texts")
     reads_sources = True
+    folder = "data/"
     kept_aside: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
-    area: ClassVar[str] = "data/"
-
-    def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        super().__init__(artifact, lineage)
-        files = artifact.manifest.identity.files
-        self.files = {file.path: file.rows for file in files if file.path.startswith(self.area)}
-
-    def __len__(self) -> int:
-        return sum(self.files.values())
 
     def __iter__(self) -> Iterator[Content]:
         """An id is one of its split."""
@@ -64,45 +40,21 @@ class ConversationRows(RowStore):
                         yield Content(f"{split}\0{row_id}", text.encode("utf-8"), msgspec.json.encode(said))
 
     def at(self, number: int) -> Row:
-        name, row = place_in(self.files, number, self.artifact.folder)
-        columns = self.columns(name, row)
-        part = Part(columns["id"], columns["split"], name, row, columns["text"], tokens=columns["stats_tokens"])
-        return Row(number, (part,))
-
-    def columns(self, name: str, row: int) -> dict[str, Any]:
-        """Some columns of a row of a file, read from its row group alone; those of the last one are kept."""
-        if self._last is None or self._last[:2] != (name, row):
-            with open_parquet(self.artifact.path(name)) as file:
-                left, group = row, 0
-                while left >= file.metadata.row_group(group).num_rows:
-                    left -= file.metadata.row_group(group).num_rows
-                    group += 1
-                table = file.read_row_group(group, columns=_SHOWN, use_threads=False)
-            self._last = name, row, table.slice(left, 1).to_pylist()[0]
-        return self._last[2]
-
-    _last: tuple[str, int, dict[str, Any]] | None = None
-
-    def _place(self, part: Part) -> tuple[str, int]:
-        """The file of the source, and the row in it."""
-        columns = self.columns(part.shard, part.shard_row)
-        return columns["source_file"], columns["source_row"]
+        name, row = self.place_of(number)
+        said = row_of_file(self.artifact.path(name), row, _SHOWN)
+        tokens = said["stats_tokens"]
+        return Row(number, (Part(said["id"], said["split"], name, row, said["text"], tokens=tokens, record=said),))
 
     def find(self, row_id: str) -> list[int]:
         """The first of several: ids are those of their splits."""
         return self._find({"id": row_id})
 
     def _find(self, values: Mapping[str, Any]) -> list[int]:
-        import pyarrow.compute as pc
-
         first = 0
         for name, rows in self.files.items():
-            with open_parquet(self.artifact.path(name)) as file:
-                table: pa.Table = file.read([*values], use_threads=False)
-            is_it = functools.reduce(pc.and_, (pc.equal(table[name], value) for name, value in values.items()))
-            place: int = pc.index(is_it, True).as_py()
-            if place >= 0:
-                return [first + place]
+            found = find_in_file(self.artifact.path(name), values)
+            if found is not None:
+                return [first + found]
             first += rows
         return []
 
@@ -111,14 +63,13 @@ class ConversationRows(RowStore):
         return (found[0], False) if found else None
 
     def origin(self, part: Part) -> Line | Source:
-        columns = self.columns(part.shard, part.shard_row)
-        file, listing = columns["source_file"], self.listing(part.source)
-        license_tag = columns["meta_license"] or "not stated"
-        row, digest = listing.row(file, columns["source_row"]), listing.entry(file)["digest"]
+        said, listing = part.record, self.listing(part.source)
+        file, license_tag = said["source_file"], said["meta_license"] or "not stated"
+        row, digest = listing.row(file, said["source_row"]), listing.entry(file)["digest"]
         return Source(file, (row,), digest, license_tag, "row: license")
 
     def figures(self, part: Part) -> Mapping[str, Any]:
-        return {"completion_tokens": self.columns(part.shard, part.shard_row)["stats_completion_tokens"]}
+        return {"completion_tokens": part.record["stats_completion_tokens"]}
 
     def beginning(self, text: str) -> str:
         """The first words of the user; all of a text that has none."""
@@ -136,21 +87,15 @@ class KeptConversations(ConversationRows):
 
     def origin(self, part: Part) -> Line:
         digest = self.artifact.manifest.identity.inputs[0]["digest"]
-        rows = ConversationRows(self.lineage.locate(digest), self.lineage)
-        found = rows.find_source(*self._place(part))
-        assert found is not None, "the row was made from one there"
-        return Line(rows, found[0])
+        return _line_of_source(ConversationRows(self.lineage.locate(digest), self.lineage), part)
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        assert isinstance(line.store, ConversationRows)
-        place = line.store._place(part)
+    def fate(self, part: Part) -> Fate | None:
+        place = part.record["source_file"], part.record["source_row"]
         found = self.find_source(*place)
-        if found is None:
-            gone = reject_at(read_rejects(self.artifact.path(DROPPED_FILE)), *place)
-            return None if gone is None else Fate(self.artifact, "dropped", reason_of(gone))
-        [here] = self.at(found[0]).parts
-        shown = {"shard": here.shard, "shard_row": here.shard_row}
-        return Fate(self.artifact, "kept", place=shown, row=found[0], lines=["kept"])
+        if found is not None:
+            return self.fate_at(*self.place_of(found[0]), ["kept"])
+        gone = self.set_aside(*place)
+        return None if gone is None else Fate(self.artifact, gone[0], reason_of(gone[1]))
 
 
 class CandidateRows(ConversationRows):
@@ -158,33 +103,33 @@ class CandidateRows(ConversationRows):
 
     labels = Labels("pooled", "pooled", "row", "asked", _BESIDES, "texts")
     reads_sources = False
-    area = "candidates_"
+    folder = "candidates_"
 
     def origin(self, part: Part) -> Line:
-        rows = self._upstream(part)
-        found = rows.find_source(*self._place(part))
-        assert found is not None, "the row was made from one there"
-        return Line(rows, found[0])
+        return _line_of_source(KeptConversations(_split_of(self, part), self.lineage), part)
 
-    def _upstream(self, part: Part) -> KeptConversations:
-        inputs = self.artifact.manifest.identity.inputs
-        [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
-        return KeptConversations(self.lineage.locate(digest), self.lineage)
-
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        pools = {}
-        for name in self.files:
-            split = name.rpartition("/")[2].rpartition("-of-")[0].rpartition("-")[0]
-            if split == part.source and part.id in self._ids(name):
-                pools[name.partition("/")[0].removeprefix(self.area)] = name
+    def fate(self, part: Part) -> Fate | None:
+        values = {"id": part.id, "split": part.source}
+        pools = {name.partition("/")[0].removeprefix(self.folder): name for name in self.files
+                 if find_in_file(self.artifact.path(name), values) is not None}  # fmt: skip
         if not pools:
             return Fate(self.artifact, "in_no_pool", "no pool's conditions hold of it, or its licence is refused")
         told = f"in {', '.join(sorted(pools))}"
         return Fate(self.artifact, "pooled", told, told={"pools": pools}, lines=[told])
 
-    def _ids(self, name: str) -> set[str]:
-        with open_parquet(self.artifact.path(name)) as file:
-            return set(file.read(["id"])["id"].to_pylist())
+
+def _line_of_source(rows: ConversationRows, part: Part) -> Line:
+    """The row of a split upstream that came from the same row of the source."""
+    found = rows.find_source(part.record["source_file"], part.record["source_row"])
+    assert found is not None, "the part was made from one there"
+    return Line(rows, found[0])
+
+
+def _split_of(rows: ConversationRows, part: Part) -> Artifact:
+    """The split upstream that a part of a whole dataset is of."""
+    inputs = rows.artifact.manifest.identity.inputs
+    [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
+    return rows.lineage.locate(digest)
 
 
 class LaidOutRows(ConversationRows):
@@ -194,12 +139,7 @@ class LaidOutRows(ConversationRows):
     reads_sources = False
 
     def origin(self, part: Part) -> Line:
-        inputs = self.artifact.manifest.identity.inputs
-        [digest] = [entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source]
-        split = ConversationRows(self.lineage.locate(digest), self.lineage)
-        return Line(split, number_of(split.files, part.shard, part.shard_row, split.artifact.folder))
+        return ConversationRows(_split_of(self, part), self.lineage).line(part)
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
-        number = number_of(self.files, part.shard, part.shard_row, self.artifact.folder)
-        place = {"shard": part.shard, "shard_row": part.shard_row}
-        return Fate(self.artifact, "kept", place=place, row=number, lines=["kept"])
+    def fate(self, part: Part) -> Fate | None:
+        return self.fate_at(part.shard, part.shard_row, ["kept"])

@@ -1,11 +1,10 @@
 """What became of a row of a source, or of a document, in every artifact below a data root."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.rows.source_row import (
     AnyRow,
     FileRow,
@@ -15,7 +14,7 @@ from pipeline_assets.corpus.rows.source_row import (
     name_of,
     why_not_read,
 )
-from pipeline_assets.corpus.rows.store import Fate, Line, Part, RowStore, read_rejects, reason_of, reject_at
+from pipeline_assets.corpus.rows.store import Fate, Line, Part, RowStore, reason_of
 from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
@@ -29,9 +28,7 @@ class Followed:
     """A document, or a row that became none, in what was read from its source, and in all that was made of that.
 
     Attributes:
-        store: of what reads the source.
-        fate: there.
-        part: what the document is there; None where there is none.
+        fate, part: in the store of what reads the source; no part where no document is there.
         rejects: rows of its id that were rejected there; of a row of a source nothing is looked for.
         below: what became of it further on, in the order in which artifacts were made of one another, then by folder.
     """
@@ -40,21 +37,19 @@ class Followed:
     fate: Fate
     part: Part | None
     rejects: Sequence[Reject] = ()
-    below: Sequence[tuple[RowStore, Fate]] = field(default_factory=tuple)
+    below: Sequence[tuple[RowStore, Fate]] = ()
 
 
 def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
     """What became of a source row, in everything below the data root that was read from a source that lists its file.
-
-    Raises:
-        InputError: no source does, or none that something was made from; an artifact is damaged.
+    Raises InputError where no source does, or none that something was made from, or an artifact is damaged.
     """
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     listings = list(_listings(lineage))
     listing_it = [(one, file) for one in listings if (file := file_of(one.manifest, source, lineage.root)) is not None]
     found = [
-        _followed(lineage, store, _source_fate(store, SourceListing(one, store.artifact, lineage.root), file, source))
+        _follow(lineage, store, SourceListing(one, store.artifact, lineage.root), file, source)
         for one, file in listing_it
         for store in _readers(lineage, one)
     ]
@@ -69,20 +64,18 @@ def follow_source(lineage: Lineage, source: AnyRow) -> list[Followed]:
 
 
 def follow_document(lineage: Lineage, row_id: str) -> Iterator[Followed]:
-    """Every document of an id that was read from a source below the data root, and what became of it.
-
-    Raises:
-        InputError: an artifact there is damaged.
+    """Every document of an id that was read from a source below the data root, and what became of it. Raises InputError
+    where an artifact there is damaged.
     """
     for folder, one in lineage.sealed.items():
         kind = KINDS.get(one.kind)
         if kind is None or kind.rows is None or not kind.rows.reads_sources:
             continue
         store = kind.rows(open_artifact(folder), lineage)
-        rejects = [reject for reject in read_rejects(store.artifact.path(REJECTS_FILE)) if reject.detail == row_id]
+        rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
-            yield _followed(lineage, store, _there(store, numbers[0], "document"), rejects)
+            yield _followed(lineage, store, numbers[0], "document", rejects)
         elif rejects:
             yield Followed(store, Fate(store.artifact, "rejected", reason_of(rejects[0])), None, rejects)
 
@@ -99,17 +92,18 @@ def _listings(lineage: Lineage) -> Iterator[Artifact]:
 
 def _readers(lineage: Lineage, listing: Artifact) -> Iterator[RowStore]:
     """What was read from the files that a manifest lists: itself, or made from it under its own name."""
-    own = [(listing.folder, None), *lineage.made_of(listing.manifest.digest)]
-    for folder, one in own:
-        if one is not None and lineage.place_of(listing.manifest.digest, one.name) != listing.folder:
-            continue
+    digest = listing.manifest.digest
+    made = [folder for folder, one in lineage.made_of(digest) if lineage.place_of(digest, one.name) == listing.folder]
+    for folder in (listing.folder, *made):
         store = rows_of(open_artifact(folder), lineage)
         if store is not None and store.reads_sources:
             yield store
 
 
-def _source_fate(store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> Fate:
-    artifact = store.artifact
+def _follow(lineage: Lineage, store: RowStore, listing: SourceListing, file: str, source: AnyRow) -> Followed:
+    def gone(outcome: str, detail: str) -> Followed:
+        return Followed(store, Fate(store.artifact, outcome, detail), None)
+
     if isinstance(source, FileRow) and source.line is not None:
         here = listing.row(file, source.row)
         if isinstance(here, FileRow) and here.has_changed:
@@ -119,36 +113,30 @@ def _source_fate(store: RowStore, listing: SourceListing, file: str, source: Any
     if isinstance(source, SourceRow) and is_read_in_part:
         unread = why_not_read(listing.entry(file), source.row)
         if unread is not None:
-            return Fate(artifact, "not_read", unread)
+            return gone("not_read", unread)
     found = store.find_source(file, source.row)
     if found is not None:
         number, is_part = found
-        return _there(store, number, "merged" if is_part else "document")
-    for outcome, kept_aside in store.kept_aside.items():
-        reject = reject_at(read_rejects(artifact.path(kept_aside)), file, source.row)
-        if reject is not None:
-            return Fate(artifact, outcome, reason_of(reject))
-    ledger = artifact.manifest.identity.ledger
+        return _followed(lineage, store, number, "merged" if is_part else "document")
+    aside = store.set_aside(file, source.row)
+    if aside is not None:
+        return gone(aside[0], reason_of(aside[1]))
+    ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger doesn't name"
     if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
-        return Fate(artifact, "dropped", f"by {rules}")
+        return gone("dropped", f"by {rules}")
     if ledger.dropped:
-        return Fate(artifact, "no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
+        return gone("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
     place_told = "a row is named by its `source_row`: in files of lines the bytes before it"
-    return Fate(artifact, "no_row", f"none begins there; {place_told}")
+    return gone("no_row", f"none begins there; {place_told}")
 
 
-def _there(store: RowStore, number: int, outcome: str) -> Fate:
-    part = Line(store, number).part()
-    return Fate(store.artifact, outcome, place={"shard": part.shard, "shard_row": part.shard_row}, row=number)
-
-
-def _followed(lineage: Lineage, store: RowStore, fate: Fate, rejects: Sequence[Reject] = ()) -> Followed:
-    if fate.row is None:
-        return Followed(store, fate, None, rejects)
-    line = Line(store, fate.row)
-    below = list(_below(lineage, line))
-    return Followed(store, fate, line.part(), rejects, [*below, *_unknown(lineage)])
+def _followed(lineage: Lineage, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()) -> Followed:
+    line = Line(store, number)
+    part = line.part()
+    place = {"shard": part.shard, "shard_row": part.shard_row}
+    fate = Fate(store.artifact, outcome, place=place, row=number)
+    return Followed(store, fate, part, rejects, [*_below(lineage, line), *_unknown(lineage)])
 
 
 def _unknown(lineage: Lineage) -> Iterator[tuple[RowStore, Fate]]:
@@ -170,7 +158,7 @@ def _below(lineage: Lineage, line: Line) -> Iterator[tuple[RowStore, Fate]]:
         line = waiting.pop(0)
         part = line.part()
         for store in _made_of(lineage, line.store.artifact):
-            fate = store.fate(line, part) if store.artifact.folder not in seen else None
+            fate = store.fate(part) if store.artifact.folder not in seen else None
             if fate is not None:
                 seen.add(store.artifact.folder)
                 yield store, fate

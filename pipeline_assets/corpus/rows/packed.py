@@ -8,24 +8,12 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.memmap import PackedSet, Segment, open_packed
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
 from pipeline_assets.corpus.packing.summary import DrawnLine, drawn_lines
 from pipeline_assets.corpus.rows.documents import DocumentRows
 from pipeline_assets.corpus.rows.source_row import input_for_source
-from pipeline_assets.corpus.rows.store import (
-    Content,
-    Fate,
-    Labels,
-    Line,
-    Part,
-    Row,
-    RowStore,
-    check_range,
-    read_rejects,
-    reject_at,
-)
+from pipeline_assets.corpus.rows.store import Content, Fate, Labels, Line, Part, Row, RowStore
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import TokenizerRecipe
@@ -63,9 +51,8 @@ class PackedRows(RowStore):
         return iter(())
 
     def at(self, number: int) -> Row:
-        check_range("row", number, len(self), self.artifact.folder)
-        segments, firsts = self._segments(number)
-        lines = self._lines(segments)
+        self.check_range("row", number, len(self))
+        segments, firsts = self.packed.segments(number), self.packed.boundaries(number)[:, 0].tolist()
         parts = tuple(
             Part(
                 id=segment.doc_id,
@@ -77,14 +64,10 @@ class PackedRows(RowStore):
                 start=segment.start,
                 tokens=segment.length,
             )
-            for segment, first, line in zip(segments, firsts, lines, strict=True)
+            for segment, first, line in zip(segments, firsts, self._lines(segments), strict=True)
         )
         tokens, seq_len = sum(segment.length for segment in segments), self.packed.meta.seq_len
         return Row(number, parts, number * seq_len, self.packed[number][:tokens], seq_len - tokens)
-
-    def _segments(self, row: int) -> tuple[list[Segment], list[int]]:
-        """The segments of a row, and their first tokens in it."""
-        return self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
 
     def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
         """A line of documents.parquet of each segment's document."""
@@ -101,7 +84,7 @@ class PackedRows(RowStore):
 
     def row_of_token(self, position: int) -> int:
         seq_len = self.packed.meta.seq_len
-        check_range("token", position, self.packed.input_ids.size, self.artifact.folder)
+        self.check_range("token", position, self.packed.input_ids.size)
         return position // seq_len
 
     def origin(self, part: Part) -> Line:
@@ -121,14 +104,13 @@ class PackedRows(RowStore):
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"draws": [asdict(draw) | {"told": draw.told} for draw in self.draws(part.id, part.source)]}
 
-    def fate(self, line: Line, part: Part) -> Fate | None:
+    def fate(self, part: Part) -> Fate | None:
         draws = self.draws(part.id, part.source)
         told: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
         if draws:
             words = [draw.words for draw in draws]
             return Fate(self.artifact, "drawn", "; ".join(words), told=told, lines=words)
-        rejects = read_rejects(self.artifact.path(REJECTS_FILE))
-        reject = reject_at(rejects, f"{part.source}/{part.shard}", part.shard_row)
+        reject = self.reject_of(f"{part.source}/{part.shard}", part.shard_row)
         if reject is not None:
             told["reject"] = msgspec.to_builtins(reject)
             return Fate(self.artifact, "rejected", str(reject), told=told, lines=[f"rejected  {reject}"])

@@ -39,10 +39,7 @@ class SourceRow:
 
     @classmethod
     def parse(cls, text: str) -> "SourceRow":
-        """
-        Raises:
-            UsageError: not owner/name@commit:path#row.
-        """
+        """Raises UsageError where the text is not owner/name@commit:path#row."""
         match = _SOURCE.fullmatch(text)
         if match is None:
             fix = "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
@@ -111,12 +108,8 @@ def parse_row(text: str) -> AnyRow:
 
 @dataclass(frozen=True)
 class SourceListing:
-    """What lists the files of a source.
-
-    Attributes:
-        artifact: whose manifest does: a raw source; a snapshot lists its own.
-        corpus: what was made from the rows, whatever filtered it since.
-        root: the data root of both.
+    """The artifact whose manifest lists the files of a source, a raw source or a snapshot, and the corpus that was made
+    from their rows, whatever filtered it since; both below one data root.
     """
 
     artifact: Artifact
@@ -132,11 +125,7 @@ class SourceListing:
         return SourceRow(recipe["dataset"], recipe["revision"], file, row)
 
     def entry(self, file: str) -> Mapping[str, Any]:
-        """The file's entry in the manifest.
-
-        Raises:
-            InputError: there is none.
-        """
+        """The file's entry in the manifest. Raises InputError where there is none."""
         row = self.row(file, 0)
         name = row.file if isinstance(row, SourceRow) else file
         for entry in self.artifact.manifest.identity.inputs:
@@ -147,24 +136,15 @@ class SourceListing:
 
 
 def listing_of(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
-    """What lists the files that the rows of a source in a corpus came from, found below the data root.
-
-    Raises:
-        InputError: what the corpus was made from is gone.
-    """
+    """What lists the files that the rows of a source in a corpus came from. Raises InputError where it is gone."""
     reader = corpus
-    while not lists_files(reader.manifest):
+    while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
         corpus = reader
         if not reader.manifest.identity.inputs:
             what = f"it is {reader.manifest.kind}, made from nothing"
             raise InputError(what, reader.folder, "give a corpus that was made from a source")
         reader = lineage.locate(input_for_source(reader.manifest, source)["digest"], reader.manifest.name)
     return SourceListing(reader, corpus, lineage.root)
-
-
-def lists_files(manifest: Manifest) -> bool:
-    """Whether a manifest has files from outside among its inputs."""
-    return any("bytes" in entry for entry in manifest.identity.inputs)
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
@@ -201,11 +181,7 @@ def why_not_read(entry: Mapping[str, Any], row: int) -> str | None:
 
 
 def rows_read(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
-    """Rows of a hub file that were read, sorted; neighbouring row groups make one range, empty ones none.
-
-    Args:
-        row_groups: those of the manifest, any order: first_row, and how many rows were read from there on.
-    """
+    """Rows of a hub file that were read by the row groups of a manifest; neighbours make one range, empty ones none."""
     ranges: list[range] = []
     for group in sorted(row_groups, key=lambda group: group["first_row"]):
         start, stop = group["first_row"], group["first_row"] + group["rows"]

@@ -1,10 +1,11 @@
-"""What a kind of artifact says of its rows: all that tracing, peeking and comparing need to know of it."""
+"""What a kind of artifact says of its rows: all that tracing, peeking, comparing and proving need to know of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -14,13 +15,10 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.rows.source_row import AnyRow, SourceListing, listing_of
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.proof import Prover
 
 _reject_decoder = msgspec.json.Decoder(Reject)
 
@@ -38,6 +36,7 @@ class Part:
         column: the first of its tokens in the row.
         start: the first of them in the document.
         tokens: how many; None where nobody counted them.
+        record: all that the row says, as its store read it; None where the artifact holds tokens.
     """
 
     id: str
@@ -48,16 +47,13 @@ class Part:
     column: int = 0
     start: int = 0
     tokens: int | None = None
+    record: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of an artifact.
-
-    Attributes:
-        number: from 0, over all files in manifest order.
-        first_token: where its tokens begin in the token file; None where there is none.
-        ids: its tokens, padding left out; None where there are none.
+    """One row of an artifact, numbered from 0 over all files in manifest order. Of an artifact that holds tokens, where
+    they begin in the token file, and their ids, padding left out.
     """
 
     number: int
@@ -69,13 +65,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """The rows of a file, of a hub at a commit or of this machine, that a text came from.
-
-    Attributes:
-        file: as rows that were made from it name it.
-        rows: of a thread, its question's and then its answers', in the order of the text.
-        digest: of the file, as it was listed when it was read.
-        license_tag, license_evidence: of the text, and what the tag rests on: `recipe`, `row: license`.
+    """The rows of a file, of a hub at a commit or of this machine, that a text came from: of a thread its question's,
+    then its answers', in the order of the text. The file's digest is as it was listed when it was read; the evidence is
+    what the licence tag of the text rests on: `recipe`, `row: license`.
     """
 
     file: str
@@ -128,15 +120,8 @@ class Fate:
 
 @dataclass(frozen=True)
 class Labels:
-    """How people and programs are told of the rows of a kind.
-
-    Attributes:
-        artifact: one artifact of the kind.
-        group: several of them, as JSON has it.
-        row: one row.
-        beginning: how its text begins.
-        besides: what besides the text is compared, in words; nothing of tokens.
-        has: what it has in place of tokens.
+    """Words for an artifact of a kind, a group of them in JSON, a row, how its text begins, what besides the text is
+    compared, if anything is, and what an artifact has in place of tokens.
     """
 
     artifact: str
@@ -147,6 +132,13 @@ class Labels:
     has: str = "documents"
 
 
+class Seen(Enum):
+    """What came of a document that was looked at, where nothing is wrong."""
+
+    RIGHT = auto()
+    NOT_HERE = auto()  # what it was made from isn't here
+
+
 class RowStore(ABC):
     """The rows of one artifact. A kind says how they are stored, and what became here of a line upstream.
 
@@ -155,6 +147,7 @@ class RowStore(ABC):
         holds_several: whether a row has parts of several documents.
         reads_sources: whether rows of files became its rows, not rows of another artifact.
         kept_aside: of those that didn't, files of `Reject` by what is said of their rows.
+        how_proven: how its documents are worked out again, in a few words.
         tokenizer: what its tokens are of; None where it holds texts. InputError: its file is gone.
     """
 
@@ -163,12 +156,10 @@ class RowStore(ABC):
     holds_several: ClassVar[bool] = False
     reads_sources: ClassVar[bool] = False
     kept_aside: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
+    how_proven: ClassVar[str] = ""
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
-        """
-        Args:
-            lineage: of the data root below which lies what it was made from.
-        """
+        """The lineage is that of the data root below which lies what it was made from."""
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
 
@@ -185,12 +176,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def at(self, number: int) -> Row:
-        """One row, and little else read.
-
-        Raises:
-            UsageError: there is no such row.
-            InputError: a file is damaged.
-        """
+        """One row, and little else read. Raises UsageError where there is none, InputError where a file is damaged."""
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:
@@ -198,30 +184,24 @@ class RowStore(ABC):
 
     @abstractmethod
     def origin(self, part: Part) -> "Line | Source":
-        """What a part was made from.
-
-        Raises:
-            InputError: it is gone, or contradicts the part.
-        """
+        """What a part was made from. Raises InputError where it is gone, or contradicts the part."""
 
     @abstractmethod
     def missing(self, row_id: str) -> tuple[str, str]:
         """What is wrong, and what to do, where no row has an id."""
 
-    def row_of_token(self, position: int) -> int:
-        """The row that a token of the token file belongs to.
+    def check_range(self, what: str, number: int, count: int) -> None:
+        """Raises UsageError where a number is not in 0 to count - 1."""
+        if not 0 <= number < count:
+            fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
+            raise UsageError(f"there is no {what} {number:,}", self.artifact.folder, fix)
 
-        Raises:
-            UsageError: there is no such token.
-        """
+    def row_of_token(self, position: int) -> int:
+        """The row that a token of the token file belongs to. Raises UsageError where there is no such token."""
         raise UsageError(f"it has {self.labels.has}, no tokens", self.artifact.folder, "give --row")
 
     def listing(self, source: str) -> SourceListing:
-        """What lists the files that the rows of a source came from.
-
-        Raises:
-            InputError: it, or what lies between, is gone.
-        """
+        """What lists the files that the rows of a source came from. Raises InputError where it is gone."""
         if source not in self._listings:
             self._listings[source] = listing_of(self.lineage, self.artifact, source)
         return self._listings[source]
@@ -232,21 +212,39 @@ class RowStore(ABC):
         """
         return None
 
-    def fate(self, line: "Line", part: Part) -> "Fate | None":
-        """What became here of a line of a corpus that this was made from; None where that line was none of its.
+    def fate(self, part: Part) -> Fate | None:
+        """What became here of a line of a corpus that this was made from; None where that line was none of its."""
+        return None
+
+    def proof_files(self) -> Mapping[str, Sequence[Path]] | None:
+        """What is read to prove the documents of a Document shard, by its name, in manifest order: if a file of them is
+        touched, the proof counts no more. None where nothing can tell. Raises InputError where what they were made from
+        is gone.
+        """
+        return None
+
+    def prove(self, shard: str, draws: Callable[[str], bool]) -> Iterator[Seen | str]:
+        """What came of each document of a Document shard that is looked at; of one that isn't right, what is wrong.
 
         Args:
-            part: what the line holds.
-        """
-        return None
-
-    def prover(self) -> "Prover | None":
-        """How its rows are worked out again from what they were made from; None where nothing can tell.
-
+            draws: whether a document is looked at, by its id.
         Raises:
-            InputError: what they were made from is gone.
+            InputError, ArrowException, MsgspecError, OSError, ValueError: a file can't be read as what it should be.
         """
-        return None
+        return iter(())
+
+    def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:
+        """Rows of what it was made from that were not used, in order; of another file that tells of such, its rows."""
+        return read_rejects(self.artifact.path(name))
+
+    def reject_of(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
+        """The reject of a row; None of one that was used."""
+        return next((one for one in self.rejects(name) if (one.file, one.row) == (file, row)), None)
+
+    def set_aside(self, file: str, row: int) -> tuple[str, Reject] | None:
+        """What is said of a row that was kept aside, and why; None of one that wasn't."""
+        told = ((outcome, self.reject_of(file, row, name)) for outcome, name in self.kept_aside.items())
+        return next(((outcome, reject) for outcome, reject in told if reject is not None), None)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         """What else is to be said of a part, as JSON has it."""
@@ -270,53 +268,9 @@ class Line:
         return part
 
 
-def check_range(what: str, number: int, count: int, where: Path) -> None:
-    """
-    Raises:
-        UsageError: number is not in 0 to count - 1 (says which are).
-    """
-    if not 0 <= number < count:
-        fix = f"give 0 to {count - 1:,}" if count else "it is empty: look into another one"
-        raise UsageError(f"there is no {what} {number:,}", where, fix)
-
-
-def place_in(sizes: Mapping[str, int], number: int, where: Path) -> tuple[str, int]:
-    """(file, row in it) of a row by its number over all files.
-
-    Raises:
-        UsageError: out of range (says which is in range).
-    """
-    check_range("row", number, sum(sizes.values()), where)
-    for name, rows in sizes.items():
-        if number < rows:
-            return name, number
-        number -= rows
-    raise AssertionError("the range was checked")
-
-
-def number_of(sizes: Mapping[str, int], name: str, row: int, where: Path) -> int:
-    """The number over all files of a row of one.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    first = 0
-    for other, rows in sizes.items():
-        if other == name:
-            return first + row
-        first += rows
-    what = f"it has no {name}, which something was made from"
-    raise InputError(what, where, "run `corpusmill verify` on it, and on what was made from it")
-
-
 def read_rejects(rejects: Path) -> Iterator[Reject]:
     """All rejects of an artifact, in order."""
-    yield from read_structs(rejects, _reject_decoder)
-
-
-def reject_at(rejects: Iterable[Reject], file: str, row: int) -> Reject | None:
-    """The reject of a row; None of a row that is none."""
-    return next((one for one in rejects if (one.file, one.row) == (file, row)), None)
+    return read_structs(rejects, _reject_decoder)
 
 
 def reason_of(reject: Reject) -> str:

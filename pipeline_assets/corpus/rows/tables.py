@@ -35,22 +35,13 @@ _decoder = msgspec.json.Decoder(Document)
 
 @dataclass(frozen=True)
 class TableShard:
-    """A shard of rows.
-
-    Attributes:
-        file: on disk.
-        schema: of all shards of the artifact.
-    """
+    """A shard of rows, and the schema of all shards of the artifact."""
 
     file: Path
     schema: pa.Schema
 
     def tables(self) -> Iterator[pa.Table]:
-        """Its rows, in order, in pieces that fit in memory.
-
-        Raises:
-            InputError: the file is damaged.
-        """
+        """Its rows, in order, in pieces that fit in memory. Raises InputError where the file is damaged."""
         if self.file.name.endswith(SUFFIX):
             for block in read_line_blocks(self.file):
                 documents = msgspec.to_builtins(_decoder.decode_lines(block))
@@ -62,14 +53,10 @@ class TableShard:
 
 
 def table_shards(store: RowStore) -> list[TableShard]:
-    """The shards of what has rows of text, in manifest order.
-
-    Raises:
-        UsageError: its rows are of another kind, tokens for instance.
-    """
+    """The shards, in manifest order. Raises UsageError where the rows are no text, but tokens for instance."""
     folder = store.artifact.folder
     if isinstance(store, DocumentRows):
-        return [TableShard(store.artifact.path(shard), DOCUMENT_SCHEMA) for shard in store.shards]
+        return [TableShard(store.artifact.path(shard), DOCUMENT_SCHEMA) for shard in store.files]
     if isinstance(store, ConversationRows):
         files = [store.artifact.path(name) for name in store.files]
         return [TableShard(file, pq.read_schema(file).remove_metadata()) for file in files]

@@ -1,4 +1,5 @@
-"""From a token, a row or a document of any artifact to the rows of the files that its text came from.
+"""Rows of any artifact: opened, shown, and followed from a token, a row or a document to the rows of the files that its
+text came from.
 
 Tokens are held against the text, encoded again. Memory: an index, the row, and one block of each file on the way.
 """
@@ -20,7 +21,8 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.systems.registry import KINDS
 
 _TOKENS_AROUND = 24
-_BEGINNING = 160  # characters
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 160
 
 
 @dataclass(frozen=True)
@@ -61,17 +63,13 @@ class Text:
     @property
     def beginning(self) -> str:
         """How it begins; of a conversation, what is asked first."""
-        return self.store.beginning(self.part.text)[:_BEGINNING]
+        return self.store.beginning(self.part.text)[:_SHOWN_CHARACTERS]
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A document of an artifact back to its source.
-
-    Attributes:
-        places: the parts of it that were asked for, each with its row.
-        token: None where the question was for none.
-        figures: what else is to be said of it, as JSON has it.
+    """A document of an artifact back to its source: its parts that were asked for, each with its row; its text; the
+    token that was asked for, if one was; and what else is to be said of it, as JSON has it.
     """
 
     store: RowStore
@@ -82,11 +80,7 @@ class Traced:
 
 
 def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | None:
-    """The rows of an artifact; None of a kind that has none.
-
-    Args:
-        lineage: of the data root below which lies what it was made from; by default that of its folder.
-    """
+    """The rows of an artifact; None of a kind that has none. The lineage is by default of its folder's data root."""
     kind = KINDS.get(artifact.manifest.kind)
     if kind is None or kind.rows is None:
         return None
@@ -95,11 +89,8 @@ def rows_of(artifact: Artifact, lineage: Lineage | None = None) -> RowStore | No
 
 
 def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
-    """The rows of what is sealed in a folder. Arguments as of `rows_of`.
-
-    Raises:
-        UsageError: another artifact (of several together, names them).
-        InputError: nothing is sealed there.
+    """The rows of what is sealed in a folder, see `rows_of`. Raises UsageError where that has none, and names its
+    members if they have; InputError where nothing is sealed there.
     """
     artifact = open_artifact(folder)
     store = rows_of(artifact, lineage)
@@ -112,12 +103,35 @@ def open_rows(folder: Path, lineage: Lineage | None = None) -> RowStore:
     raise UsageError(f"this is {artifact.manifest.kind}, which has no rows", folder, fix)
 
 
-def trace_row(store: RowStore, number: int) -> list[Traced]:
-    """Where the parts of a row came from, in their order.
+def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
+    """One row, by its number or by one of its tokens; the first by default. Raises UsageError where it is out of range,
+    or a token of what has none; InputError where a file is damaged, or that of the tokenizer is gone.
+    """
+    return store.at(row or 0 if token is None else store.row_of_token(token))
 
-    Raises:
-        UsageError: there is no such row.
-        InputError: what it was made from is gone, or says another thing; a file is damaged.
+
+def preview(artifact: Artifact) -> list[dict[str, str]]:
+    """What its kind shows of it; else its first rows: whose they are, how long, how they begin."""
+    kind = KINDS[artifact.manifest.kind]
+    if kind.preview is not None:
+        return kind.preview(artifact)
+    store = rows_of(artifact)
+    return [] if store is None else [_short(store, number) for number in range(min(_SHOWN_ROWS, len(store)))]
+
+
+def _short(store: RowStore, number: int) -> dict[str, str]:
+    [part] = store.at(number).parts
+    size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
+    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
+    line = " ".join(store.beginning(part.text).split())
+    shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+    key = "id" if store.labels.has == "texts" else "doc_id"
+    return {key: part.id, **size, **figures, store.labels.beginning: shown}
+
+
+def trace_row(store: RowStore, number: int) -> list[Traced]:
+    """Where the parts of a row came from, in their order. Raises UsageError where there is no such row; InputError
+    where what it was made from is gone, or says another thing, or a file is damaged.
     """
     row = store.at(number)
     return [_traced(store, [(row, part)], None, not store.holds_several) for part in row.parts]
@@ -157,7 +171,13 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
     if tokenizer is not None:
         ids = ids_of(tokenizer, text.part.text)
         for row, part in places:
-            _check(store, row, part, ids)
+            tokens = part.tokens or 0
+            own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
+            if not np.array_equal(own, ids[part.start : part.start + tokens]):
+                what = (
+                    f"row {row.number:,} doesn't hold the tokens of document {part.id!r} from column {part.column:,} on"
+                )
+                raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
         if position is not None:
             [(row, part)] = places
             number = part.start + position - (row.first_token or 0) - part.column
@@ -166,11 +186,7 @@ def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int |
 
 
 def _text_of(store: RowStore, part: Part) -> Text:
-    """Where the text of a part lies, and where that came from.
-
-    Raises:
-        InputError: what is upstream has another document there.
-    """
+    """Where the text of a part lies, and where that came from. Raises InputError where another document is upstream."""
     home, own = store, part
     origin = store.origin(part)
     while isinstance(origin, Line):
@@ -183,14 +199,6 @@ def _text_of(store: RowStore, part: Part) -> Text:
             home, own = origin.store, made_from
         origin = origin.store.origin(made_from)
     return Text(home, own, origin)
-
-
-def _check(store: RowStore, row: Row, part: Part, ids: NDArray[np.int32]) -> None:
-    tokens = part.tokens or 0
-    own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
-    if not np.array_equal(own, ids[part.start : part.start + tokens]):
-        what = f"row {row.number:,} doesn't hold the tokens of document {part.id!r} from column {part.column:,} on"
-        raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
 
 
 def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:

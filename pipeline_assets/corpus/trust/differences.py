@@ -5,6 +5,7 @@ Files whose contents differ are read side by side, once, in blocks: which rows d
 
 import itertools
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.rows.comparison import dotted
 from pipeline_assets.corpus.spine.artifact import damage_of, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError
 from pipeline_assets.corpus.spine.manifest import FileContent, Identity, Manifest
-from pipeline_assets.corpus.spine.usage import versions_of
+from pipeline_assets.corpus.spine.usage import versions, versions_of
 from pipeline_assets.corpus.trust.read_back import Step
 
 Unit = Literal["rows", "sequences", "schemas", "bytes"]
@@ -52,13 +54,11 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class RowDifferences:
-    """How two files differ, row for row.
+    """How two files differ, row for row: how many rows each has, how many are not the same at their place, or are there
+    on one side only, and the first of those.
 
     Attributes:
         unit: what is counted; schemas where the columns aren't the same, bytes where nothing better can be told.
-        sealed, rebuilt: how many there are.
-        differing: how many are not the same at their place, or are there on one side only.
-        first: the first of those.
         because: why bytes are compared and not rows; None where that needs no reason.
     """
 
@@ -108,16 +108,13 @@ def _side_by_side(
 
 
 def _compare_lines(sealed: Path, rebuilt: Path) -> RowDifferences:
-    return _side_by_side("rows", _lines(sealed), _lines(rebuilt), bytes.__eq__, _line_difference)
+    def lines(path: Path) -> Iterator[bytes]:
+        return itertools.chain.from_iterable(block.splitlines() for block in read_line_blocks(path))
 
+    def describe(row: int, *sides: bytes | None) -> RowDifference:
+        return _record_difference(row, *(None if line is None else _record(line) for line in sides))
 
-def _lines(path: Path) -> Iterator[bytes]:
-    for block in read_line_blocks(path):
-        yield from block.splitlines()
-
-
-def _line_difference(row: int, sealed: bytes | None, rebuilt: bytes | None) -> RowDifference:
-    return _record_difference(row, *(None if line is None else _record(line) for line in (sealed, rebuilt)))
+    return _side_by_side("rows", lines(sealed), lines(rebuilt), operator.eq, describe)
 
 
 def _record(line: bytes) -> Mapping[str, Any]:
@@ -129,20 +126,18 @@ def _record(line: bytes) -> Mapping[str, Any]:
 
 
 def _compare_tables(sealed: Path, rebuilt: Path) -> RowDifferences:
+    def records(file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
+        for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
+            yield from batch.to_pylist()
+
+    def are_equal(one: object, other: object) -> bool:
+        return one == other or repr(one) == repr(other)  # a NaN is no other value than a NaN
+
     with open_parquet(sealed) as one, open_parquet(rebuilt) as other:
         if one.schema_arrow != other.schema_arrow:
             columns = FieldDifference("columns", *_excerpts(str(one.schema_arrow), str(other.schema_arrow)))
             return RowDifferences("schemas", 1, 1, 1, [RowDifference(0, None, [columns])])
-        return _side_by_side("rows", _records(one), _records(other), _same_values, _record_difference)
-
-
-def _records(file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
-    for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
-        yield from batch.to_pylist()
-
-
-def _same_values(sealed: Mapping[str, Any], rebuilt: Mapping[str, Any]) -> bool:
-    return sealed == rebuilt or repr(sealed) == repr(rebuilt)  # a NaN is no other value than a NaN
+        return _side_by_side("rows", records(one), records(other), are_equal, _record_difference)
 
 
 def _record_difference(row: int, sealed: Mapping[str, Any] | None, rebuilt: Mapping[str, Any] | None) -> RowDifference:
@@ -177,12 +172,11 @@ def _excerpts(sealed: str | None, rebuilt: str | None) -> tuple[str | None, str 
 
 
 def _compare_sequences(sealed: Path, rebuilt: Path) -> RowDifferences:
-    return _side_by_side("sequences", _sequences(sealed), _sequences(rebuilt), np.array_equal, _sequence_difference)
+    def sequences(path: Path) -> Iterator[NDArray[Any]]:
+        dataset = read_indexed_dataset(path.with_suffix(""))
+        return (dataset.document(number) for number in range(len(dataset.document_index) - 1))
 
-
-def _sequences(path: Path) -> Iterator[NDArray[Any]]:
-    dataset = read_indexed_dataset(path.with_suffix(""))
-    return (dataset.document(number) for number in range(len(dataset.document_index) - 1))
+    return _side_by_side("sequences", sequences(sealed), sequences(rebuilt), np.array_equal, _sequence_difference)
 
 
 def _sequence_difference(row: int, sealed: NDArray[Any] | None, rebuilt: NDArray[Any] | None) -> RowDifference:
@@ -237,12 +231,8 @@ Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
 @dataclass(frozen=True)
 class FileFinding:
-    """One file with something to say.
-
-    Attributes:
-        sealed, rebuilt: as the manifests have it; None where there is no such file, or for a label.
-        damage: what is wrong with the sealed file; None where it is as it was sealed.
-        rows: how they differ; None where there are no two files to compare.
+    """One file with something to say: as the manifests have it; what is wrong with the sealed one, if it is damaged;
+    how its rows differ, if there are two files to compare.
     """
 
     path: str
@@ -293,31 +283,37 @@ class StepOutcome:
     versions: Sequence[Version] = ()
 
 
-def judge(
-    step: Step, rebuilt: Manifest, copy: Path, versions_here: Mapping[str, str | None], holds_sealed: bool
-) -> StepOutcome:
-    """The rebuilt artifact in `copy` held against the manifest of the step.
-
-    Args:
-        versions_here: of libraries and the like that it was rebuilt with.
-        holds_sealed: whether the sealed files too are held against that manifest: every byte of them is read.
-    Raises:
-        RetryableError: the sealed artifact was replaced meanwhile.
+def judge(step: Step, rebuilt: Manifest, copy: Path, holds_sealed: bool) -> StepOutcome:
+    """The rebuilt artifact in `copy` held against the manifest of the step; on demand the sealed files too, of which
+    every byte is read. Raises RetryableError where the sealed artifact was replaced meanwhile.
     """
     sealed = step.manifest
     if step.place is not None and read_manifest(step.place) != sealed:
         raise RetryableError("it was replaced meanwhile", step.place, "run the same command again")
-    damage = _damage(step) if holds_sealed else {}
+    damage = {}
+    if holds_sealed and step.place is not None:
+        damage = {item.path: item.what for item in damage_of(step.place, sealed)}
     is_same = rebuilt.digest == sealed.digest
+    contents, contents_now = ({file.path: file for file in one.identity.files} for one in (sealed, rebuilt))
+    stored, stored_now = ({file.path: file.sha256 for file in one.storage} for one in (sealed, rebuilt))
+    files = []
+    for path in {**contents, **contents_now, **damage}:
+        one, other = contents.get(path), contents_now.get(path)
+        if one != other or path in damage:
+            rows = None
+            if one and other and step.place is not None and (step.place / path).is_file():
+                rows = row_differences(step.place / path, copy / path)
+            files.append(FileFinding(path, one, other, damage.get(path), rows))
+    same = [path for path, file in contents.items() if file == contents_now.get(path)]
     return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt=rebuilt,
         is_sealed_intact=holds_sealed and not damage,
-        files=list(_findings(step, rebuilt, copy, damage)),
+        files=files,
         elsewhere=[] if is_same else list(_elsewhere(sealed.identity, rebuilt.identity)),
-        stored_otherwise=_stored_otherwise(sealed, rebuilt),
-        versions=changed_versions(sealed.provenance, versions_here),
+        stored_otherwise=[path for path in same if stored.get(path) != stored_now[path]],
+        versions=changed_versions(sealed.provenance, versions()),
     )
 
 
@@ -327,32 +323,8 @@ def changed_versions(provenance: Mapping[str, Any], here: Mapping[str, str | Non
     return [Version(name, then.get(name), here[name]) for name in here if then.get(name) != here[name]]
 
 
-def _damage(step: Step) -> dict[str, str]:
-    return {} if step.place is None else {item.path: item.what for item in damage_of(step.place, step.manifest)}
-
-
-def _findings(step: Step, rebuilt: Manifest, copy: Path, damage: Mapping[str, str]) -> Iterator[FileFinding]:
-    before = {file.path: file for file in step.manifest.identity.files}
-    after = {file.path: file for file in rebuilt.identity.files}
-    for path in {**before, **after, **damage}:
-        one, other = before.get(path), after.get(path)
-        if one != other or path in damage:
-            rows = None
-            if one and other and step.place is not None and (step.place / path).is_file():
-                rows = row_differences(step.place / path, copy / path)
-            yield FileFinding(path, one, other, damage.get(path), rows)
-
-
-def _stored_otherwise(sealed: Manifest, rebuilt: Manifest) -> list[str]:
-    stored = {file.path: file.sha256 for file in rebuilt.storage}
-    contents = {file.path: file for file in rebuilt.identity.files}
-    same = [file.path for file in sealed.identity.files if file == contents.get(file.path)]
-    before = {file.path: file.sha256 for file in sealed.storage}
-    return [path for path in same if before.get(path) != stored[path]]
-
-
 def _elsewhere(sealed: Identity, rebuilt: Identity) -> Iterator[str]:
-    one, other = dict(_outcome_leaves(_rest(sealed))), dict(_outcome_leaves(_rest(rebuilt)))
+    one, other = dict(dotted(_rest(sealed))), dict(dotted(_rest(rebuilt)))
     for name in {**one, **other}:
         if one.get(name) != other.get(name):
             yield f"{name}: {one.get(name, 'none')} → {other.get(name, 'none')}"
@@ -362,15 +334,3 @@ def _rest(identity: Identity) -> dict[str, Any]:
     """Counts, decisions and inputs of an identity: its other parts are files, or the same by construction."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}
-
-
-def _outcome_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    match value:
-        case dict():
-            for key, part in value.items():
-                yield from _outcome_leaves(part, f"{name}.{key}" if name else key)
-        case list():
-            for number, part in enumerate(value):
-                yield from _outcome_leaves(part, f"{name}[{number}]")
-        case _:
-            yield name, value

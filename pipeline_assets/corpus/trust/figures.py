@@ -38,11 +38,7 @@ Inputs = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Planned:
-    """A figure before it is real.
-
-    Attributes:
-        basis: where it comes from, for people: `the listing`, `as in 3 earlier builds here`.
-    """
+    """A figure before it is real, and for people what it rests on: `the listing`, `as in 3 earlier builds here`."""
 
     value: float
     basis: str
@@ -72,7 +68,7 @@ class Listing:
     """The files outside of the data root that an artifact is made from, as far as a listing and footers tell.
 
     Attributes:
-        inputs: as the artifact's manifest will list them; empty where it is made of other artifacts.
+        inputs: as the artifact's manifest will list them; none of what is made of other artifacts.
         missing: bytes that a hub will be asked for, by the name of the file; None where no hub is.
         text_bytes: uncompressed size of the text columns that are read; None where no footer tells it.
     """
@@ -84,13 +80,8 @@ class Listing:
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a recipe asks of an artifact, however much it is made from.
-
-    Attributes:
-        key: the recipe's, for people.
-        rows: that are read; None for all.
-        tokens: that are written; None for all.
-        passes: how often a text may count: the share of the artifact, or its epochs.
+    """The most that a recipe asks of an artifact by one of its keys, however much it is made from: rows that are read,
+    tokens that are written, None for all. A text may count for so many passes: the artifact's share, or its epochs.
     """
 
     key: str
@@ -123,43 +114,31 @@ def size_of(manifest: Manifest) -> Size:
 
 
 def real_figures(manifest: Manifest) -> dict[str, float]:
-    """What an artifact came to."""
-    counts, provenance, laps = manifest.identity.counts, manifest.provenance, _section(manifest, "seconds_of")
+    """What an artifact came to, as far as its manifest tells."""
+    counts, provenance = manifest.identity.counts, manifest.provenance
+    seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
+    network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)
     found = {
         "bytes_read": size_of_inputs(manifest.identity.inputs).bytes,
         "rows": counts.get("ledger", {}).get("in", counts.get("rows")),
         **{name: total(counts.get(name)) for name in ("documents", "text_bytes", "tokens")},
         "bytes": _sum(file.bytes for file in manifest.storage),
         **{name: provenance.get(name) for name in ("bytes_fetched", "peak_disk_bytes", "peak_memory_bytes")},
+        **{name: provenance.get(name) for name in ("tokens_encoded", "cpu_seconds")},
         "fetch_seconds": laps.get("fetch"),
-        "cpu_seconds": provenance.get("cpu_seconds"),
-        "build_seconds": _building_seconds(provenance.get("seconds"), laps),
+        "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def outcomes(manifest: Manifest) -> list[FigureOutcome]:
-    """Planned and real figures, in their order. A figure that can't be read is left out: no digest
-    covers it.
-    """
-    real, planned = real_figures(manifest), {}
-    for name, value in _section(manifest, "planned").items():
+    """Planned and real figures, in their order. A plan that can't be read is left out: no digest covers it."""
+    real, told, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
+    for name, value in told.items() if isinstance(told, dict) else ():
         with contextlib.suppress(KeyError, TypeError):
             planned[name] = Planned(value["value"] + 0, value["basis"])
-    return [
-        FigureOutcome(name, planned.get(name), real.get(name)) for name in FIGURES if name in planned or name in real
-    ]
-
-
-def _building_seconds(seconds: object, laps: Mapping[str, Any]) -> float | None:
-    """Without planning and fetching, which depend on the network."""
-    waited = [lap for lap in (laps.get("plan", 0), laps.get("fetch", 0)) if isinstance(lap, int | float)]
-    return round(seconds - sum(waited), 3) if isinstance(seconds, int | float) else None
-
-
-def _section(manifest: Manifest, name: str) -> Mapping[str, Any]:
-    section = manifest.provenance.get(name)
-    return section if isinstance(section, dict) else {}
+    named = [name for name in FIGURES if name in planned or name in real]
+    return [FigureOutcome(name, planned.get(name), real.get(name)) for name in named]
 
 
 def _sum(counts: Iterable[float | None]) -> float | None:
@@ -189,16 +168,14 @@ class _Build:
     figures: Mapping[str, float]
 
 
+@dataclass
 class TrackRecord:
-    """The latest builds below a data root; they are read when they are first asked for.
-
-    Attributes:
-        fetch_rate: bytes a second that the user knows of; None asks earlier fetches.
+    """The latest builds below a data root, read when they are first asked for; and the bytes a second that the user
+    says the network has, if they do.
     """
 
-    def __init__(self, root: Path, fetch_rate: float | None = None) -> None:
-        self.fetch_rate = fetch_rate
-        self._root = root
+    root: Path
+    fetch_rate: float | None = None
 
     def forecast(
         self, kind: str, partition: str | None, workers: int, size: Size, tokens: int | None = None
@@ -208,20 +185,18 @@ class TrackRecord:
 
         Args:
             size: what goes into it.
-            tokens: that are asked of it: what it will hold goes by them.
+            tokens: that are asked of it; what it will hold goes by them.
         """
         planned = {}
         every = self._builds.get(kind, ())
-        for name in (name for name in FIGURES if every and name not in _FETCHING):
+        for name in (name for name in FIGURES if name not in _FETCHING):
             builds = [build for build in every if name in build.figures]
             if name in _OF_WORKERS:
                 builds = [build for build in builds if build.workers == workers]
             builds = [build for build in builds if build.partition == partition] or builds
-            of_all = sum(build.figures[name] for build in builds)
             value: float | None = max((build.figures[name] for build in builds), default=None)
             if name != "peak_memory_bytes":
-                by_tokens = tokens if name in _OF_TOKENS else None
-                value = _in_proportion(of_all, builds, size, by_tokens)
+                value = _in_proportion(name, builds, size, tokens if name in _OF_TOKENS else None)
             if value is not None:
                 basis = f"as in {len(builds)} earlier {'build' if len(builds) == 1 else 'builds'} here"
                 planned[name] = Planned(round(value, 3) if name.endswith("_seconds") else round(value), basis)
@@ -229,9 +204,8 @@ class TrackRecord:
 
     def tokens_within(self, kind: str, partition: str | None, size: Size) -> float | None:
         """Tokens that what goes into an artifact holds for this partition; None where none of it was built."""
-        builds = [build for build in self._builds.get(kind, ()) if build.figures.get("tokens_encoded")]
-        builds = [build for build in builds if build.partition == partition]
-        return _in_proportion(sum(build.figures["tokens_encoded"] for build in builds), builds, size, None)
+        builds = [build for build in self._builds.get(kind, ()) if build.partition == partition]
+        return _in_proportion("tokens_encoded", [one for one in builds if one.figures.get("tokens_encoded")], size)
 
     def fetch_seconds(self, missing_bytes: int) -> Planned | None:
         """None where something is to be fetched and nobody knows how fast the network is."""
@@ -254,7 +228,7 @@ class TrackRecord:
     def _builds(self) -> Mapping[str, Sequence[_Build]]:
         """By kind. What can't be read is passed over."""
         builds: dict[str, list[_Build]] = {}
-        for folder in _latest_folders(self._root):
+        for folder in _latest_folders(self.root):
             with contextlib.suppress(InputError):
                 manifest = read_manifest(folder)
                 if manifest is not None and isinstance(manifest.provenance.get("took_in"), dict):
@@ -277,19 +251,16 @@ def _latest_folders(root: Path) -> Iterator[Path]:
 
 
 def _build(manifest: Manifest) -> _Build:
-    provenance = manifest.provenance
-    figures = real_figures(manifest)
-    if isinstance(encoded := provenance.get("tokens_encoded"), int):
-        figures["tokens_encoded"] = encoded
+    provenance, figures = manifest.provenance, real_figures(manifest)
     if provenance.get("host") != socket.gethostname() or provenance.get("adopted_shards"):
         figures = {name: value for name, value in figures.items() if not name.endswith("_seconds")}
     took_in = [provenance["took_in"].get(name) for name in ("bytes", "rows")]
     size = Size(*(one if isinstance(one, int | float) else None for one in took_in))
-    name, settings = manifest.name.partition("/")[2], provenance.get("run_settings", {})
-    return _Build(name or None, settings.get("workers"), size, figures)
+    workers = provenance.get("run_settings", {}).get("workers")
+    return _Build(manifest.name.partition("/")[2] or None, workers, size, figures)
 
 
-def _in_proportion(of_all: float, builds: Sequence[_Build], size: Size, tokens: int | None) -> float | None:
+def _in_proportion(figure: str, builds: Sequence[_Build], size: Size, tokens: int | None = None) -> float | None:
     """What is due to a size, or to tokens, by what came of all builds; None where they can't be held together."""
     if not builds:
         return None
@@ -297,5 +268,5 @@ def _in_proportion(of_all: float, builds: Sequence[_Build], size: Size, tokens: 
     had = zip(*((one.figures.get("tokens"), one.took_in.bytes, one.took_in.rows) for one in builds), strict=True)
     for wanted, known in zip(asked, had, strict=True):
         if wanted is not None and all(known):
-            return float(of_all * wanted / sum(known))
+            return float(sum(build.figures[figure] for build in builds) * wanted / sum(known))
     return None

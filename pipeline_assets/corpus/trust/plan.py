@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.recipes.kind import Kind, forecast
+from pipeline_assets.corpus.recipes.kind import forecast
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import read_manifest
 from pipeline_assets.corpus.spine.errors import UsageError
@@ -22,6 +22,7 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.spine.usage import folder_bytes
 from pipeline_assets.corpus.trust.figures import Limit, Listing, Planned, Size, size_of, size_of_inputs, total_size
+from pipeline_assets.systems.registry import KINDS
 
 _MEMORY = "memory"
 _MEMINFO = Path("/proc/meminfo")
@@ -30,12 +31,8 @@ _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True)
 class Room:
-    """What is needed at the peak beyond what is taken already, and what is free, in bytes.
-
-    Attributes:
-        where: of the disk, a folder on it; of memory, `memory`.
-        free: None where the system doesn't tell.
-        kept: what stays taken when all is built; None of memory.
+    """What is needed at the peak beyond what is taken already, in bytes, of the disk that a folder lies on or of
+    `memory`; what is free, if the system tells; and what of a disk is kept when all is built.
     """
 
     where: str
@@ -60,63 +57,51 @@ class DiskUse:
 
     Attributes:
         fetched: into the cache, where it stays.
-        peak: of its building folder.
-        sealed: of the finished artifact.
+        peak: of its building folder, beyond what a crash left of this very artifact.
         freed: of what it replaces and of what a crash left: at the end, since two versions lie side by side until the
             new one is sealed.
-        adopted: of `freed`, what a crash left of this very artifact and `peak` counts too.
     """
 
     fetched: float
     peak: float
     sealed: float
     freed: int = 0
-    adopted: int = 0
 
 
 def disk_rooms(uses: Sequence[DiskUse], root: Path, cache: Path) -> list[Room]:
     """What artifacts that are built one after the other need at the worst moment; of two disks where the cache has its
     own.
     """
-    is_apart = _device(root) != _device(cache)
+    (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
+    is_apart = device != cache_device
     taken = most = 0.0
     for use in uses:
         taken += 0 if is_apart else use.fetched
-        most = max(most, taken + use.peak - use.adopted)
+        most = max(most, taken + use.peak)
         taken += use.sealed - use.freed
-    rooms = [Room(str(root), max(most, taken), _free_bytes(root), taken)]
+    rooms = [Room(str(root), max(most, taken), free, taken)]
     if is_apart:
         fetched = sum(use.fetched for use in uses)
-        rooms.append(Room(str(cache), fetched, _free_bytes(cache), fetched))
+        rooms.append(Room(str(cache), fetched, cache_free, fetched))
     return rooms
+
+
+def _disk(path: Path) -> tuple[int, int]:
+    """(device, free bytes) of the disk that a path lies on, or will lie on."""
+    path = path.absolute()
+    folder = next(folder for folder in [path, *path.parents] if folder.exists())
+    return folder.stat().st_dev, shutil.disk_usage(folder).free
 
 
 def memory_room(needed: float) -> Room:
     """Against what this machine can give now, and this container may have."""
-    return Room(_MEMORY, needed, _free_memory())
-
-
-def _existing(path: Path) -> Path:
-    path = path.absolute()
-    return next(folder for folder in [path, *path.parents] if folder.exists())
-
-
-def _device(path: Path) -> int:
-    return _existing(path).stat().st_dev
-
-
-def _free_bytes(path: Path) -> int:
-    return shutil.disk_usage(_existing(path)).free
-
-
-def _free_memory() -> int | None:
     limits = []
     with contextlib.suppress(OSError, ValueError):
         [line] = [line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")]
         limits.append(int(line.split()[1]) * 1024)
     with contextlib.suppress(OSError, ValueError):  # `max` is no number: no limit
         limits.append(int(_MEMORY_LIMIT.read_text()))
-    return min(limits, default=None)
+    return Room(_MEMORY, needed, min(limits, default=None))
 
 
 _WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text has is not known exactly
@@ -124,12 +109,8 @@ _WITH_MARGIN = 1.1  # of a sample that is to be enough: how many tokens a text h
 
 @dataclass(frozen=True)
 class HubSample:
-    """What is read of a hub dataset, of how much.
-
-    Attributes:
-        unit, asked: how much the recipe asks for.
-        taken: what that comes to, in whole row groups.
-        whole: what the dataset has, by the sizes of its files where not all are read.
+    """What is read of a hub dataset: how much of a unit the recipe asked for, what was taken for it, in whole row
+    groups, and the whole that the dataset has, by the sizes of its files where not all are read.
     """
 
     files: int
@@ -169,12 +150,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class ArtifactPlan:
-    """One artifact of a recipe.
-
-    Attributes:
-        figures: planned, by the names of `FIGURES`; none where it is there.
-        sample: of a hub dataset that it reads; None where it reads none, or is there.
-        budget: None where the recipe has none for it, or it is there.
+    """One artifact of a recipe; where it isn't there, its planned figures by their names, the sample of a hub dataset
+    that it reads, if it reads one, and its budget, if the recipe has one.
     """
 
     status: ArtifactStatus
@@ -201,20 +178,15 @@ class ArtifactPlan:
         left = sum(map(folder_bytes, unfinished.folders)) if unfinished else 0
         is_replaced = self.status.sealed != "missing" and not self._is_of_members
         replaced = folder_bytes(root / self.status.target.folder) if is_replaced else 0
-        peak = max(self.figure("peak_disk_bytes"), sealed)
-        return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left, left)
+        peak = max(self.figure("peak_disk_bytes"), sealed) - left
+        return DiskUse(self.figure("bytes_fetched"), peak, sealed, replaced + left)
 
 
 @dataclass(frozen=True)
 class RecipePlan:
-    """The whole plan.
-
-    Attributes:
-        artifacts: upstream first.
-        fetched_bytes: what planning itself fetched: listing and footers.
-        missing_bytes: what building will fetch.
-        fetch_seconds: None where something is to be fetched and nobody knows how fast the network is.
-        rooms: of each disk, then of memory; none where all is built.
+    """The plans of all artifacts, upstream first; the bytes that planning itself fetched, listing and footers, and
+    those that building will; how long these take, None where nobody knows how fast the network is; the rooms of each
+    disk, then of memory, none where all is built.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -237,7 +209,7 @@ class RecipePlan:
         return sum(known) if known and len(known) == len(self.to_build) else None
 
 
-def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: Run) -> RecipePlan:
+def plan_recipe(held: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """
     Args:
         held: the state of the recipe's artifacts, as `artifact_statuses` tells it; what is there costs nothing.
@@ -246,7 +218,7 @@ def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: 
         UsageError: no file or column as the recipe names it; nothing is sealed where something is said to be.
     """
     hub = run.hub_for("a recipe")
-    before, walk = hub.traffic.bytes, _Walk(kinds, run)
+    before, walk = hub.traffic.bytes, _Walk(run)
     artifacts = [walk.planned(status) for status in held]
     missing = sum(walk.missing.values())
     to_build = [plan for plan in artifacts if not plan.status.is_there]
@@ -258,12 +230,8 @@ def plan_recipe(held: Sequence[ArtifactStatus], kinds: Mapping[str, Kind], run: 
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of an artifact that others are made from.
-
-    Attributes:
-        size: what it holds, or is likely to.
-        most: the most text and rows that it can hold.
-        sample: of the hub dataset that it is made from, if it is of one.
+    """What an artifact that others are made from is likely to hold, and can hold at most; and the sample of the hub
+    dataset that it is made from, if it is of one.
     """
 
     size: Size
@@ -272,15 +240,11 @@ class _Known:
 
 
 class _Walk:
-    """Targets in their order, and what is known of those before.
+    """Targets in their order, what is known of those before, and the bytes that are missing of each file."""
 
-    Attributes:
-        missing: bytes to fetch, by the name of the file.
-    """
-
-    def __init__(self, kinds: Mapping[str, Kind], run: Run) -> None:
+    def __init__(self, run: Run) -> None:
         self.missing: dict[str, int] = {}
-        self._kinds, self._run = kinds, run
+        self._run = run
         self._known: dict[str, _Known] = {}
 
     def planned(self, status: ArtifactStatus) -> ArtifactPlan:
@@ -290,24 +254,22 @@ class _Walk:
         if status.is_there and status.manifest is not None:
             self._known[target.role] = _sealed(status.manifest, upstream)
             return ArtifactPlan(status)
-        kind = self._kinds[target.kind]
+        kind = KINDS[target.kind]
         listing = kind.listing(target, self._run) if kind.listing is not None else Listing()
         limit = kind.limit(target.recipe) if kind.limit is not None else None
-        size = size_of_inputs(listing.inputs) if listing.inputs else total_size(one.size for one in upstream)
-        figures = forecast(target, size, limit, self._run)
-        figures |= self._fetching(listing)
+        if listing.inputs:
+            size = size_of_inputs(listing.inputs)
+            most = Size(listing.text_bytes, size.rows)
+        else:
+            size, most = total_size(one.size for one in upstream), total_size(one.most for one in upstream)
+        figures = forecast(target, size, limit, self._run) | self._fetching(listing)
         sample = _sample(target.recipe, listing.inputs, listing.text_bytes)
-        listed = Size(listing.text_bytes, size.rows)
-        most = listed if listing.inputs else total_size(one.most for one in upstream)
-        of = sample or next((one.sample for one in upstream if one.sample is not None), None)
-        self._known[target.role] = _Known(_held(figures, size), most, of)
-        return ArtifactPlan(status, figures, sample, self._budget(target, limit, size, most, of))
+        known = _Known(_held(figures, size), most, sample or _sample_of(upstream))
+        self._known[target.role] = known
+        return ArtifactPlan(status, figures, sample, self._budget(target, limit, size, known))
 
     def _upstream(self, target: Target) -> _Known:
-        """
-        Raises:
-            UsageError: it should lie there already, and doesn't.
-        """
+        """Raises UsageError where it should lie there already, and doesn't."""
         if target.role not in self._known:
             manifest = read_manifest(self._run.root / target.folder)
             if manifest is None:
@@ -326,33 +288,34 @@ class _Walk:
         fetched = {"bytes_fetched": Planned(count, "less what the cache has")}
         return fetched if seconds is None else fetched | {"fetch_seconds": seconds}
 
-    def _budget(
-        self, target: Target, limit: Limit | None, size: Size, most: Size, sample: HubSample | None
-    ) -> Budget | None:
+    def _budget(self, target: Target, limit: Limit | None, size: Size, known: _Known) -> Budget | None:
         if limit is None or limit.tokens is None:
             return None
-        available = self._run.record.tokens_within(target.kind, target.partition, size)
+        most, available = known.most, self._run.record.tokens_within(target.kind, target.partition, size)
         if available is None and most.bytes is not None and most.rows is not None:
             bound = limit.passes * (most.bytes + most.rows)  # a token has a byte or more, or ends a document
             available = bound if bound < limit.tokens else None
-        fix = _fix(limit.tokens, available, sample, f"lower `{limit.key}`")
+        fix = _fix(limit.tokens, available, known.sample, f"lower `{limit.key}`")
         return Budget(target.partition or target.kind, limit.tokens, available, fix)
 
 
 def _sealed(manifest: Manifest, upstream: Sequence[_Known]) -> _Known:
-    text, size = manifest.identity.counts.get("text_bytes"), size_of(manifest)
+    identity, size = manifest.identity, size_of(manifest)
+    text, read = identity.counts.get("text_bytes"), manifest.provenance.get("source_text_bytes")
     most = Size(text, size.rows) if isinstance(text, int) else total_size(one.most for one in upstream)
-    read = manifest.provenance.get("source_text_bytes")
-    sample = _sample(manifest.identity.recipe, manifest.identity.inputs, read if isinstance(read, int) else None)
-    of = sample or next((one.sample for one in upstream if one.sample is not None), None)
-    return _Known(size, most, of)
+    return _Known(size, most, _sample(identity.recipe, identity.inputs, read) or _sample_of(upstream))
+
+
+def _sample_of(upstream: Sequence[_Known]) -> HubSample | None:
+    return next((one.sample for one in upstream if one.sample is not None), None)
 
 
 def _held(figures: Mapping[str, Planned], size: Size) -> Size:
     """What an artifact will hold: text, else files; of one that only lists what goes into it, that."""
-    held = [figures[name].value for name in ("text_bytes", "bytes") if name in figures]
-    rows = figures["documents"].value if "documents" in figures else None if held else size.rows
-    return Size(held[0] if held else None if "documents" in figures else size.bytes, rows)
+    held = next((figures[name].value for name in ("text_bytes", "bytes") if name in figures), None)
+    if "documents" in figures:
+        return Size(held, figures["documents"].value)
+    return size if held is None else Size(held)
 
 
 def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text_bytes: int | None) -> HubSample | None:
@@ -363,22 +326,22 @@ def _sample(recipe: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]], text
     if not read or not amounts or not size.bytes:
         return None
     [(unit, asked)] = amounts
-    taken = {"files": len(read), "documents": round(size.rows or 0), "text_bytes": text_bytes}[unit]
+    rows = round(size.rows or 0)
+    taken = {"files": len(read), "documents": rows, "text_bytes": text_bytes}[unit]
     taken = asked if taken is None else taken
     whole = len(inputs) if unit == "files" else round(taken * sum(entry["bytes"] for entry in inputs) / size.bytes)
     groups = sum(len(entry["row_groups"]) for entry in read)
-    whole = taken if taken < asked else whole
-    return HubSample(len(read), len(inputs), groups, round(size.rows or 0), unit, asked, taken, whole)
+    return HubSample(len(read), len(inputs), groups, rows, unit, asked, taken, taken if taken < asked else whole)
 
 
 def _fix(tokens: int, available: float | None, sample: HubSample | None, lower: str) -> str:
     if sample is None or available is None:
         return lower
+    if sample.is_all_there_is or sample.whole <= sample.taken:
+        return f"the dataset has no more: {lower}"
     enough = math.ceil(_WITH_MARGIN * sample.taken * tokens / max(available, 1))
     step = 10 ** max(len(str(enough)) - 2, 0)
     enough = -(-enough // step) * step
-    if sample.is_all_there_is or sample.whole <= sample.taken:
-        return f"the dataset has no more: {lower}"
     if enough > sample.whole:
         return f"the dataset has only {sample.whole:,} {sample.unit} or so in all: {lower}"
     return f"raise `amount.{sample.unit}` from {sample.asked:,} to {enough:,}, or {lower}"

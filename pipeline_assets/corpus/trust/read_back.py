@@ -5,7 +5,7 @@ again has a folder relative to the place where that is done; one that is used as
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,8 @@ from pipeline_assets.systems.registry import KINDS
 
 @dataclass(frozen=True)
 class Step:
-    """One artifact that is built again.
-
-    Attributes:
-        target: as its manifest describes it.
-        manifest: what it has to come out as.
-        place: where it is sealed; None where only a copy of its manifest is left.
+    """One artifact that is built again: its target, as read from the manifest that it has to come out as, and the place
+    where it is sealed; None where only a copy of the manifest is left.
     """
 
     target: Target
@@ -34,69 +30,51 @@ class Step:
     place: Path | None
 
 
-@dataclass(frozen=True)
 class StepChain:
-    """What is built again, upstream first, the artifact that was asked for last.
+    """What is built again, upstream first, the artifact that was asked for last."""
 
-    Attributes:
-        lost: errors of inputs that are nowhere, by the folder of their target, where nothing lies.
-    """
+    def __init__(self, folder: Path, root: Path, with_upstream: bool) -> None:
+        """How the artifact in `folder` was made.
 
-    steps: Sequence[Step]
-    lost: Mapping[Path, InputError]
-
-    def explained(self, error: InputError) -> InputError:
-        """What a step said; where it missed an input that is nowhere, which input that is."""
-        return self.lost.get(Path(error.where), error)
-
-
-def read_chain(folder: Path, root: Path, with_upstream: bool) -> StepChain:
-    """How the artifact in `folder` was made.
-
-    Args:
-        root: data root, where artifacts upstream are found by their digests.
-        with_upstream: whether all of them are built again too; else they are used as they are sealed, but for members,
-            which lie in the artifact's own folder.
-    Raises:
-        UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
-        InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
-    """
-    reading = _Reading(folder, Lineage(root), with_upstream)
-    for step in reading.steps.values():
-        _refuse_other_version(step)
-    return StepChain(list(reading.steps.values()), reading.lost)
-
-
-class _Reading:
-    """A chain as far as it is read.
-
-    Attributes:
-        steps: by the folder of their target, upstream first.
-        lost: as in `StepChain`.
-    """
-
-    def __init__(self, folder: Path, lineage: Lineage, with_upstream: bool) -> None:
+        Args:
+            root: data root, where artifacts upstream are found by their digests.
+            with_upstream: whether all of them are built again too; else they are used as they are sealed, but for
+                members, which lie in the artifact's own folder.
+        Raises:
+            UsageError: nothing is sealed there; or this program doesn't make that kind, or by another stage version.
+            InputError: the manifest was edited; a manifest that would be rebuilt is nowhere.
+        """
         asked = sealed_manifest(folder)
-        self.steps: dict[Path, Step] = {}
-        self.lost: dict[Path, InputError] = {}
-        self._folder, self._lineage, self._with_upstream = folder, lineage, with_upstream
+        self._errors: dict[Path, InputError] = {}  # of inputs that are nowhere, by their targets' folders
+        self._steps: dict[Path, Step] = {}  # by the folder of their target
+        self._folder, self._lineage, self._with_upstream = folder, Lineage(root), with_upstream
         self._own: dict[str, tuple[Manifest, Path | None]] = {asked.digest: (asked, folder)}
         for name in members_of(asked):
             if (member := read_manifest(folder / name)) is not None:
                 self._own[member.digest] = member, folder / name
         self._taken: dict[Path, str] = {}  # digests by the folders that were given to them
-        self._target(asked, self._free_folder(asked.kind, asked.digest), None)
+        self._target(asked, folder, self._free_folder(asked.kind, asked.digest), None)
+        for step in self.steps:
+            _refuse_other_version(step)
 
-    def _known(self, digest: str) -> tuple[Manifest, Path | None] | None:
-        """The manifest with a digest, and where it is sealed; None for the place where only a copy is left."""
+    @property
+    def steps(self) -> list[Step]:
+        return list(self._steps.values())
+
+    def explained(self, error: InputError) -> InputError:
+        """What a step said; where it missed an input that is nowhere, which input that is."""
+        return self._errors.get(Path(error.where), error)
+
+    def _known(self, digest: str) -> tuple[Manifest | None, Path | None]:
+        """The manifest with a digest, if there is one, and where it is sealed; None where only a copy is left."""
         if digest in self._own:
             return self._own[digest]
-        found = self._lineage.find(digest)
-        copy = self._lineage.copy_of(digest) if found is None else None
-        return (found.manifest, found.folder) if found is not None else None if copy is None else (copy, None)
+        if (found := self._lineage.find(digest)) is not None:
+            return found.manifest, found.folder
+        return self._lineage.copy_of(digest), None
 
-    def _target(self, manifest: Manifest, folder: Path, partition: str | None) -> Target:
-        """The target that would be sealed with this manifest; its upstream first."""
+    def _target(self, manifest: Manifest, place: Path | None, folder: Path, partition: str | None) -> Target:
+        """The target that would be sealed with this manifest, which is that of `place`; its upstream first."""
         identity, kind = manifest.identity, KINDS.get(manifest.kind)
         target = Target(
             kind=manifest.kind,
@@ -112,33 +90,32 @@ class _Reading:
         )
         if folder.is_absolute():
             return target
-        found = self._known(manifest.digest)
-        return self.steps.setdefault(folder, Step(target, manifest, None if found is None else found[1])).target
+        return self._steps.setdefault(folder, Step(target, manifest, place)).target
 
     def _upstream(self, entry: Mapping[str, Any], above: Path) -> Target:
         """The target of an input of the artifact that lies, or will lie, in `above`."""
         is_rebuilt = not above.is_absolute() and (self._with_upstream or "member" in entry)
-        found = self._known(entry["digest"])
-        if found is None and is_rebuilt:
+        manifest, place = self._known(entry["digest"])
+        if manifest is None and is_rebuilt:
             what = f"it is made from {_words(entry)}, of which no manifest is below {', '.join(AREAS)} or {COPIES}"
             raise InputError(what + self._lineage.besides, self._lineage.root, IN_ANOTHER_ROOT)
-        manifest, place = found or (None, None)
         if manifest is None or (place is None and not is_rebuilt):
-            return self._lost(entry, has_manifest=found is not None)
+            return self._lost(entry, has_manifest=manifest is not None)
         if not is_rebuilt and place is not None:
             folder = place.absolute()
         elif "member" in entry:
             folder = above / entry["member"]
         else:
             folder = self._free_folder(entry["name"], entry["digest"])
-        return self._target(manifest, folder, entry["name"].removeprefix(manifest.kind).removeprefix("/") or None)
+        partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
+        return self._target(manifest, place, folder, partition)
 
     def _lost(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
         """A target in the place of a lost artifact, which may lie further up than anything that is read."""
         place = self._lineage.root.absolute() / entry["digest"]
         what = f"it is made from {_words(entry)}, which is not sealed below {self._lineage.root}"
         fix = IN_ANOTHER_ROOT + (", or build it again too with --upstream" if has_manifest else "")
-        self.lost[place] = InputError(what + self._lineage.besides, self._folder, fix)
+        self._errors[place] = InputError(what + self._lineage.besides, self._folder, fix)
         return Target(entry["name"], entry["name"], place, StageVersion("unknown", 0), {})
 
     def _free_folder(self, role: str, digest: str) -> Path:
@@ -150,10 +127,7 @@ class _Reading:
 
 
 def _refuse_other_version(step: Step) -> None:
-    """
-    Raises:
-        UsageError: this program makes no such kind, or makes it by another rule.
-    """
+    """Raises UsageError where this program makes no such kind, or makes it by another rule."""
     manifest = step.manifest
     kind, stage = KINDS.get(manifest.kind), manifest.identity.stage
     if kind is not None and kind.stage == stage:

@@ -30,12 +30,13 @@ from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.sealing import highest_number, put_in_place, recover_locked
 from pipeline_assets.corpus.spine.usage import folder_bytes, versions
 from pipeline_assets.corpus.trust.differences import StepOutcome, judge
-from pipeline_assets.corpus.trust.read_back import Step, read_chain
+from pipeline_assets.corpus.trust.read_back import StepChain
 
 FOLDER = "rebuilds"
 _TICKET = "rebuild.json"
 _UNFINISHED = ".unfinished"
 _TICKET_FILE: OwnFile[Any] = OwnFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
+logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,8 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Leftover:
-    """What a rebuild left below the data root.
-
-    Attributes:
-        name: of the artifact, with the first digits of its digest.
-        is_finished: whether it was kept; else it was stopped, and the same command goes on.
-        builder: who is at work on it; None where nobody is.
-        last_write: when the folder, or one right below it, last changed.
+    """What a rebuild left below the data root, named by the artifact and the first digits of its digest. One that isn't
+    finished has a builder, or was stopped, and the same command goes on.
     """
 
     folder: Path
@@ -119,9 +115,6 @@ def leftovers(root: Path) -> list[Leftover]:
     return found
 
 
-_REPLACED = ".replaced"
-
-
 def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
     """Puts the copy in its place; returns the folder where the damaged artifact is kept, `<kept>.replaced`, numbered
     where that is taken.
@@ -143,7 +136,8 @@ def put_back(copy: Path, place: Path, sealed: Manifest, kept: Path) -> Path:
             raise RetryableError("it was replaced meanwhile", place, "run the same command again")
         if copy.stat().st_dev != place.stat().st_dev:
             raise InputError(f"it lies on another file system than {copy}", place, "move the copy there by hand")
-        aside = _free(kept)
+        numbered = itertools.chain([".replaced"], (f".replaced.{number}" for number in itertools.count(2)))
+        aside = next(path for name in numbered if not (path := kept.with_name(kept.name + name)).exists())
         _link_files(place, aside)
         put_in_place(copy, place, lock.fence)
         if group_manifest(place).exists():
@@ -160,22 +154,9 @@ def _link_files(folder: Path, target: Path) -> None:
         durable.fsync_folder(below)
 
 
-def _free(kept: Path) -> Path:
-    names = itertools.chain([_REPLACED], (f"{_REPLACED}.{number}" for number in itertools.count(2)))
-    return next(path for path in (kept.with_name(kept.name + name) for name in names) if not path.exists())
-
-
-logger = logging.getLogger("corpusmill")
-
-
 @dataclass(frozen=True)
 class Rebuild:
-    """What came of a rebuild.
-
-    Attributes:
-        outcomes: upstream first, the artifact that was asked for last.
-        kept: folder of the rebuilt artifacts, by their targets' folders; None if it was removed.
-    """
+    """What came of the steps of a rebuild, and where their copies are kept; None if they were removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None
@@ -196,11 +177,7 @@ class Rebuild:
 
 
 def rebuild(
-    folder: Path,
-    run: Run,
-    with_upstream: bool = False,
-    keep: bool = False,
-    puts_back: bool = False,
+    folder: Path, run: Run, with_upstream: bool = False, keep: bool = False, puts_back: bool = False
 ) -> Rebuild:
     """The artifact in `folder` built again from what its manifest says, in `rebuilds` of the data root.
 
@@ -214,17 +191,17 @@ def rebuild(
         keep: whether the rebuilt copy stays; one that differs always does.
         puts_back: whether copies take the places of what is damaged in `folder`; the damaged is kept.
     Raises:
-        UsageError, InputError: see `read_chain`; a damaged input; what a build raises.
+        UsageError, InputError: see `StepChain`; a damaged input; what a build raises.
     """
-    chain = read_chain(folder, run.root, with_upstream)
+    chain = StepChain(folder, run.root, with_upstream)
     asked = chain.steps[-1].manifest
-    here = versions()
-    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": here}
+    ticket = {"digest": asked.digest, "with_upstream": with_upstream, "versions": versions()}
     with scratch_folder(run.root, _name(asked), ticket) as scratch:
         aside = replace(run, root=scratch.folder, replace=True)
         outcomes: list[StepOutcome] = []
         for step in chain.steps:
-            if any(_is_unlike(outcome, step) for outcome in outcomes):
+            unlike = [one.step.target for one in outcomes if one.verdict in ("different", "not rebuilt")]
+            if any(target in step.target.upstream for target in unlike):  # so that it would come out different too
                 outcomes.append(StepOutcome(step, "not rebuilt"))
                 continue
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
@@ -234,7 +211,7 @@ def rebuild(
             except InputError as error:
                 raise chain.explained(error) from None
             is_asked = step.place is not None and step.place.absolute().is_relative_to(folder.absolute())
-            outcomes.append(judge(step, artifact.manifest, artifact.folder, here, holds_sealed=is_asked))
+            outcomes.append(judge(step, artifact.manifest, artifact.folder, holds_sealed=is_asked))
         if puts_back:
             outcomes = list(_put_back(outcomes, scratch))
         done = Rebuild(outcomes, scratch.kept)
@@ -249,22 +226,16 @@ def _put_back(outcomes: Sequence[StepOutcome], scratch: Scratch) -> Iterator[Ste
     """The outcomes, after copies took the places of what is damaged."""
     scratch.end()
     for outcome in outcomes:
-        step = outcome.step
+        step, replaced = outcome.step, None
         if outcome.verdict == "damaged" and step.place is not None:
             copy, kept = scratch.folder / step.target.folder, scratch.kept.with_name(_name(step.manifest))
-            yield replace(outcome, replaced=put_back(copy, step.place, step.manifest, kept))
-        else:
-            yield outcome
+            replaced = put_back(copy, step.place, step.manifest, kept)
+        yield replace(outcome, replaced=replaced)
 
 
 def _name(manifest: Manifest) -> str:
     """Of an artifact's folder among the rebuilds."""
     return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
-
-
-def _is_unlike(outcome: StepOutcome, step: Step) -> bool:
-    """Whether a step is made from what came out different, so that it would too."""
-    return outcome.verdict in ("different", "not rebuilt") and outcome.step.target in step.target.upstream
 
 
 def _drop_damaged(folder: Path) -> None:

@@ -1,90 +1,17 @@
-"""A verification: what was asked for, what was checked, what was found; as JSON too, for programs and for the record.
-
-A sample is the same whenever it is drawn: of files by their bytes, of the rows of shards by their ids.
-"""
+"""A verification: what was asked for, what was checked, what was found; as JSON too, for programs and for records."""
 
 import datetime
-import hashlib
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pipeline_assets.corpus.readers.held import CHANGED, CURE, HeldOfFolders, HeldOfHub
+from pipeline_assets.corpus.rows.store import Seen
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.errors import UsageError
 from pipeline_assets.corpus.spine.lineage import Chain, Finding
 from pipeline_assets.corpus.spine.rehash import HashResult, HashTask
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.trust.proof import ContentResult, ShardProof
-
-
-T = TypeVar("T")
-_SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """How much is drawn, above 0 and up to 1, and the seed: another seed draws others."""
-
-    share: Fraction
-    seed: str = "0"
-
-    @classmethod
-    def parse(cls, text: str, seed: str = "0") -> "Sample":
-        """A sample as people write it: `5%`, `0.05`.
-
-        Raises:
-            UsageError: no share, none of the whole, or more than it; `5`, which could be 5 % or five times.
-        """
-        match = _SHARE.fullmatch(text.strip())
-        share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
-        if match and not match["percent"] and 1 <= share <= 100:
-            fix = f"write {match['number']}% for percent, or a fraction such as 0.05"
-            raise UsageError(f"{text!r} has no percent sign", "--sample", fix)
-        if not 0 < share <= 1:
-            raise UsageError(f"{text!r} is no share", "--sample", "write one above 0 and up to 100 %: 5% or 0.05")
-        return cls(share, seed)
-
-    def __str__(self) -> str:
-        return f"{float(self.share * 100):.12g}%"
-
-    def rank(self, *names: str) -> bytes:
-        """sha256 of seed and names: the order in which things are drawn."""
-        return hashlib.sha256("\0".join(("sample", self.seed, *names)).encode("utf-8", "surrogatepass")).digest()
-
-    def fitting(self, items: Sequence[T], bytes_of: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
-        """Items by rank, each taken if what is taken stays within the share of all bytes; as they were ordered.
-
-        So one that alone is more than the share is never taken: the sample costs what was asked for.
-        """
-        left = math.floor(self.share * sum(map(bytes_of, items)))
-        taken = set()
-        for number in sorted(range(len(items)), key=lambda number: self.rank(*names(items[number]))):
-            if bytes_of(items[number]) <= left:
-                left -= bytes_of(items[number])
-                taken.add(number)
-        return [item for number, item in enumerate(items) if number in taken]
-
-    def shards_and_rows(self, shards: Sequence[str]) -> tuple[list[str], "Sample"]:
-        """Shards to draw rows from, in their order, and the share of the rows in these: together this sample's share.
-
-        The square root of the share of the shards, at least one: all rows of few shards would miss damage elsewhere,
-        few rows of all shards would have all of them decompressed.
-        """
-        count = min(len(shards), math.ceil(math.sqrt(self.share) * len(shards)))
-        drawn = set(sorted(shards, key=self.rank)[:count])
-        share = min(Fraction(1), self.share * len(shards) / count) if count else self.share
-        return [shard for shard in shards if shard in drawn], Sample(share, self.seed)
-
-    def draws(self, name: str) -> bool:
-        """Whether a row is drawn, by its name alone."""
-        return int.from_bytes(self.rank(name)[:8], "big") < self.share * 2**64
-
+from pipeline_assets.corpus.trust.sample import Sample
 
 Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
 State = Literal["as_sealed", "read_before", "not_read", "damaged"]
@@ -109,13 +36,39 @@ class Scope:
     log_every_s: float = 10.0
 
 
+_MAX_COMPLAINTS = 5  # of a shard: where the first lie matters, not how many follow
+
+
+@dataclass
+class ShardProof:
+    """What came of the drawn documents of one Document shard: how many are as they should be, and of how many what they
+    were made from isn't here. `found_at` is as in a `HashResult`.
+    """
+
+    shard: str
+    documents: int = 0
+    not_here: int = 0
+    complaints: list[str] = field(default_factory=list)
+    found_at: int | None = None
+
+    def take(self, seen: Seen | str) -> None:
+        """What came of one document."""
+        match seen:
+            case Seen.RIGHT:
+                self.documents += 1
+            case Seen.NOT_HERE:
+                self.not_here += 1
+            case str() if len(self.complaints) < _MAX_COMPLAINTS:
+                self.complaints.append(seen)
+
+
 @dataclass
 class Proven:
     """What was proven of an artifact's documents, and how; `why_not` says why nothing was."""
 
     artifact: Artifact
     how: str = ""
-    shards: list["ShardProof"] = field(default_factory=list)
+    shards: list[ShardProof] = field(default_factory=list)
     shards_in_all: int = 0
     why_not: str | None = None
 
@@ -140,8 +93,7 @@ class Verification:
         out_of_place: how many of the findings need no reading: files missing, of another size, not named.
         hub, sources: what the hub's cache and the folders of sources hold of the files that the chain was made from;
             None where upstream was not asked for.
-        results: of the tasks whose files were read, in the order of the tasks; with a sample they are fewer.
-        contents: of the files whose content was worked out again.
+        contents: what came of the content of the files in which it was worked out.
         unread_contents: files that were read as stored, and have a content that was not worked out.
         proofs: of documents, where a sample was asked for with upstream.
     """
@@ -152,31 +104,33 @@ class Verification:
     tasks: list[HashTask]
     findings: list[Finding]
     out_of_place: int
-    hub: HeldOfHub | None
-    sources: HeldOfFolders | None
     started_at: datetime.datetime
-    results: list[HashResult] = field(default_factory=list)
-    contents: list["ContentResult"] = field(default_factory=list)
+    hub: HeldOfHub | None = None
+    sources: HeldOfFolders | None = None
+    contents: list[HashResult] = field(default_factory=list)
     unread_contents: int = 0
     proofs: list[Proven] = field(default_factory=list)
     seconds: float = 0.0
     reading_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._result_of = {id(result.task): result for result in self.results}
+    _result_of: dict[int, HashResult] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
 
     def take(self, results: Iterable[HashResult]) -> None:
         """Results of tasks, in any order; complaints become findings."""
         self._result_of |= {id(result.task): result for result in results}
-        self.results = [self._result_of[id(task)] for task in self.all_tasks if id(task) in self._result_of]
         for part, cure in zip(self.parts, ("", f"; {CURE}", f"; {CHANGED}"), strict=True):
-            for task in part:
-                result = self._result_of.get(id(task))
-                if result is not None and result.complaint is not None:
-                    finding = Finding(task.paths[0], result.complaint + cure, task.owner)
-                    self.findings.append(finding)
-                    if self.sources is not None and part is self.sources.tasks:
-                        self.sources.findings.append(finding)
+            wrong = [
+                Finding(task.paths[0], result.complaint + cure, task.owner)
+                for task in part
+                if (result := self._result_of.get(id(task))) is not None and result.complaint is not None
+            ]
+            self.findings += wrong
+        if self.sources is not None:
+            self.sources.findings += wrong  # theirs is the last part
+
+    @property
+    def results(self) -> list[HashResult]:
+        """Of the tasks whose files were read, in the order of the tasks; with a sample they are fewer."""
+        return [self._result_of[id(task)] for task in self.all_tasks if id(task) in self._result_of]
 
     def state_of(self, task: HashTask) -> State:
         """What is known of a file."""
@@ -186,6 +140,11 @@ class Verification:
         if result.complaint is not None:
             return "damaged"
         return "as_sealed" if result.found_at is None else "read_before"
+
+    @property
+    def as_sealed(self) -> list[HashTask]:
+        """The artifacts' files that are as sealed, whoever read them."""
+        return [task for task in self.tasks if self.state_of(task) in ("as_sealed", "read_before")]
 
     @property
     def verdict(self) -> Verdict:
@@ -224,8 +183,7 @@ class Verification:
     @property
     def bytes_held(self) -> int:
         """Of the artifacts' files that are as sealed."""
-        held = (self._result_of.get(id(task)) for task in self.tasks)
-        return sum(result.task.bytes for result in held if result is not None and result.complaint is None)
+        return sum(task.bytes for task in self.as_sealed)
 
     @property
     def bytes_read(self) -> int:
@@ -247,26 +205,29 @@ class Verification:
     @property
     def documents_before(self) -> int:
         """Proven by a process that was interrupted."""
-        shards = [shard for proven in self.proofs for shard in proven.shards]
-        return sum(shard.documents for shard in shards if shard.found_at is not None)
+        return sum(shard.documents for shard in self._shard_proofs if shard.found_at is not None)
 
     @property
     def known_since(self) -> int | None:
         """When the oldest of what an interrupted process found was found, in seconds since 1970."""
-        shards = [shard.found_at for proven in self.proofs for shard in proven.shards]
-        times = [result.found_at for result in self.results] + shards
+        times = [result.found_at for result in self.results] + [proof.found_at for proof in self._shard_proofs]
         return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _shard_proofs(self) -> list[ShardProof]:
+        return [shard for proven in self.proofs for shard in proven.shards]
 
 
 SCHEMA = "corpusmill/verification/1"
 
 
 def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Args:
-        program: versions and host, as provenance has them.
-    """
-    scope = found.scope
+    """For a report; the program's versions and host are as provenance has them."""
+    scope, hub, sources, since = found.scope, found.hub, found.sources, found.known_since
+
+    def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
+        return [{"path": task.name, "bytes": task.bytes, "state": found.state_of(task)} for task in tasks]
+
     return {
         "schema": SCHEMA,
         "verdict": found.verdict,
@@ -285,20 +246,55 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
             for finding in found.findings
         ],
         "files": len(found.tasks),
-        "files_as_sealed": sum(found.state_of(task) in ("as_sealed", "read_before") for task in found.tasks),
+        "files_as_sealed": len(found.as_sealed),
         "bytes": sum(task.bytes for task in found.tasks),
         "bytes_as_sealed": found.bytes_held,
         "percent_of_bytes_read": round(found.percent_read, 3),
-        "read_before": _read_before(found),
+        "read_before": {
+            "files": sum(result.found_at is not None for result in found.results),
+            "bytes": found.bytes_before,
+            "documents": found.documents_before,
+            "since_utc": since and datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat(timespec="seconds"),
+        },
         "contents": {
             "worked_out": len(found.contents),
             "as_the_digest_names": sum(result.complaint is None for result in found.contents),
             "not_worked_out": found.unread_contents,
         },
-        "artifacts": [_artifact(artifact, found) for artifact in found.chain.artifacts],
-        "hub": _hub(found),
-        "sources": _sources(found),
-        "documents": [_documents(proven) for proven in found.proofs],
+        "artifacts": [
+            _named(artifact)
+            | {
+                "folder": str(artifact.folder),
+                "findings": sum(finding.artifact == artifact.manifest.digest for finding in found.findings),
+                "files": files(task for task in found.tasks if task.owner == artifact.manifest.digest),
+            }
+            for artifact in found.chain.artifacts
+        ],
+        "hub": hub
+        and {
+            **{name: getattr(hub, name) for name in ("listed", "whole", "in_part", "not_here", "not_looked_for")},
+            "files": files(hub.tasks),
+        },
+        "sources": sources
+        and {
+            "listed": sources.listed,
+            "changed": [str(finding.where) for finding in sources.findings],
+            "not_here": sources.not_here,
+            "files": files(sources.tasks),
+        },
+        "documents": [
+            _named(proven.artifact)
+            | {
+                "documents": proven.artifact.manifest.identity.counts["documents"],
+                "how": proven.how,
+                "proven": proven.documents,
+                "not_here": proven.not_here,
+                "shards": proven.shards_in_all,
+                "shards_drawn": [shard.shard for shard in proven.shards],
+                "why_not": proven.why_not,
+            }
+            for proven in found.proofs
+        ],
         "started_at_utc": found.started_at.isoformat(timespec="seconds"),
         "seconds": round(found.seconds, 3),
         "mb_per_second": round(found.bytes_read / 1e6 / max(found.reading_seconds, 1e-9), 1),
@@ -306,75 +302,6 @@ def as_json(found: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_before(found: Verification) -> dict[str, Any]:
-    """What a former process had found before it was interrupted."""
-    files = [result for result in found.results if result.found_at is not None]
-    return {
-        "files": len(files),
-        "bytes": found.bytes_before,
-        "documents": found.documents_before,
-        "since_utc": None if found.known_since is None else _utc(found.known_since),
-    }
-
-
-def _artifact(artifact: Artifact, found: Verification) -> dict[str, Any]:
+def _named(artifact: Artifact) -> dict[str, str]:
     manifest = artifact.manifest
-    return {
-        "kind": manifest.kind,
-        "name": manifest.name,
-        "digest": manifest.digest,
-        "folder": str(artifact.folder),
-        "findings": sum(finding.artifact == manifest.digest for finding in found.findings),
-        "files": list(_files((task for task in found.tasks if task.owner == manifest.digest), found)),
-    }
-
-
-def _hub(found: Verification) -> dict[str, Any] | None:
-    hub = found.hub
-    if hub is None:
-        return None
-    return {
-        "listed": hub.listed,
-        "whole": hub.whole,
-        "in_part": hub.in_part,
-        "not_here": hub.not_here,
-        "not_looked_for": hub.not_looked_for,
-        "files": list(_files(hub.tasks, found)),
-    }
-
-
-def _sources(found: Verification) -> dict[str, Any] | None:
-    sources = found.sources
-    if sources is None:
-        return None
-    return {
-        "listed": sources.listed,
-        "changed": [str(finding.where) for finding in sources.findings],
-        "not_here": sources.not_here,
-        "files": list(_files(sources.tasks, found)),
-    }
-
-
-def _files(tasks: Iterable[HashTask], found: Verification) -> Iterable[dict[str, Any]]:
-    for task in tasks:
-        yield {"path": task.name, "bytes": task.bytes, "state": found.state_of(task)}
-
-
-def _documents(proven: Proven) -> dict[str, Any]:
-    manifest = proven.artifact.manifest
-    return {
-        "kind": manifest.kind,
-        "name": manifest.name,
-        "digest": manifest.digest,
-        "documents": manifest.identity.counts["documents"],
-        "how": proven.how,
-        "proven": proven.documents,
-        "not_here": proven.not_here,
-        "shards": proven.shards_in_all,
-        "shards_drawn": [shard.shard for shard in proven.shards],
-        "why_not": proven.why_not,
-    }
-
-
-def _utc(seconds: int) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
+    return {"kind": manifest.kind, "name": manifest.name, "digest": manifest.digest}

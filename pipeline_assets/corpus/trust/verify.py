@@ -1,26 +1,37 @@
-"""An artifact, or its whole chain, held against what its manifests say: every file, or a sample."""
+"""An artifact, or its whole chain, held against what its manifests say: every file, or a sample.
 
+A manifest's `storage` is in no digest: whoever edits a compressed file and its line there leaves a manifest that fits.
+Only reading the content of the file shows it; of a file that is stored as it is, the two hashes are one. What an
+artifact says of its documents is worked out again from what it was made from, a Document shard at a time, see
+`RowStore.prove`.
+"""
+
+import contextlib
 import datetime
+import itertools
+import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
+import pyarrow as pa
+
+from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.readers.held import held_of_folders, held_of_hub
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.rows.store import RowStore
+from pipeline_assets.corpus.rows.trace import rows_of
 from pipeline_assets.corpus.spine.artifact import Artifact, Damage, present_files, read_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.files import file_sha256, held, was_replaced
 from pipeline_assets.corpus.spine.lineage import Finding, chain_of
-from pipeline_assets.corpus.spine.manifest import StoredFile
-from pipeline_assets.corpus.spine.rehash import HashTask, Journal, rehash
+from pipeline_assets.corpus.spine.rehash import HashResult, HashTask, Journal, Key, rehash, state_of
 from pipeline_assets.corpus.spine.usage import Progress
-from pipeline_assets.corpus.trust.result import Proven, Sample, Scope, Verification
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.spine.lineage import Lineage
-    from pipeline_assets.corpus.trust.proof import Prover
-
+from pipeline_assets.corpus.trust.result import Proven, Scope, ShardProof, Verification
+from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.systems.registry import labels_of
 
 _QUIET_S = 2.0
 
@@ -30,13 +41,18 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
 
     Raises:
         InputError: nothing is sealed in the folder, or its manifest was edited.
+        RetryableError: an artifact was gone while it was looked through.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = chain_of(folder, scope.root)
     findings, tasks = list(chain.broken), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
-        for item in _present(artifact):
+        try:
+            present = list(present_files(artifact.folder, artifact.manifest, labels_of))
+        except FileNotFoundError:
+            raise was_replaced(artifact.folder) from None
+        for item in present:
             path = artifact.folder / item.path
             if isinstance(item, Damage):
                 findings.append(Finding(path, item.what, digest))
@@ -44,7 +60,7 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
                 tasks.append(HashTask(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
     out_of_place = len(findings)
     findings += chain.missing
-    found = Verification(folder, scope, chain, tasks, findings, out_of_place, None, None, started_at)
+    found = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
         found.sources, of_hub = held_of_folders(manifests, chain.outside, scope.root)
@@ -53,17 +69,9 @@ def look_at_chain(folder: Path, scope: Scope) -> Verification:
     return found
 
 
-def _labels_of(kind: str) -> Collection[str]:
-    from pipeline_assets.systems.registry import labels_of  # every system, and few artifacts have labels
-
-    return labels_of(kind)
-
-
 def hold(found: Verification, journal: Journal) -> None:
-    """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched.
-
-    Raises:
-        RetryableError: an artifact was replaced meanwhile, so that nothing can be said of it.
+    """Reads what the scope asks for. Nothing is written but the journal, and nothing is fetched. Raises RetryableError
+    where an artifact was replaced meanwhile, so that nothing can be said of it.
     """
     _read(found, journal)
     _read_contents(found, journal)
@@ -74,29 +82,13 @@ def hold(found: Verification, journal: Journal) -> None:
     found.seconds = (datetime.datetime.now(datetime.UTC) - found.started_at).total_seconds()
 
 
-def _present(artifact: Artifact) -> list[StoredFile | Damage]:
-    """
-    Raises:
-        RetryableError: the folder, or a part of it, was gone while it was looked through.
-    """
-    try:
-        return list(present_files(artifact.folder, artifact.manifest, _labels_of))
-    except FileNotFoundError:
-        raise was_replaced(artifact.folder) from None
-
-
 def _refuse_replaced(found: Verification) -> None:
-    """
-    Raises:
-        RetryableError: what was found is not so of an artifact of the chain, but of one that took its place meanwhile.
-    """
+    """Raises RetryableError where what was found is so of an artifact that took the place of one of the chain."""
     for artifact in found.chain.artifacts:
-        try:
-            shows_again = _shows_again(found, artifact)
-        except OSError:
-            shows_again = False
-        if not shows_again:
-            raise was_replaced(artifact.folder)
+        with contextlib.suppress(OSError):
+            if _shows_again(found, artifact):
+                continue
+        raise was_replaced(artifact.folder)
 
 
 def _shows_again(found: Verification, artifact: Artifact) -> bool:
@@ -108,7 +100,7 @@ def _shows_again(found: Verification, artifact: Artifact) -> bool:
             return True  # its manifest is damaged
         if now != artifact.manifest:
             return False
-        digest, present = now.digest, present_files(folder.view, now, _labels_of)
+        digest, present = now.digest, present_files(folder.view, now, labels_of)
         there = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         looked_at = [finding for finding in found.findings[: found.out_of_place] if finding not in found.chain.broken]
         damaged = [task for task in found.tasks if task.owner == digest and found.state_of(task) == "damaged"]
@@ -126,8 +118,11 @@ def _is_as_expected(path: Path, task: HashTask) -> bool:
 
 def _read(found: Verification, journal: Journal) -> None:
     scope, tasks = found.scope, found.all_tasks
-    if scope.sample is not None:
-        tasks = [task for part in found.parts for task in _drawn(scope.sample, part)]
+    if (sample := scope.sample) is not None:
+        parts = (
+            sample.fitting(part, lambda task: task.bytes, lambda task: (task.owner, task.name)) for part in found.parts
+        )
+        tasks = list(itertools.chain.from_iterable(parts))
     started = time.monotonic()
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     found.take(rehash(tasks, journal, scope.threads, progress))
@@ -135,52 +130,118 @@ def _read(found: Verification, journal: Journal) -> None:
 
 
 def _read_contents(found: Verification, journal: Journal) -> None:
-    """What the files say that were found as sealed."""
-    from pipeline_assets.corpus.trust.proof import contents_of, read_contents
-
-    scope, manifests = found.scope, [artifact.manifest for artifact in found.chain.artifacts]
-    held = [task for task in found.tasks if found.state_of(task) in ("as_sealed", "read_before")]
-    contents = contents_of(held, manifests)
+    """What the files say that were found as sealed, where their content has a hash of its own: labels and raw files
+    have none. What an interrupted process found right is not read again.
+    """
+    scope = found.scope
+    hashes = {
+        (artifact.manifest.digest, file.path): file.content_sha256
+        for artifact in found.chain.artifacts
+        for file in artifact.manifest.identity.files
+        if not file.is_raw
+    }
+    tasks = [task for task in found.as_sealed if (task.owner, task.name) in hashes]
     if not scope.content and scope.sample is None:
-        found.unread_contents = len(contents)
+        found.unread_contents = len(tasks)
         return
-    progress = Progress("contents", sum(task.bytes for task, _ in contents), "bytes", scope.log_every_s, _QUIET_S)
-    for result in read_contents(contents, journal, scope.threads, progress):
-        found.contents.append(result)
-        if result.complaint is not None:
-            found.findings.append(Finding(result.task.paths[0], result.complaint, result.task.owner))
+    progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
+    pool = ThreadPoolExecutor(max(scope.threads, 1))
+    try:
+        for result in pool.map(lambda task: _content_result(task, hashes[task.owner, task.name], journal), tasks):
+            progress.add(result.task.bytes)
+            found.contents.append(result)
+            if result.complaint is not None:
+                found.findings.append(Finding(result.task.paths[0], result.complaint, result.task.owner))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _drawn(sample: Sample, tasks: Sequence[HashTask]) -> list[HashTask]:
-    return sample.fitting(tasks, lambda task: task.bytes, lambda task: (task.owner, task.name))
+def _content_result(task: HashTask, expected: str, journal: Journal) -> HashResult:
+    [path] = task.paths
+    actual, complaint = None, None
+    try:
+        key: Key = ["content", expected, state_of(path)]
+        if journal.fact(key) is not None:
+            return HashResult(task, expected, None)
+        actual = content_sha256(path)
+        if actual != expected:
+            complaint = f"its content has {actual}, the digest names {expected}"
+        elif key == ["content", expected, state_of(path)]:
+            journal.note(key, {"content": actual})
+    except InputError as error:
+        complaint = error.what
+    except (pa.ArrowException, OSError) as error:
+        complaint = f"its content can't be read ({' '.join(str(error).split())})"
+    return HashResult(task, actual, complaint)
 
 
 def _prove(found: Verification, sample: Sample, journal: Journal) -> None:
     """Documents of every artifact of the chain that can be worked out again, as far as its upstream is here."""
-    from pipeline_assets.corpus.trust.proof import proofs
-
+    lineage = found.chain.lineage
     for artifact in found.chain.artifacts:
-        prover = _prover_of(artifact, found.chain.lineage)
-        if prover is None:
-            continue
         proven = Proven(artifact)
-        found.proofs.append(proven)
-        if isinstance(prover, str):
-            proven.why_not = prover
+        try:
+            store = rows_of(artifact, lineage)
+            files = None if store is None else store.proof_files()
+        except InputError as error:
+            is_gone = lineage is not None and error.where == str(lineage.root)
+            proven.why_not = "what it was made from is not here" if is_gone else str(error)
+            found.proofs.append(proven)
             continue
-        proven.how, proven.shards_in_all = prover.how, len(prover.shards)
-        for shard in proofs(prover, sample, journal, found.scope.threads, found.scope.log_every_s):
-            proven.shards.append(shard)
-            found.findings += [Finding(artifact.folder, what, artifact.manifest.digest) for what in shard.complaints]
+        if store is None or files is None:
+            continue
+        found.proofs.append(proven)
+        proven.how, proven.shards_in_all = store.how_proven, len(files)
+        for proof in proofs(store, files, sample, journal, found.scope):
+            proven.shards.append(proof)
+            found.findings += [Finding(artifact.folder, what, artifact.manifest.digest) for what in proof.complaints]
 
 
-def _prover_of(artifact: Artifact, lineage: "Lineage | None") -> "Prover | str | None":
-    """How an artifact's documents are proven, or why they can't be; None for one that says nothing of documents."""
-    from pipeline_assets.corpus.rows.trace import rows_of
+class _Stopped(Exception):
+    """The proof was called off."""
 
+
+def proofs(
+    store: RowStore, files: Mapping[str, Sequence[Path]], sample: Sample, journal: Journal, scope: Scope
+) -> Iterator[ShardProof]:
+    """A proof for each shard of the store's `proof_files` that the sample draws, in order; closing the iterator calls
+    the rest off. What contradicted is looked at again, even if a former process did.
+    """
+    drawn, within = sample.shards_and_rows([*files])
+    digest, name = store.artifact.manifest.digest, store.artifact.manifest.name
+    progress = Progress(f"documents of {name}", len(drawn), "shards", scope.log_every_s, _QUIET_S)
+    stop = threading.Event()
+
+    def draws(doc_id: str) -> bool:
+        if stop.is_set():
+            raise _Stopped
+        return within.draws(doc_id)
+
+    def key_of(shard: str) -> Key:
+        states = [state_of(path) for path in files[shard]]
+        return ["proof", digest, shard, str(within.share), within.seed, states]
+
+    def proof_of(shard: str) -> ShardProof:
+        proof = ShardProof(shard)
+        try:
+            key = key_of(shard)
+            if (known := journal.fact(key)) is not None:
+                return ShardProof(shard, known["documents"], known["not_here"], [], known["at"])
+            for seen in store.prove(shard, draws):
+                proof.take(seen)
+            if not proof.complaints and key_of(shard) == key:
+                journal.note(key, {"documents": proof.documents, "not_here": proof.not_here})
+        except InputError as error:
+            proof.take(f"{error.where}: {error.what}")
+        except (pa.ArrowException, msgspec.MsgspecError, OSError, ValueError) as error:
+            proof.take(f"{shard} can't be looked at ({' '.join(str(error).split())})")
+        return proof
+
+    pool = ThreadPoolExecutor(max(scope.threads, 1))
     try:
-        store = rows_of(artifact, lineage)
-        return None if store is None else store.prover()
-    except InputError as error:
-        is_gone = lineage is not None and error.where == str(lineage.root)
-        return "what it was made from is not here" if is_gone else str(error)
+        for proof in pool.map(proof_of, drawn):
+            progress.add(1, {"documents": proof.documents})
+            yield proof
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)

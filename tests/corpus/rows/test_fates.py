@@ -63,7 +63,6 @@ def fates(tmp_path_factory: pytest.TempPathFactory) -> Fates:
 def test_a_kept_document_is_shown_with_its_place_licence_and_measurements(fates: Fates) -> None:
     [fate] = fates("kept")
 
-    assert fate.part is not None
     assert (fate.part.shard, fate.part.shard_row) == ("shards/00000.jsonl.zst", 1)
     source = fate.store.origin(fate.part)
     assert isinstance(source, Source)
@@ -97,7 +96,6 @@ def test_rows_whose_id_came_before_are_named_beside_the_first(fates: Fates) -> N
     [fate] = fates("kept")
 
     before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
-    assert fate.part is not None
     assert fate.part.text == "five words are in here"
     assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
 
@@ -186,10 +184,15 @@ def test_rows_read_are_those_of_the_row_groups_where_neighbours_are_one_range(
 
 def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -> tuple[str, str, dict[str, str]]:
     """Outcome and its detail, and the outcome in each split."""
-    source = SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
-    [found] = follow_source(Lineage(root), source)
+    found = followed(root, snapshot, row, path)
     splits = {fate.artifact.folder.name: fate.outcome for _, fate in found.below}
     return found.fate.outcome, found.fate.detail, splits
+
+
+def followed(root: Path, snapshot: Artifact, row: int, path: str) -> Followed:
+    source = SourceRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
+    [found] = follow_source(Lineage(root), source)
+    return found
 
 
 def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_reasons(
@@ -198,6 +201,7 @@ def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_r
     snapshot = built(token_budget=30)["snapshot"]
 
     fates = [fate_of(tmp_path / "data", snapshot, row) for row in range(11)]
+    details = {row: followed(tmp_path / "data", snapshot, row, "a.parquet").below[0][1].detail for row in (6, 8, 10)}
 
     assert [fate[:2] for fate in fates[1:5]] == [
         ("rejected", "no_text (null)"),
@@ -205,27 +209,11 @@ def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_r
         ("rejected", "duplicate_doc_id (page-0)"),
         ("dropped", "by `score >= 3`"),
     ]
-    in_train = {"train": "in_split", "valid": "other_split"}
-    behind = {"train": "over_budget", "valid": "other_split"}
-    assert fates[0] == ("document", "", in_train)
-    assert fates[5] == ("document", "", in_train)
+    in_train = ("document", "", {"train": "in_split", "valid": "other_split"})
+    behind = ("document", "", {"train": "over_budget", "valid": "other_split"})
+    assert [fates[row] for row in (0, 5, 7, 8, 9)] == [in_train, in_train, in_train, behind, behind]
     assert fates[6] == ("document", "", {"train": "rejected", "valid": "other_split"})
-    assert fates[7] == ("document", "", in_train)
-    assert fates[8] == ("document", "", behind)
-    assert fates[9] == ("document", "", behind)
     assert fates[10][2] == {"train": "other_split", "valid": "over_budget"}
-
-
-def test_details_of_a_split_name_the_budget_the_other_split_and_the_reject(built: Built, tmp_path: Path) -> None:
-    snapshot = built(token_budget=30)["snapshot"]
-    revision = snapshot.manifest.identity.recipe["revision"]
-
-    lineage = Lineage(tmp_path / "data")
-    details = {
-        row: follow_source(lineage, SourceRow("maker/pages", revision, "a.parquet", row))[0].below[0][1].detail
-        for row in (6, 8, 10)
-    }
-
     assert details == {
         6: "blanks (a million blanks in a row overflow the tokenizer)",
         8: "it lies behind the cut at 27 tokens",

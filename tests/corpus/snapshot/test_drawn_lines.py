@@ -15,8 +15,9 @@ from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.sources import HubSource
-from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.rows.documents import SnapshotRows
 from pipeline_assets.corpus.snapshot import drawn_lines
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
@@ -24,12 +25,14 @@ from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, ra
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.lineage import Lineage
 from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.staging import BuildFolder
 from pipeline_assets.corpus.spine.usage import Progress
 from pipeline_assets.corpus.spine.worker import WHOLE, Window
-from pipeline_assets.corpus.trust.proof import RowProver, proofs
-from pipeline_assets.corpus.trust.result import Sample
+from pipeline_assets.corpus.trust.result import Scope
+from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.verify import proofs
 from resources.loopback_hub import LoopbackHub
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
@@ -376,7 +379,9 @@ def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
 
     snapshot = build_snapshot(recipe, tmp_path / "data", hub_files)
 
-    proved = proofs(RowProver(snapshot, hub_files.cache), Sample(Fraction(1)), Journal(None), threads=1, log_every_s=60)
+    hub_files.cache.rename(tmp_path / CACHE_FOLDER)
+    store = SnapshotRows(snapshot, Lineage(tmp_path))
+    proved = proofs(store, store.proof_files(), Sample(Fraction(1)), Journal(None), Scope())
     assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
     assert documents_of(snapshot)[0]["meta"] == {

@@ -1,11 +1,15 @@
-"""A small healing set, every artifact of it sealed."""
+"""A small healing set, every artifact of it sealed, and how one is verified."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.corpus.recipes.run import Run
-from pipeline_assets.corpus.spine.artifact import read_manifest
+from pipeline_assets.corpus.spine.artifact import sealed_manifest
 from pipeline_assets.corpus.spine.manifest import Manifest
+from pipeline_assets.corpus.spine.rehash import Journal
+from pipeline_assets.corpus.trust.result import Scope, Verification
+from pipeline_assets.corpus.trust.sample import Sample
+from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.systems.healing import HealingRecipe
 
 NAMES = ("snapshot", "selection", "train", "valid", "dataset")
@@ -27,9 +31,7 @@ class HealingSet:
         return self.root / targets[name].folder
 
     def manifest(self, name: str) -> Manifest:
-        manifest = read_manifest(self.folder(name))
-        assert manifest is not None
-        return manifest
+        return sealed_manifest(self.folder(name))
 
 
 def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
@@ -39,3 +41,12 @@ def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
         for path in sorted(root.rglob("*"))
         if path.relative_to(root).parts[0] not in ("rebuilds", "hub_cache")
     }
+
+
+def verify(
+    folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0", content: bool = False
+) -> Verification:
+    """What is sealed in a folder held against its manifest; with a data root, its chain too."""
+    found = look_at_chain(folder, Scope(root, None if sample is None else Sample.parse(sample, seed), content))
+    hold(found, Journal(None))
+    return found

@@ -28,7 +28,6 @@ from pipeline_assets.corpus.spine.usage import versions
 from pipeline_assets.corpus.trust.differences import (
     SHOWN_ROWS,
     FieldDifference,
-    FileFinding,
     RowDifference,
     RowDifferences,
     StepOutcome,
@@ -48,11 +47,6 @@ def judged(made: HealingSet) -> Callable[[str], StepOutcome]:
     return lambda name: rebuild(made.folder(name), made.run).outcomes[-1]
 
 
-def only(findings: object) -> FileFinding:
-    [finding] = findings  # type: ignore[misc]
-    return finding
-
-
 def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Judge) -> None:
     path = made.folder("train") / "tokens.bin"
     ids = np.frombuffer(path.read_bytes(), np.int32).copy()
@@ -61,10 +55,9 @@ def test_another_token_is_a_difference_and_shown(made: HealingSet, judged: Judge
 
     outcome = judged("train")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert outcome.verdict == "different"
     assert (finding.path, finding.damage, finding.is_as_promised) == ("tokens.bin", None, False)
-    assert finding.rows is not None
     assert (finding.rows.unit, finding.rows.differing) == ("sequences", 1)
     [field] = finding.rows.first[0].fields
     assert (field.name, f"»{then}«" in str(field.rebuilt)) == ("token 1", True)
@@ -78,9 +71,8 @@ def test_another_text_is_a_difference_named_by_its_document(made: HealingSet, ju
     lines[4] = msgspec.json.encode(document | {"text": document["text"].replace("naïve", "naive")})
     forge(made.folder("snapshot"), "shards/00001.jsonl.zst", zstandard.compress(b"\n".join(lines) + b"\n"))
 
-    finding = only(judged("snapshot").files)
+    [finding] = judged("snapshot").files
 
-    assert finding.rows is not None
     assert finding.rows.first == (
         RowDifference(
             4,
@@ -99,9 +91,8 @@ def test_a_row_that_is_not_made_is_a_difference(made: HealingSet, judged: Judge)
     pq.write_table(more, stream)
     forge(folder, "documents.parquet", stream.getvalue(), rows=len(more))
 
-    finding = only(judged("valid").files)
+    [finding] = judged("valid").files
 
-    assert finding.sealed is not None and finding.rebuilt is not None and finding.rows is not None
     assert (finding.sealed.rows, finding.rebuilt.rows) == (len(table) + 1, len(table))
     assert (finding.rows.differing, finding.rows.first[0].row) == (1, len(table))
 
@@ -110,7 +101,7 @@ def test_a_file_that_only_one_side_has_is_a_difference(made: HealingSet, judged:
     manifest = made.manifest("valid")
     reseal(made.folder("valid"), manifest, files=manifest.identity.files[:-1])
 
-    finding = only(judged("valid").files)
+    [finding] = judged("valid").files
 
     assert (finding.path, finding.sealed, finding.rows) == ("rejects.jsonl.zst", None, None)
     assert finding.rebuilt == manifest.identity.files[-1]
@@ -142,7 +133,7 @@ def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judge
 
     outcome = judged("train")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert (outcome.verdict, outcome.elsewhere) == ("damaged", [])
     assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("train").digest
     assert finding.is_as_promised
@@ -161,7 +152,7 @@ def test_a_sealed_file_that_is_gone_is_damage_too(
 
     outcome = judged("valid")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert (outcome.verdict, finding.is_as_promised, finding.rows is None) == ("damaged", True, data is None)
     assert str(finding.damage).startswith(damage)
 
@@ -173,7 +164,7 @@ def test_a_file_can_be_damaged_and_come_out_different(made: HealingSet, judged: 
 
     outcome = judged("valid")
 
-    finding = only(outcome.files)
+    [finding] = outcome.files
     assert outcome.verdict == "different"
     assert not finding.is_as_promised and finding.damage is not None
 
@@ -284,56 +275,68 @@ def test_rows_that_differ_are_counted_and_the_first_shown(
         assert (found.unit, found.differing, found.because) == ("bytes", 0, "its rows are the same")
 
 
-def test_a_document_is_shown_by_its_id_and_where_its_values_part(sides: Sides) -> None:
-    text = "long " * 40
-    one = {"text": text + "tale", "doc_id": "page-3", "meta": {"url": "a", "score": 2}}
-    other = {"text": text + "tail", "doc_id": "page-3", "meta": {"url": "a", "score": 3, "dump": None}}
+LONG = "long " * 40
+FIRST = [1, 2]
 
-    found = sides("00000.jsonl.zst", write_lines, [one], [other])
 
-    assert found.first == (
-        RowDifference(
-            0,
-            "page-3",
-            [
-                FieldDifference("text", "…ng long long long long long tale", "…ng long long long long long tail"),
-                FieldDifference("meta.score", "2", "3"),
-                FieldDifference("meta.dump", None, "null"),
-            ],
+@pytest.mark.parametrize(
+    ("name", "write", "sealed", "rebuilt", "first"),
+    [
+        (
+            "00000.jsonl.zst",
+            write_lines,
+            [{"text": LONG + "tale", "doc_id": "page-3", "meta": {"url": "a", "score": 2}}],
+            [{"text": LONG + "tail", "doc_id": "page-3", "meta": {"url": "a", "score": 3, "dump": None}}],
+            RowDifference(
+                0,
+                "page-3",
+                [
+                    FieldDifference("text", "…ng long long long long long tale", "…ng long long long long long tail"),
+                    FieldDifference("meta.score", "2", "3"),
+                    FieldDifference("meta.dump", None, "null"),
+                ],
+            ),
         ),
-    )
-
-
-def test_a_row_that_one_side_lacks_is_nothing_there(sides: Sides) -> None:
-    found = sides("rejects.jsonl.zst", write_lines, [], [{"file": "a.parquet", "row": 7}])
-
-    assert (found.sealed, found.rebuilt, found.differing) == (0, 1, 1)
-    assert found.first[0].fields == [FieldDifference("file", None, "a.parquet"), FieldDifference("row", None, "7")]
-
-
-def test_tokens_are_shown_around_the_first_that_differs(sides: Sides) -> None:
-    found = sides("tokens.bin", write_sequences, [[1, 2], [*range(20)]], [[1, 2], [*range(9), 99, *range(10, 20), 5]])
-
-    assert found.first == (
-        RowDifference(
-            1,
-            None,
-            [
-                FieldDifference("token 9", "… 5 6 7 8 »9« 10 11 12 13 …", "… 5 6 7 8 »99« 10 11 12 13 …"),
-                FieldDifference("tokens", "20", "21"),
-            ],
+        (
+            "rejects.jsonl.zst",
+            write_lines,
+            [],
+            [{"file": "a.parquet", "row": 7}],
+            RowDifference(0, None, [FieldDifference("file", None, "a.parquet"), FieldDifference("row", None, "7")]),
         ),
-    )
+        (
+            "tokens.bin",
+            write_sequences,
+            [FIRST, [*range(20)]],
+            [FIRST, [*range(9), 99, *range(10, 20), 5]],
+            RowDifference(
+                1,
+                None,
+                [
+                    FieldDifference("token 9", "… 5 6 7 8 »9« 10 11 12 13 …", "… 5 6 7 8 »99« 10 11 12 13 …"),
+                    FieldDifference("tokens", "20", "21"),
+                ],
+            ),
+        ),
+        *(
+            (
+                "t.parquet",
+                write_parquet,
+                *(pa.table({"a": pa.array(rows, kind)}) for kind in (pa.int64(), pa.int32())),
+                RowDifference(0, None, [FieldDifference("columns", "a: int64", "a: int32")]),
+            )
+            for rows in ([], [1, 2])
+        ),
+    ],
+    ids=["values of a document", "a row of one side", "tokens around the first", "schemas, empty", "schemas"],
+)
+def test_a_difference_is_shown_where_the_sides_part(
+    name: str, write: Callable[..., None], sealed: object, rebuilt: object, first: RowDifference, sides: Sides
+) -> None:
+    found = sides(name, write, sealed, rebuilt)
 
-
-@pytest.mark.parametrize("rows", [[], [1, 2]])
-def test_tables_of_other_columns_are_told_by_their_schemas(rows: list[int], sides: Sides) -> None:
-    tables = (pa.table({"a": pa.array(rows, kind)}) for kind in (pa.int64(), pa.int32()))
-
-    found = sides("t.parquet", write_parquet, *tables)
-
-    assert (found.unit, found.differing) == ("schemas", 1)
-    assert found.first[0].fields == [FieldDifference("columns", "a: int64", "a: int32")]
+    assert (found.differing, [*found.first]) == (1, [first])
+    assert found.unit == {"t.parquet": "schemas", "tokens.bin": "sequences"}.get(name, "rows")
 
 
 def test_a_nan_is_no_other_value_than_a_nan(sides: Sides) -> None:

@@ -6,16 +6,13 @@ from dataclasses import replace
 import pytest
 from crash_cases import open_sources
 from crash_points import steps_of
-from healing_set import contents_of
+from healing_set import contents_of, verify
 
 from pipeline_assets.corpus.recipes.run import Run
 from pipeline_assets.corpus.spine.artifact import open_artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
-from pipeline_assets.corpus.spine.rehash import Journal
 from pipeline_assets.corpus.spine.target import Target
 from pipeline_assets.corpus.trust.rebuild import rebuild
-from pipeline_assets.corpus.trust.result import Scope
-from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 from pipeline_assets.systems.registry import KINDS
 
 Targets = dict[str, list[Target]]
@@ -56,8 +53,7 @@ def test_it_is_intact_with_all_upstream_and_what_its_files_say(built: tuple[Run,
     run, targets = built
 
     for target in targets[kind]:
-        found = look_at_chain(run.root / target.folder, Scope(run.root, content=True))
-        hold(found, Journal(None))
+        found = verify(run.root / target.folder, run.root, content=True)
         assert (found.verdict, found.unread_contents) == ("intact", 0)
 
 

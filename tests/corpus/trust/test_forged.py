@@ -9,37 +9,23 @@ from pathlib import Path
 import pytest
 import zstandard
 from forged import overwrite, reseal
+from healing_set import verify
 
 from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
 from pipeline_assets.corpus.recipes.kind import files_match_manifest
-from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.corpus.spine.artifact import Artifact, open_artifact, sealed_manifest
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.manifest import Manifest, StoredFile
-from pipeline_assets.corpus.spine.rehash import Journal
-from pipeline_assets.corpus.trust.result import Sample, Scope, Verification
-from pipeline_assets.corpus.trust.verify import hold, look_at_chain
 
 TRAIN = Path("megatron", "pages_v1", "train")
 Forge = Callable[[Manifest], list[StoredFile]]
 
 
-def verify(folder: Path, sample: str | None = None, content: bool = False) -> Verification:
-    found = look_at_chain(folder, Scope(None, None if sample is None else Sample.parse(sample), content))
-    hold(found, Journal(None))
-    return found
-
-
-def manifest_of(folder: Path) -> Manifest:
-    manifest = read_manifest(folder)
-    assert manifest is not None
-    return manifest
-
-
 def restore(folder: Path, forge: Forge) -> str:
     """The manifest written again with another storage; the digest, which is still the same."""
-    manifest = manifest_of(folder)
+    manifest = sealed_manifest(folder)
     reseal(folder, dataclasses.replace(manifest, storage=forge(manifest)))
-    assert manifest_of(folder).digest == manifest.digest
+    assert sealed_manifest(folder).digest == manifest.digest
     return manifest.digest
 
 
@@ -73,7 +59,7 @@ def test_a_raw_file_is_held_against_the_hash_that_the_digest_names(chain_root: P
 
 
 def test_a_storage_that_lists_nothing_is_damage(chain_root: Path) -> None:
-    names = [file.path for file in manifest_of(chain_root / TRAIN).storage]
+    names = [file.path for file in sealed_manifest(chain_root / TRAIN).storage]
     restore(chain_root / TRAIN, lambda manifest: [])
     for name in names:
         (chain_root / TRAIN / name).unlink()
@@ -90,7 +76,7 @@ def test_a_storage_that_lists_nothing_is_damage(chain_root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../../../pages", "/etc/passwd", "a/../../b", ".", "a//b", "./a"])
 def test_a_storage_that_leads_out_of_the_folder_is_refused_unread(chain_root: Path, name: str) -> None:
-    manifest = manifest_of(chain_root / TRAIN)
+    manifest = sealed_manifest(chain_root / TRAIN)
     reseal(chain_root / TRAIN, dataclasses.replace(manifest, storage=[*manifest.storage, StoredFile(name, 1, "aa")]))
 
     with pytest.raises(InputError) as refused:
@@ -103,9 +89,9 @@ def test_a_member_that_leads_out_of_the_folder_is_refused(chain_root: Path) -> N
     folder = chain_root / TRAIN.parent
     inputs = [
         {**entry, **({"member": "../pages_v1/train"} if "member" in entry else {})}
-        for entry in manifest_of(folder).identity.inputs
+        for entry in sealed_manifest(folder).identity.inputs
     ]
-    reseal(folder, manifest_of(folder), inputs=inputs)
+    reseal(folder, sealed_manifest(folder), inputs=inputs)
 
     with pytest.raises(InputError, match="this is no manifest"):
         verify(folder)
@@ -118,7 +104,7 @@ def test_a_file_that_is_no_content_and_no_label_of_the_kind_is_damage(chain_root
     restore(chain_root / TRAIN, lambda manifest: [*manifest.storage, label])
 
     [finding] = verify(chain_root / TRAIN).findings
-    verdict = files_match_manifest(Artifact(chain_root / TRAIN, manifest_of(chain_root / TRAIN)))
+    verdict = files_match_manifest(Artifact(chain_root / TRAIN, sealed_manifest(chain_root / TRAIN)))
 
     assert finding.what == (
         "its storage lists README.md, which is neither content nor a label of healing/megatron_split"
@@ -132,7 +118,7 @@ def test_what_a_compressed_file_says_is_worked_out_where_it_is_asked_for(chain_r
     honest, forged = lines, lines.replace(b"page", b"pagf", 1)
     put(folder, f"shards/{shard.name}", zstandard.compress(forged))
 
-    as_stored, by_content, by_sample = verify(folder), verify(folder, content=True), verify(folder, "100%")
+    as_stored, by_content, by_sample = verify(folder), verify(folder, content=True), verify(folder, sample="100%")
 
     hashes = [hashlib.sha256(data).hexdigest() for data in (forged, honest)]
     assert (as_stored.verdict, as_stored.unread_contents, as_stored.contents) == ("intact", 5, [])

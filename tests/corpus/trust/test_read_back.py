@@ -18,7 +18,7 @@ from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import OutputFile
 from pipeline_assets.corpus.spine.target import BuildResult, Target
-from pipeline_assets.corpus.trust.read_back import read_chain
+from pipeline_assets.corpus.trust.read_back import StepChain
 from pipeline_assets.corpus.trust.rebuild import rebuild
 from pipeline_assets.systems.registry import KINDS, SYSTEMS
 
@@ -38,13 +38,13 @@ MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset
 def test_an_artifact_is_built_from_what_is_sealed_but_for_its_members_or_with_all_upstream_once(
     made: HealingSet, name: str, with_upstream: bool, steps: list[str]
 ) -> None:
-    chain = read_chain(made.folder(name), made.root, with_upstream)
+    chain = StepChain(made.folder(name), made.root, with_upstream)
 
     assert [str(step.target.folder) for step in chain.steps] == steps
 
 
 def test_the_targets_are_those_of_the_recipe(made: HealingSet) -> None:
-    chain = read_chain(made.folder("dataset"), made.root, with_upstream=True)
+    chain = StepChain(made.folder("dataset"), made.root, with_upstream=True)
 
     for step, target in zip(chain.steps, made.recipe.targets(), strict=True):
         assert (step.target.kind, step.target.name, step.target.stage) == (target.kind, target.name, target.stage)
@@ -56,7 +56,7 @@ def test_the_targets_are_those_of_the_recipe(made: HealingSet) -> None:
 def test_an_artifact_outside_of_the_data_root_is_built_from_what_is_in_it(made: HealingSet, tmp_path: Path) -> None:
     shutil.copytree(made.folder("dataset"), tmp_path / "moved")
 
-    chain = read_chain(tmp_path / "moved", made.root, with_upstream=False)
+    chain = StepChain(tmp_path / "moved", made.root, with_upstream=False)
 
     assert [step.place for step in chain.steps] == [
         tmp_path / "moved" / "train",
@@ -73,7 +73,7 @@ def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: 
     reseal(made.folder("train"), older, stage=StageVersion("megatron_split", 0))
 
     with pytest.raises(UsageError) as refused:
-        read_chain(made.folder("train"), made.root, with_upstream=False)
+        StepChain(made.folder("train"), made.root, with_upstream=False)
 
     assert str(refused.value) == (
         f"{made.folder('train')}: pages_v1/train was made by megatron_split version 0, this program has megatron_split "
@@ -86,10 +86,10 @@ def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_buil
     reseal(made.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
     for name, target in zip(("selection", "train"), made.recipe.targets()[1:], strict=False):
         KINDS[target.kind].build(target, made.run)
-        assert read_chain(made.folder(name), made.root, with_upstream=False).steps
+        assert StepChain(made.folder(name), made.root, with_upstream=False).steps
 
     with pytest.raises(UsageError, match="was made by snapshot version 7, this program has snapshot version 3"):
-        read_chain(made.folder("train"), made.root, with_upstream=True)
+        StepChain(made.folder("train"), made.root, with_upstream=True)
 
 
 def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> None:
@@ -97,7 +97,7 @@ def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> 
     reseal(made.folder("valid"), manifest)
 
     with pytest.raises(UsageError) as refused:
-        read_chain(made.folder("valid"), made.root, with_upstream=False)
+        StepChain(made.folder("valid"), made.root, with_upstream=False)
 
     assert str(refused.value) == (
         f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program doesn't make; "
@@ -107,7 +107,7 @@ def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> 
 
 def test_a_folder_where_nothing_is_sealed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        read_chain(tmp_path, tmp_path, with_upstream=False)
+        StepChain(tmp_path, tmp_path, with_upstream=False)
 
     assert str(refused.value) == (
         f"{tmp_path}: nothing is sealed here (no manifest.json); give the folder of a finished artifact"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.spine.errors import UsageError
-from pipeline_assets.corpus.trust.result import Sample
+from pipeline_assets.corpus.trust.sample import Sample
 
 SIZES = st.dictionaries(st.text(max_size=5), st.integers(0, 1000), max_size=30)
 SHARES = st.fractions(min_value=Fraction(1, 1000), max_value=1)
@@ -84,15 +84,6 @@ def test_the_order_of_the_files_has_no_part_in_it(sizes: dict[str, int], share: 
 @pytest.mark.parametrize(("seed", "drawn"), [("0", ["08", "09", "15", "17"]), ("1", ["05", "11", "17", "19"])])
 def test_a_seed_draws_the_same_files_for_ever(seed: str, drawn: list[str]) -> None:
     assert fitting(Sample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn
-
-
-def test_everything_is_drawn_of_a_whole() -> None:
-    assert fitting(Sample(Fraction(1)), {"a": 1, "b": 0, "c": 100}) == ["a", "b", "c"]
-
-
-def test_a_file_that_is_more_than_the_share_is_never_drawn() -> None:
-    for seed in range(50):
-        assert fitting(Sample(Fraction(1, 20), str(seed)), {"tokens.bin": 1000, "tokens.idx": 20}) == ["tokens.idx"]
 
 
 @given(st.integers(1, 2000), SHARES)
