@@ -250,16 +250,22 @@ class NemotronRecipe(Recipe):
         for scope, splits in by_scope.items():
             prompts: list[Target] = []
             for section, split in splits:
-                least = {"min_completion_tokens": asked.min_completion_tokens}
+                content = {
+                    "split": partition_key(section.dataset, split),
+                    "min_completion_tokens": asked.min_completion_tokens,
+                }
                 upstream = [rows[section.dataset, split], *prompts]
-                prompts.append(self._target(PROMPTS, section, split, least, upstream))
+                prompts.append(self._target(PROMPTS, section, split, content, upstream))
             near, decided = asked.of_prompts(), list[Target]()
             if near is not None:
                 decided.append(NEAR_DUPLICATES.target(self.name, {"dedup": near}, prompts, partition=scope))
-            action = {"near_duplicates": None if near is None else asked.near_duplicates}
             for (section, split), own in zip(splits, prompts, strict=True):
+                content = {
+                    "split": partition_key(section.dataset, split),
+                    "near_duplicates": None if near is None else asked.near_duplicates,
+                }
                 upstream = [rows[section.dataset, split], own, *decided]
-                yield self._target(DEDUPLICATED, section, split, action, upstream)
+                yield self._target(DEDUPLICATED, section, split, content, upstream)
 
     def _pools(self, asked: PoolsRecipe, left: Sequence[Target]) -> Iterator[Target]:
         for section in self.datasets:
@@ -402,7 +408,7 @@ def _gather_prompts(job: Job) -> BuildResult:
     made_by = rows.manifest.identity.recipe
     recipe = RowsRecipe.from_content({**made_by["rows"], "tokenizer": rows.manifest.identity.tokenizer})
     system = recipe.rules(made_by["reasoning_effort"]).rows.system
-    rules = PromptRules(str(job.target.partition), system, job.recipe["min_completion_tokens"])
+    rules = PromptRules(job.recipe["split"], system, job.recipe["min_completion_tokens"])
     return gather_prompts(job.building, rows, earlier, rules, job.run.settings)
 
 
@@ -440,8 +446,8 @@ def _deduplicate(job: Job) -> BuildResult:
 
     [rows, prompts, *near] = job.upstream
     drops = job.recipe["near_duplicates"] == "drop"
-    decided, split = (near[0] if near else None), str(job.target.partition)
-    return deduplicate_split(job.building, rows, prompts, decided, split, drops, job.run.settings)
+    decided = near[0] if near else None
+    return deduplicate_split(job.building, rows, prompts, decided, job.recipe["split"], drops, job.run.settings)
 
 
 DEDUPLICATED = Kind(

@@ -84,6 +84,7 @@ class KeptConversations(ConversationRows):
 
     labels = Labels("deduplicated", "deduplicated", "row", "asked", _BESIDES, "texts")
     reads_sources = False
+    kept_aside: ClassVar = {"dropped": DROPPED_FILE}
 
     def origin(self, part: Part) -> Line:
         digest = self.artifact.manifest.identity.inputs[0]["digest"]

@@ -188,5 +188,5 @@ def test_each_row_leads_to_the_normalised_row_that_it_was_and_each_of_those_says
     origins = [kept.origin(kept.at(number).parts[0]) for number in range(len(kept))]
     assert [one.part().id for one in origins] == ["one", "three"]
     parts = [normalised.at(number).parts[0] for number in range(3)]
-    fates = [kept.fate(type(origins[0])(normalised, number), part) for number, part in enumerate(parts)]
+    fates = [kept.fate(part) for part in parts]
     assert [(fate.outcome, fate.row) for fate in fates if fate] == [("kept", 0), ("dropped", None), ("kept", 1)]
