@@ -8,7 +8,7 @@ import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,15 +28,17 @@ from pipeline_assets.corpus.readers.columns import (
     Fault,
     LicensedColumns,
     SourceLabels,
+    another_column,
     find_column,
     text_fault,
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
+from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, key
+from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, MANIFEST_FILE, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
@@ -84,7 +86,7 @@ class RowMap:
         if fault is None and self._is_licensed and not isinstance(created_at, _DATES):
             fault = Fault("wrong_type", f"created_at is {type(created_at).__name__}")
         if fault is not None:
-            return Reject(self._file_name, place, fault.reason, fault.detail)
+            return fault.rejected(self._file_name, place)
         for field, at in found.items():
             if at is not None and field in ("text", "id"):
                 at.holder.pop(at.key, None)
@@ -119,14 +121,6 @@ def local_doc_id(source: str, text: str) -> str:
     split. File names have no part in it: a file that is renamed, split or compressed keeps its ids.
     """
     return derived_doc_id("local", source, "", text)
-
-
-class Dropped(Protocol):
-    """A row that a rule of the reader keeps out."""
-
-    @property
-    def reason(self) -> str:
-        """The rule's code."""
 
 
 def write_outcomes(
@@ -180,8 +174,7 @@ def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, li
 def _advice(first: Reject | None) -> str:
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "look at those rows"
-    column = key("columns.text", IN_RECIPE)
-    return f"set {column} to the column that holds the text, for files of other columns in a source of their own"
+    return f"{another_column('text')}, for files of other columns in a source of their own"
 
 
 def no_derived_id(text: str) -> str:
@@ -219,9 +212,8 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
     """
     missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES, [])
     if missing:
-        return Verdict(
-            False, f"no document has a value for {', '.join(f'`{name}`' for name in missing)}: is it misspelt?"
-        )
+        names = ", ".join(f"`{name}`" for name in missing)
+        return Verdict(False, f"no document has a value for {names}: is it misspelt?")
     return Verdict(True, "every column that is named has values")
 
 

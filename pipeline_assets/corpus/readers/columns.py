@@ -11,6 +11,7 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
 NESTED_TOO_DEEP = "nested_too_deep"
@@ -22,8 +23,9 @@ MAX_NESTING = 64
 def another_column(field: str) -> str:
     """What to do about a field's column that isn't there."""
     name = f"columns.{field}"
-    or_none = "" if field == "text" else key(name, ", or to null", ", or leave it out")
-    return f"set {key(name, IN_RECIPE)} to one that is there{or_none}"
+    if field == "text":
+        return f"set {key(name, IN_RECIPE)} to the column that holds the text"
+    return f"set {key(name, IN_RECIPE)} to one that is there{key(name, ', or to null', ', or leave it out')}"
 
 
 class ColumnMap(RecipePart):
@@ -38,6 +40,8 @@ class ColumnMap(RecipePart):
     created_at: str | None = None
 
 
+Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+"""Of files, relative to their folder, see `list_files`; those of a hub as fnmatch reads them."""
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 
 
@@ -84,6 +88,10 @@ class Fault:
     reason: str
     detail: str = ""
 
+    def rejected(self, file: str, row: int) -> Reject:
+        """The row of a file that has the fault."""
+        return Reject(file, row, self.reason, self.detail)
+
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
     """Whether there are at most so many objects and lists inside one another; a map of Arrow is a list of tuples."""
@@ -123,18 +131,13 @@ def utf8_fault(error: UnicodeDecodeError) -> Fault:
     return Fault("lone_surrogate", f"at byte {error.start}")
 
 
-def column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
+def _column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
     """Names of all columns, those inside structs with their path."""
     for field in schema:
         if pa.types.is_struct(field.type):
-            yield from column_paths(field.type, f"{above}{field.name}.")
+            yield from _column_paths(field.type, f"{above}{field.name}.")
         else:
             yield above + field.name
-
-
-def has_column(schema: pa.Schema, name: str) -> bool:
-    """Whether there is a column of this name or path."""
-    return name in schema.names or name in column_paths(schema)
 
 
 def check_columns(
@@ -147,8 +150,9 @@ def check_columns(
         UsageError: there is no column of such a name (names those present).
     """
     for field, name in columns:
-        if isinstance(name, str) and not has_column(schema, name):
-            what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
+        there = list(_column_paths(schema))
+        if isinstance(name, str) and name not in schema.names and name not in there:
+            what = f"there is no column `{name}`; it has {', '.join(there)}"
             raise UsageError(what, where, another_column(field))
 
 

@@ -12,9 +12,7 @@ Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one pi
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-import pydantic
-
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, SourceLabels, utf8_fault
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, Patterns, SourceLabels, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import (
@@ -41,7 +39,7 @@ class LocalRecipe(SourceLabels):
         text_unit: what of a text file is a document; None where no file is text.
     """
 
-    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("**/*",)
+    files: Patterns = ("**/*",)
     columns: LicensedColumns | None = LicensedColumns()
     text_unit: Annotated[
         Literal["file", "paragraph"] | None,

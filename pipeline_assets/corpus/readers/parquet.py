@@ -10,19 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.columns import (
-    Fault,
-    LicensedColumns,
-    check_columns,
-    column_paths,
-    column_values,
-    faulty_rows,
-    has_column,
-)
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns, column_values, faulty_rows
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
@@ -169,9 +161,7 @@ def row_groups(
     """
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
-    if not has_column(schema, text_column):
-        what = f"there is no column `{text_column}`; it has {', '.join(column_paths(schema))}"
-        raise UsageError(what, where, f"set {key('columns.text', IN_RECIPE)} to the column that holds the text")
+    check_columns(schema, [("text", text_column)], where)
     groups, first_row = [], 0
     shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike
     for number in range(metadata.num_row_groups):

@@ -22,9 +22,9 @@ Facts that shape the code (wikiextractor 2.66 to 3.1.0, six real files in three 
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -32,6 +32,7 @@ from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_blocks, lines_of, row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.spine.ledger import Ledger
 
 Format = Literal["doc", "json"]
 _HEADER = re.compile(
@@ -208,6 +209,12 @@ class PageLedger:
     pages: int
     articles: int
     rejects: int
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self:
+        """Of what shards count."""
+        ledger = Ledger.of(counts)
+        return cls(counts.get("pages", 0), ledger.out, ledger.all_rejected)
 
     @property
     def adds_up(self) -> bool:

@@ -8,8 +8,9 @@ import pytest
 from stage_a_build import ledger
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.normalize.files import page_ledger, piece_shards
+from pipeline_assets.corpus.normalize.files import piece_shards
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
+from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -160,7 +161,7 @@ def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> Non
 
 
 def test_pages_that_the_reader_loses_do_not_add_up() -> None:
-    found = page_ledger({"pages": 5, "documents": 2, "rejected/title_only": 1, "rejected/no_text": 1})
+    found = PageLedger.of({"pages": 5, "documents": 2, "rejected/title_only": 1, "rejected/no_text": 1})
 
     assert not found.adds_up
     assert str(found) == "5 pages in = 2 articles + 2 rejected"

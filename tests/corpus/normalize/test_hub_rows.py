@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from stage_a_build import ledger, normalize, only, recipe_with
 
-from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
-from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
+from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, fetch_pieces, shards_of
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
@@ -51,14 +51,14 @@ def shard(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> t
     assert isinstance(source, HubSource)
     recipe = source.snapshot(1000)
     plan = plan_snapshot(hub_files, recipe, 1, 60)
-    [shard] = shards_of(plan, fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
+    [shard] = shards_of(fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
     return source, shard
 
 
 def read(shard: tuple[HubSource, SnapshotShard], window: Window, folder: BuildFolder) -> Receipt:
     source, pieces = shard
     columns = source.columns
-    return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns, licence_table())
+    return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns)
 
 
 def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(
@@ -205,7 +205,7 @@ def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
     columns, settings = source.columns, RunSettings()
 
     with pytest.raises(InputError) as error:
-        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), columns, licence_table(), settings)
+        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), columns, settings)
 
     assert str(error.value) == (
         f"{tmp_path / 'raw'}: it names other files or row groups than the hub does now; build it again"

@@ -93,7 +93,7 @@ def test_nested_columns_may_be_named(source: Source, name: str) -> None:
         (
             {"text": "body"},
             "there is no column `body`; it has text, meta.url, meta.n; "
-            "set `columns.text` in the recipe to one that is there",
+            "set `columns.text` in the recipe to the column that holds the text",
         ),
         (
             {"id": "meta.uid"},

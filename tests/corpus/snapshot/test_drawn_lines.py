@@ -20,7 +20,8 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.snapshot import drawn_lines
 from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.drawn_lines import Prefix, block_ranges, draw_prefixes
-from pipeline_assets.corpus.snapshot.plan import fetch_pieces, plan_snapshot, raw_of_hub, shards_of
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces, raw_of_hub, shards_of
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -225,7 +226,7 @@ def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
     assert isinstance(source, HubSource)
     recipe = source.snapshot(1 << 20)
     plan = plan_snapshot(hub_files, recipe, 1, 60)
-    [shard] = shards_of(plan, fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
+    [shard] = shards_of(fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
 
     receipt = convert_shard(shard, window, BuildFolder(tmp_path), recipe, 3)
 

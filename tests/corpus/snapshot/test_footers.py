@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -37,7 +38,7 @@ def test_each_footer_is_read_once_and_by_several_threads_at_a_time(
     files = hub_files.list_files("maker/pages", commit)
     hub.requests.clear()
 
-    with FooterReader(hub_files, recipe, threads=4, log_every_s=60) as footers:
+    with closing(FooterReader(hub_files, recipe, threads=4, log_every_s=60)) as footers:
         footers.soon(files[:6])
         footers.soon(files[3:8])
         groups = [footers.row_groups(file) for file in files[:4]]

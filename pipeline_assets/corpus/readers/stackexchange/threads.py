@@ -119,7 +119,7 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
             missing = Fault("no_question", f"question {question_id} is not in the file, or rejected")
             faults |= {post.row: missing for post in posts}
             posts = []
-        rejects += [Reject(file, number, fault.reason, fault.detail) for number, fault in faults.items()]
+        rejects += [fault.rejected(file, number) for number, fault in faults.items()]
         if posts:
             yield from _thread(posts, file, recipe)
     yield from sorted(rejects, key=attrgetter("row"))
