@@ -17,12 +17,12 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import (
-    CARD,
     config_named,
     containing,
     files_of_split,
     matching,
     metadata_of_card,
+    read_card,
     read_configs,
     traps,
 )
@@ -291,9 +291,7 @@ def hub_source(
         raise UsageError(
             f"there is no column `text`; it has {', '.join(names)}", where, "write a recipe with `columns`"
         )
-    card = next((file for file in listing if file.path == CARD), None)
-    said = {} if card is None else metadata_of_card(hub.fetch(dataset, commit, card).local.read_bytes(), where)
-    licence = said.get("license")
+    licence = metadata_of_card(read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
         "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),

@@ -34,6 +34,7 @@ from pipeline_assets.corpus.readers.columns import (
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
+from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
@@ -61,7 +62,11 @@ class RowMap:
     """Makes Documents of the rows of a file."""
 
     def __init__(
-        self, columns: ColumnMap | LicensedColumns, labels: SourceLabels, file_name: str, derive_id: DeriveId
+        self,
+        columns: ColumnMap | LicensedColumns,
+        labels: SourceLabels | HubRows,
+        file_name: str,
+        derive_id: DeriveId,
     ) -> None:
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)

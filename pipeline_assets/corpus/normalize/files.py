@@ -192,8 +192,6 @@ def normalize_pieces(
         columns: named by a recipe, of which it is noted whether they are there.
         counts_pages: of a Wikipedia extraction, whether `pages` are counted too, by their first lines alone.
         window: has no part in this: rows aren't known before they are read.
-    Raises:
-        InputError: from the reader.
     """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:

@@ -73,11 +73,7 @@ def placed_lines(blocks: Iterable[bytes], place: int, where: object) -> Iterator
 
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
-    """(place, line with its newline) of the lines that begin in the range.
-
-    Raises:
-        InputError: as `line_blocks` does.
-    """
+    """(place, line with its newline) of the lines that begin in the range."""
     return lines_of(line_blocks(piece.file, piece.start), piece.stop)
 
 
@@ -166,11 +162,7 @@ def _blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     codec = codec_of(opened.read(HEAD_BYTES)) if place == 0 else None
     opened.seek(place)
     source = hashed(opened, file.path) if place == 0 else opened
-    if codec is not None:
-        yield from decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
-    else:
-        while block := source.read(_BLOCK_BYTES):
-            yield block
+    return decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
 
 
 def row_words(name: str, row: int, file: SourceFile | None) -> str:

@@ -74,11 +74,6 @@ class Footer:
     metadata: pq.FileMetaData
     spans: tuple[Span, ...]
 
-    @property
-    def start(self) -> int:
-        """From here on the file's bytes are here."""
-        return self.spans[0].start
-
 
 @dataclass(frozen=True)
 class ColumnBounds:
@@ -273,14 +268,15 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
             number = run.first_row
             for group in range(run.first, run.stop):
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
-                    yield from enumerate(_rows(batch), number)
+                    yield from enumerate(rows_of(batch), number)
                     number += batch.num_rows
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
         what = f"row groups {run.first} to {run.stop - 1} can't be read ({' '.join(str(error).split())})"
         raise InputError(what, run.file.path, _FIX) from None
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+    """Each row, its values as `column_values` has them; a row with one that can't be used is its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faulty_rows(columns)

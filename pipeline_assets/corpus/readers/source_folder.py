@@ -192,11 +192,7 @@ class SourceFolder:
         return SourceFolder((root / self.path).absolute(), self.patterns)
 
     def files(self) -> list[SourceFile]:
-        """What the patterns match, sorted by name.
-
-        Raises:
-            UsageError: from `list_files`.
-        """
+        """What the patterns match, sorted by name."""
         return list_files(self.path, self.patterns)
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:

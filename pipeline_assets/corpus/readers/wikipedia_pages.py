@@ -237,11 +237,7 @@ class PageLedger:
 
 
 def count_pages(pieces: Iterable[ByteRange]) -> int:
-    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the ranges.
-
-    Raises:
-        InputError: as `open_extraction` does.
-    """
+    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the ranges."""
     return sum(_count(piece) for piece in pieces)
 
 

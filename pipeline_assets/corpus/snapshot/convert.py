@@ -26,17 +26,10 @@ from pipeline_assets.corpus.normalize.converted import (
     noting_columns,
     write_outcomes,
 )
-from pipeline_assets.corpus.readers.columns import (
-    Fault,
-    LicensedColumns,
-    SourceLabels,
-    check_columns,
-    column_values,
-    faulty_rows,
-)
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
 from pipeline_assets.corpus.readers.lines import read_row
-from pipeline_assets.corpus.readers.parquet import open_row_groups
+from pipeline_assets.corpus.readers.parquet import open_row_groups, rows_of
 from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
 from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard, fetch_pieces, fetch_snapshot, shards_of
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
@@ -134,12 +127,11 @@ def convert_shard(
         UsageError: Parquet without the column for the licence.
     """
     derive_id, licences = derive_from(recipe), licence_table() if columns else None
-    labels = SourceLabels(source=recipe.source, domain=recipe.domain, license_tag=recipe.license_tag)
     first_row = 0
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for local in shard.pieces:
             file = local.piece.group.file
-            rows = RowMap(columns or recipe.columns, labels, file.path, derive_id)
+            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id)
             if is_lines(file):
                 outcomes = _of_lines(local, window, first_row, recipe, rows, writer)
                 outcomes = noting_columns(outcomes, columns, derive_id, writer) if columns else outcomes
@@ -157,8 +149,6 @@ def _of_lines(
 
     Args:
         first_row: number of the piece's first row in its shard.
-    Raises:
-        InputError: from `row_lines`.
     """
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
@@ -217,13 +207,9 @@ def _of_parquet(
         for number, rule in enumerate(rules):
             writer.count(dropped_key(rule.text), int((failed[wanted] == number).sum()))
         kept = wanted & (failed < 0)
-        values = [column_values(column) for column in batch.filter(mask(kept)).columns]
-        faults = faulty_rows(values)
-        for number, (row, cells) in enumerate(zip(numbers[kept].tolist(), zip(*values, strict=True), strict=True)):
-            if number in faults:
-                yield faults[number].rejected(path, group.first_row + row)
-            else:
-                yield rows.document(dict(zip(batch.schema.names, cells, strict=True)), group.first_row + row)
+        places = (numbers[kept] + group.first_row).tolist()
+        for place, row in zip(places, rows_of(batch.filter(mask(kept))), strict=True):
+            yield row.rejected(path, place) if isinstance(row, Fault) else rows.document(row, place)
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -112,10 +112,8 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     Raises:
         InputError: the stream is cut off or damaged, which the cache forgets then; a line is too long; it is UTF-16.
     """
-    codec = codec_of(source.head())
-    blocks = iter(lambda: source.read(_TEXT_BLOCK_BYTES), b"")
     try:
-        text = decompressed(source, codec, where, _DAMAGED, _TEXT_BLOCK_BYTES) if codec else blocks
+        text = decompressed(source, codec_of(source.head()), where, _DAMAGED, _TEXT_BLOCK_BYTES)
         for _, block in placed_lines(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:
@@ -164,11 +162,7 @@ def _stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStre
 
 
 def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tuple[str, ...]:
-    """Names of the columns that some of the first rows have.
-
-    Raises:
-        InputError: from the hub or `row_lines`.
-    """
+    """Names of the columns that some of the first rows have."""
     with closing(_stream(hub, dataset, commit, file)) as source:
         lines = row_lines(source, f"{dataset}@{commit}:{file.path}")
         return _names(read_row(line) for line in itertools.islice(lines, _HEAD_ROWS))

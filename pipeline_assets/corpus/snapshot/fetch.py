@@ -130,21 +130,14 @@ def shards_of(pieces: Sequence[LocalPiece], shard_text_bytes: int) -> list[Snaps
 
 
 def raw_of_hub(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache.
-
-    Raises:
-        InputError: from the hub.
-    """
+    """The raw pin of a sample: the listing at the commit, and what is drawn of it, fetched into the cache."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     return BuildResult([], counts, {"dumps": plan.dumps()}, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """What a snapshot will read, by the listing and by footers; of JSON lines, which have none, the most that it may.
-
-    Raises: as `plan_snapshot`.
-    """
+    """What a snapshot will read, by the listing and footers; of JSON lines, which have none, the most that it may."""
     listing = list_rows(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_lines(listing[0]):
@@ -158,10 +151,7 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
 def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[LocalPiece], dict[str, Any]]:
-    """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be.
-
-    Raises: as `plan_snapshot`.
-    """
+    """The plan, its pieces in the cache, and what provenance tells of that: what was fetched, and was to be."""
     laps = StepTimer(lambda: hub.traffic.bytes)
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     _log_plan(plan, recipe.source)

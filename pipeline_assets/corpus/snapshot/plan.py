@@ -70,7 +70,6 @@ class FooterReader:
         """Row groups of a file, in file order, with the bounds of the columns that the recipe filters by.
 
         Raises:
-            InputError: from the hub.
             UsageError: there is no column that the recipe names.
         """
         self.soon([file])
@@ -163,7 +162,6 @@ def list_rows(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
     """The files that the recipe's patterns match, sorted by path: all are JSON lines, or none is.
 
     Raises:
-        InputError: from the hub.
         UsageError: there is none, or some are JSON lines and others are not.
     """
     everything = hub.list_files(recipe.dataset, recipe.revision)

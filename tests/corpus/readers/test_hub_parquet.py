@@ -57,7 +57,7 @@ def test_a_footer_takes_64_KiB_of_a_large_file(  # noqa: N802
 
     assert footer.metadata.num_rows == 1000
     assert footer.metadata.num_row_groups == 10
-    assert file.size - footer.start == content_bytes(hub) == 65_536 < file.size
+    assert file.size - footer.spans[0].start == content_bytes(hub) == 65_536 < file.size
 
 
 def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(  # noqa: N802
@@ -68,8 +68,8 @@ def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(  # noqa: N802
     footer = read_footer(hub_files, DATASET, commit, file)
 
     assert footer.metadata.num_row_groups == 1000
-    assert file.size - footer.start > 65_536
-    assert content_bytes(hub) == file.size - footer.start
+    assert file.size - footer.spans[0].start > 65_536
+    assert content_bytes(hub) == file.size - footer.spans[0].start
 
 
 def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(
