@@ -30,7 +30,6 @@ from pipeline_assets.corpus.readers.columns import (
     SourceLabels,
     another_column,
     find_column,
-    text_fault,
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
 from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
@@ -87,10 +86,7 @@ class RowMap:
         text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
         if self._is_licensed and type(doc_id) is int:
             doc_id = str(doc_id)
-        fault = text_fault(text, doc_id)
-        if fault is None and self._is_licensed and not isinstance(created_at, _DATES):
-            fault = Fault("wrong_type", f"created_at is {type(created_at).__name__}")
-        if fault is not None:
+        if fault := self._fault(text, doc_id, created_at):
             return fault.rejected(self._file_name, place)
         for field, at in found.items():
             if at is not None and field in ("text", "id"):
@@ -105,6 +101,20 @@ class RowMap:
             created_at=moment_of(created_at),
             meta=Meta.of(self._file_name, place, row, evidence),
         )
+
+    def _fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
+        """Why a row with these values can't be a Document; None if it can."""
+        if text is None:
+            return Fault("no_text", "null")
+        if not isinstance(text, str):
+            return Fault("wrong_type", f"text is {type(text).__name__}")
+        if doc_id is not None and not isinstance(doc_id, str):
+            return Fault("wrong_type", f"id is {type(doc_id).__name__}")
+        if not text:
+            return Fault("empty_text")
+        if self._is_licensed and not isinstance(created_at, _DATES):
+            return Fault("wrong_type", f"created_at is {type(created_at).__name__}")
+        return None
 
     def _found(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
         """A field's column in a row; of several the first with a value that the field can have."""

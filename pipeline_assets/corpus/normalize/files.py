@@ -1,7 +1,7 @@
 """The stage `normalize` for files of this machine: runs of their pieces as shards, or buckets of a site's threads."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -36,7 +36,7 @@ from pipeline_assets.corpus.readers.source_folder import (
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome, SiteRecipe, read_threads
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
@@ -153,7 +153,7 @@ def convert_wikipedia(
     )
     shards = piece_shards((piece for file in files for piece in byte_ranges(file, shard_bytes)), shard_bytes)
     named = convert_shards(building, work, shards, settings)
-    PageLedger.of(total_counts(named.values())).check(building.target)
+    check_pages(total_counts(named.values()), building.target)
     return Converted(named, no_derived_id, {}, frozenset({_TITLE_ONLY}), words=reject_words(files))
 
 
@@ -207,9 +207,29 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     counts = normalized.manifest.identity.counts
     if "pages" not in counts:
         return Verdict(True, "it is no Wikipedia extraction", applies=False)
-    rejects = normalized.manifest.identity.ledger.all_rejected
-    ledger = PageLedger(counts["pages"], counts["documents"], rejects)
-    return Verdict(ledger.adds_up, str(ledger), {"pages": ledger.pages, "articles": ledger.articles})
+    return _pages_verdict(counts["pages"], counts["documents"], normalized.manifest.identity.ledger.all_rejected)
+
+
+def check_pages(counts: Mapping[str, int], where: object) -> None:
+    """
+    Args:
+        counts: of all shards of an extraction.
+    Raises:
+        InputError: it has no page, or its pages don't add up.
+    """
+    ledger = Ledger.of(counts)
+    if not counts.get("pages"):
+        fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
+        raise InputError("there is no page in the whole extraction", where, fix)
+    verdict = _pages_verdict(counts["pages"], ledger.out, ledger.all_rejected)
+    if not verdict.holds:
+        what = f"pages are lost or made up: {verdict.because}"
+        raise InputError(what, where, "report the file: the reader is wrong")
+
+
+def _pages_verdict(pages: int, articles: int, rejects: int) -> Verdict:
+    told = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected"
+    return Verdict(0 < pages == articles + rejects, told, {"pages": pages, "articles": articles})
 
 
 def convert_site(

@@ -14,7 +14,6 @@ from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
-NESTED_TOO_DEEP = "nested_too_deep"
 # Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
 # calls: a row's fate must not.
 MAX_NESTING = 64
@@ -93,6 +92,9 @@ class Fault:
         return Reject(file, row, self.reason, self.detail)
 
 
+NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
+
+
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
     """Whether there are at most so many objects and lists inside one another; a map of Arrow is a list of tuples."""
     if not isinstance(value, (dict, list, tuple)):
@@ -104,22 +106,6 @@ def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
         if isinstance(one, (dict, list, tuple)) and not is_nested_within(one, levels - 1):
             return False
     return True
-
-
-def nesting_fault() -> Fault:
-    """Why a row with a value of more than `MAX_NESTING` levels can't be used."""
-    return Fault(NESTED_TOO_DEEP, f"more than {MAX_NESTING} objects and lists inside one another")
-
-
-def text_fault(text: object, doc_id: object) -> Fault | None:
-    """Why a row with this text and id can't be a Document; None if it can."""
-    if text is None:
-        return Fault("no_text", "null")
-    if not isinstance(text, str):
-        return Fault("wrong_type", f"text is {type(text).__name__}")
-    if doc_id is not None and not isinstance(doc_id, str):
-        return Fault("wrong_type", f"id is {type(doc_id).__name__}")
-    return None if text else Fault("empty_text")
 
 
 def utf8_fault(error: UnicodeDecodeError) -> Fault:
@@ -193,7 +179,7 @@ def column_values(column: pa.Array) -> list[Any]:
     except UnicodeDecodeError:
         values = [_value(scalar) for scalar in column]
     if str(column.type).count("<") > MAX_NESTING:
-        values = [value if is_nested_within(value) else nesting_fault() for value in values]
+        values = [value if is_nested_within(value) else NESTED_TOO_DEEP for value in values]
     return [_without_pandas(value) for value in values] if "[ns" in str(column.type) else values
 
 

@@ -8,9 +8,8 @@ import pytest
 from stage_a_build import ledger
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.normalize.files import piece_shards
+from pipeline_assets.corpus.normalize.files import check_pages, piece_shards
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
-from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -158,15 +157,21 @@ def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> Non
         normalized("wikipedia_en", {"AA/wiki_00": ""})
 
     assert error.value.what == "there is no page in the whole extraction"
+    assert error.value.fix.startswith("extract again: wikiextractor finds pages only where")
 
 
-def test_pages_that_the_reader_loses_do_not_add_up() -> None:
-    found = PageLedger.of({"pages": 5, "documents": 2, "rejected/title_only": 1, "rejected/no_text": 1})
+@pytest.mark.parametrize("pages", [3, 5])
+def test_pages_that_the_reader_loses_or_makes_up_are_an_error(pages: int) -> None:
+    counts = {"documents": 2, "rejected/title_only": 1, "rejected/no_text": 1}
+    check_pages({"pages": 4, **counts}, "extracted")
 
-    assert not found.adds_up
-    assert str(found) == "5 pages in = 2 articles + 2 rejected"
-    with pytest.raises(InputError, match="pages are lost or made up"):
-        found.check("here")
+    with pytest.raises(InputError) as error:
+        check_pages({"pages": pages, **counts}, "extracted")
+
+    assert str(error.value) == (
+        f"extracted: pages are lost or made up: {pages} pages in = 2 articles + 2 rejected; "
+        "report the file: the reader is wrong"
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])

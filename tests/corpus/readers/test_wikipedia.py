@@ -11,7 +11,7 @@ import pytest
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges, list_files
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.ledger import Reject
 
@@ -73,7 +73,7 @@ def test_real_extractions_are_read_to_the_last_page_in_any_ranges(
 
     reasons = Counter(row.reason if isinstance(row, Reject) else "article" for row in rows)
     assert reasons == Counter({"article": articles, "title_only": title_only})
-    assert PageLedger(count_pages(byte_ranges(file, 100_000)), articles, title_only).adds_up
+    assert count_pages(byte_ranges(file, 100_000)) == articles + title_only
     assert read(file, 100_000, language=language) == read(file, 3_000_000, language=language) == rows
 
 

@@ -1,4 +1,4 @@
-"""The count of pages is another way to the same number, and an extraction without pages never adds up."""
+"""The count of pages is another way to the same number."""
 
 import bz2
 from collections.abc import Callable
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files
-from pipeline_assets.corpus.readers.wikipedia_pages import PageLedger, count_pages
-from pipeline_assets.corpus.spine.errors import InputError
+from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 
 Source = Callable[..., SourceFile]
 PAGE = '<doc id="1" url="u" title="T">\nT\n\nText.\n\n</doc>\n'
@@ -44,32 +43,3 @@ def test_real_files_have_as_many_pages_as_their_provenance_says(shared_data: Pat
     (file,) = list_files(shared_data / "wikipedia", [name])
 
     assert count_pages([ByteRange(file)]) == records
-
-
-@pytest.mark.parametrize(("pages", "adds_up"), [(3, True), (4, False), (2, False)])
-def test_the_ledger_adds_up_where_every_page_is_an_article_or_a_reject(pages: int, adds_up: bool) -> None:
-    ledger = PageLedger(pages, articles=2, rejects=1)
-
-    assert ledger.adds_up is adds_up
-    assert str(ledger) == f"{pages} pages in = 2 articles + 1 rejected"
-
-
-def test_a_page_that_is_lost_is_an_error() -> None:
-    PageLedger(3, articles=2, rejects=1).check("extracted")
-
-    with pytest.raises(InputError) as error:
-        PageLedger(4, articles=2, rejects=1).check("extracted")
-
-    assert str(error.value) == (
-        "extracted: pages are lost or made up: 4 pages in = 2 articles + 1 rejected; "
-        "report the file: the reader is wrong"
-    )
-
-
-def test_no_pages_at_all_are_an_error() -> None:
-    assert not PageLedger(0, 0, 0).adds_up
-
-    with pytest.raises(
-        InputError, match="there is no page in the whole extraction; extract again: wikiextractor finds"
-    ):
-        PageLedger(0, 0, 0).check("extracted")
