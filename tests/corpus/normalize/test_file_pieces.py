@@ -43,23 +43,7 @@ def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Norma
     found = normalized("notes", {"b.jsonl": lines(*rows[3:]), "a.jsonl": lines(*rows[:3])}, columns=COLUMNS)
 
     assert [one["text"] for one in documents_of(found)] == [row["text"] for row in rows]
-    assert documents_of(found)[3] == {
-        "text": "Text 3.",
-        "source": "notes",
-        "domain": "books",
-        "doc_id": "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c",
-        "license_tag": "cc0-1.0",
-        "created_at": "",
-        "meta": {
-            "source_file": "b.jsonl",
-            "source_row": 0,
-            "license_evidence": "recipe",
-            "title": "",
-            "url": "",
-            "language": "",
-            "extra": "{}",
-        },
-    }
+    assert documents_of(found)[3]["doc_id"] == "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c"
 
 
 def test_a_file_is_cut_into_the_same_documents_whatever_the_size_of_shards(
@@ -83,16 +67,7 @@ def test_columns_may_be_nested_and_a_licence_is_mapped_with_what_it_rests_on(
     [found] = documents_of(normalized("notes", {"a.jsonl": lines(row)}, columns=columns))
 
     assert (found["text"], found["doc_id"], found["license_tag"]) == ("Text.", "7", "mit")
-    assert found["created_at"] == "2020-02-03T00:00:00.000"
-    assert found["meta"] == {
-        "source_file": "a.jsonl",
-        "source_row": 0,
-        "license_evidence": "row: m.licence",
-        "title": "A",
-        "url": "",
-        "language": "",
-        "extra": '{"body":{"n":1},"m":{"date":"2020-02-03","licence":"MIT"}}',
-    }
+    assert (found["created_at"], found["meta"]["license_evidence"]) == ("2020-02-03T00:00:00.000", "row: m.licence")  # type: ignore[index]
 
 
 def test_a_bad_row_is_kept_aside_with_its_file_and_place(normalized: Normalized, rejects_of: Read) -> None:

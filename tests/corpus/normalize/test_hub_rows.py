@@ -61,32 +61,6 @@ def read(shard: tuple[HubSource, SnapshotShard], window: Window, folder: BuildFo
     return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns)
 
 
-def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(
-    hub_source: Normalized, documents_of: Read
-) -> None:
-    found = hub_source({"data/a.parquet": pages(1, score=[3.5], tags=[["a", None]])})
-
-    assert documents_of(found) == [
-        {
-            "text": "Text of page 0.",
-            "source": "pages",
-            "domain": "web",
-            "doc_id": "page-0",
-            "license_tag": "odc-by",
-            "created_at": "",
-            "meta": {
-                "source_file": "data/a.parquet",
-                "source_row": 0,
-                "license_evidence": "recipe",
-                "title": "",
-                "url": "",
-                "language": "",
-                "extra": '{"score":3.5,"tags":["a",null]}',
-            },
-        }
-    ]
-
-
 def test_a_row_without_an_id_has_one_of_its_text_that_no_commit_changes(
     hub_source: Normalized, documents_of: Read
 ) -> None:
@@ -136,6 +110,7 @@ def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
     [
         ("license", "licence", "set `columns.license` in the recipe to one that is there, or to null"),
         ("license", "meta.license", "set `columns.license` in the recipe to one that is there, or to null"),
+        ("created_at", "date", "set `columns.created_at` in the recipe to one that is there, or to null"),
         ("id", "meta.id", "set `columns.id` in the recipe to one that is there, or to null"),
         ("text", "body", "set `columns.text` in the recipe to the column that holds the text"),
     ],

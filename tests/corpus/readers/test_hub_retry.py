@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hub_dataset import CARD, DATASET, LARGE, NOWHERE
+from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -17,16 +17,15 @@ from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub
 
 
-def test_a_commit_that_the_hub_no_longer_has_says_so(
-    hub_files: HubFiles, hub: LoopbackHub, commit: str, files: dict[str, HubFile], publish: Callable[..., str]
-) -> None:
+def test_a_commit_that_the_hub_no_longer_has_says_so(published: Published, publish: Callable[..., str]) -> None:
     publish({"data/large.bin": LARGE + b"more"})
 
     with pytest.raises(InputError) as error:
-        hub_files.fetch(DATASET, commit, files["data/large.bin"])
+        published.fetch("data/large.bin")
 
     assert str(error.value) == (
-        f"maker/pages on {hub.endpoint}: it has no revision {commit}; run `corpusmill pin maker/pages` for its head"
+        f"maker/pages on {published.hub.endpoint}: it has no revision {published.commit}; "
+        "run `corpusmill pin maker/pages` for its head"
     )
 
 

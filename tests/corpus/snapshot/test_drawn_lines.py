@@ -80,42 +80,13 @@ def test_a_row_becomes_a_document_with_its_number_kept_blank_lines_aside(
 
     found = hub_source({f"data/a.{ending}": PACKED[ending](content)})
 
-    assert documents_of(found) == [
-        {
-            "text": "Text of page 0.",
-            "source": "pages",
-            "domain": "web",
-            "doc_id": "page-0",
-            "license_tag": "odc-by",
-            "created_at": "",
-            "meta": {
-                "source_file": f"data/a.{ending}",
-                "source_row": 0,
-                "license_evidence": "recipe",
-                "title": "",
-                "url": "http://a",
-                "language": "",
-                "extra": "{}",
-            },
-        },
-        {
-            "text": "Text of page 1.",
-            "source": "pages",
-            "domain": "web",
-            "doc_id": "page-1",
-            "license_tag": "odc-by",
-            "created_at": "",
-            "meta": {
-                "source_file": f"data/a.{ending}",
-                "source_row": 1,
-                "license_evidence": "recipe",
-                "title": "",
-                "url": "",
-                "language": "",
-                "extra": "{}",
-            },
-        },
+    documents = documents_of(found)
+    assert [(one["text"], one["doc_id"], one["meta"]["url"]) for one in documents] == [
+        ("Text of page 0.", "page-0", "http://a"),
+        ("Text of page 1.", "page-1", ""),
     ]
+    places = [(one["meta"]["source_file"], one["meta"]["source_row"]) for one in documents]
+    assert places == [(f"data/a.{ending}", 0), (f"data/a.{ending}", 1)]
 
 
 @pytest.mark.parametrize(
@@ -380,12 +351,4 @@ def test_a_healing_snapshot_reads_lines_too_and_is_proved_by_them(
     proved = proofs(RowProver(snapshot, hub_files.cache), Sample(Fraction(1)), Journal(None), threads=1, log_every_s=60)
     assert [(proof.documents, proof.not_here, proof.complaints) for proof in proved] == [(20, 0, [])]
     assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
-    assert documents_of(snapshot)[0]["meta"] == {
-        "source_file": "data/a.jsonl.zst",
-        "source_row": 0,
-        "license_evidence": "recipe",
-        "title": "",
-        "url": "u",
-        "language": "en",
-        "extra": "{}",
-    }
+    assert {document["meta"]["language"] for document in documents_of(snapshot)} == {"en"}

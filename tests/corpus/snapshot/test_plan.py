@@ -67,6 +67,8 @@ def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(tak
         take({"a.parquet": pages(0, 1000, words=200)}, rows_per_group=100, rules=["int_score >= 3"])
 
     assert error.value.what == "there is no column `int_score`; it has text, id"
+    assert error.value.where == f"maker/pages@{hub.commits()['maker/pages']}:a.parquet"
+    assert error.value.fix == "correct the rule `int_score >= 3` in the recipe"
     assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
 
 
