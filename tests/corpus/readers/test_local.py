@@ -216,6 +216,9 @@ def test_a_large_file_is_many_pieces_and_small_files_share_a_shard(tmp_path: Pat
     assert plan_local(files, recipe(), 10_000) == pieces
 
 
+NO_COLUMNS = recipe().model_copy(update={"columns": None})
+
+
 @pytest.mark.parametrize(
     ("name", "content", "how", "error", "message"),
     [
@@ -223,6 +226,7 @@ def test_a_large_file_is_many_pieces_and_small_files_share_a_shard(tmp_path: Pat
         ("a.txt", b"text\n", recipe(), UsageError, "what of a text file is a document is not said; set `text_unit`"),
         ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "it is a Parquet file; give it a name that ends with"),
         ("a.parquet", b'{"text": "a"}\n', recipe(), InputError, "its Parquet footer can't be read ("),
+        ("a.jsonl", b"{}\n", NO_COLUMNS, UsageError, "which column holds the text is not said; set `columns` in the"),
     ],
 )
 def test_a_file_that_cannot_be_read_as_its_name_says_stops_the_plan(
@@ -234,13 +238,6 @@ def test_a_file_that_cannot_be_read_as_its_name_says_stops_the_plan(
         plan_local([file], how, 1000)
 
     assert str(refused.value).startswith(f"{file.path}: {message}")
-
-
-def test_lines_without_columns_in_the_recipe_stop_the_plan(source: Source) -> None:
-    how = recipe().model_copy(update={"columns": None})
-
-    with pytest.raises(UsageError, match="which column holds the text is not said; set `columns` in the recipe"):
-        plan_local([source(b"{}\n", "a.jsonl")], how, 1000)
 
 
 def test_a_file_that_changes_between_plan_and_reading_is_an_error(source: Source) -> None:

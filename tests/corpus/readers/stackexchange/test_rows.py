@@ -207,17 +207,6 @@ def test_a_question_needs_nothing_else(read_documents: ReadDocuments) -> None:
     assert (columns["tags"], columns["closed_date"], columns["answers"]) == ([], None, [])
 
 
-def test_answers_to_a_question_that_was_deleted_are_rejected_one_by_one(read: Read) -> None:
-    outcomes = read(dump(answer(11, 10), question(20), answer(12, 10), answer(13, None)))
-
-    assert [(each.row, each.reason) for each in outcomes if isinstance(each, Reject)] == [
-        (0, "no_question"),
-        (2, "no_question"),
-        (3, "missing_attribute"),
-    ]
-    assert [each.doc_id for each in outcomes if isinstance(each, Document)] == ["stackexchange:garden.example.org:20"]
-
-
 @pytest.mark.parametrize("tags", ["<soil><c++><.net-4.0>", "|soil|c++|.net-4.0|"])
 def test_tags_of_both_forms_are_the_same(read_documents: ReadDocuments, tags: str) -> None:
     [document] = read_documents(dump(question(1, Tags=tags)))
