@@ -73,11 +73,7 @@ class RowMap:
         self._file_name, self._derive_id = file_name, derive_id
 
     def document(self, row: dict[str, Any], place: int) -> Document | Reject:
-        """The row as a Document, which takes its columns over.
-
-        Args:
-            place: of the row in its file.
-        """
+        """The row at a place of the file as a Document, which takes its columns over."""
         found = {field: self._found(row, field, name) for field, name in self._columns}
         values = {field: at.value for field, at in found.items() if at is not None}
         if "text" not in values:
@@ -152,18 +148,15 @@ def write_outcomes(
     characters = number = 0
     for outcome in outcomes:
         number += 1
-        if isinstance(outcome, Reject):
-            writer.reject(outcome)
-            continue
-        if not isinstance(outcome, Document):
-            writer.count(dropped_key(outcome.reason))
-            continue
-        document = _as_written(outcome, writer, derive_id, licences)
-        if isinstance(document, Reject):
-            writer.reject(document)
-            continue
-        batch.append(document)
-        characters += len(document.text)
+        written = _as_written(outcome, writer, derive_id, licences) if isinstance(outcome, Document) else outcome
+        match written:
+            case Document():
+                batch.append(written)
+                characters += len(written.text)
+            case Reject():
+                writer.reject(written)
+            case Dropped():
+                writer.count(dropped_key(written.reason))
         if characters > _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
             writer.write(batch)
             batch, characters = [], 0
@@ -212,11 +205,7 @@ def noting_columns(
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """Names of columns that a recipe names and no document has a value for.
-
-    Args:
-        counts: of all shards.
-    """
+    """Names of columns that a recipe names and no document has a value for, by the counts of all shards."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 

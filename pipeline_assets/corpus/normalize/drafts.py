@@ -41,7 +41,6 @@ class Draft:
     """A section of a recipe for some files.
 
     Attributes:
-        content: the section, its keys in the order in which they are written.
         remarks: by key, what a reader should know of its value.
     """
 

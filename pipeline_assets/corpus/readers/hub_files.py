@@ -27,11 +27,10 @@ from pipeline_assets.corpus.readers.hub_http import (
 from pipeline_assets.corpus.readers.hub_listing import HubFile, is_digest, keep_listing, kept_listing, listed_file
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
-from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.files import blocks, file_sha256
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
-_BLOCK_BYTES = 1 << 20
 _PARTIAL = ".part"
 _DATASET = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -325,7 +324,7 @@ def _digest_of(parts: Sequence[Path], file: HubFile) -> str:
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:
-        with open(part, "rb") as data:
-            while block := data.read(_BLOCK_BYTES):
+        with open(part, "rb", buffering=0) as data:
+            for block in blocks(data):
                 digest.update(block)
     return f"{kind}:{digest.hexdigest()}"

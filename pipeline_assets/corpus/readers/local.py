@@ -34,9 +34,8 @@ class LocalRecipe(SourceLabels):
     """Local files of one kind and how their rows become Documents.
 
     Attributes:
-        files: patterns, relative to the source's folder, see `list_files`.
         columns: of JSON lines and Parquet; None where all files are text.
-        text_unit: what of a text file is a document; None where no file is text.
+        text_unit: None where no file is text.
     """
 
     files: Patterns = ("**/*",)
@@ -62,9 +61,6 @@ def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: in
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """(place, row or fault) of every row that begins in the piece, as it stands in the file; a text is a row with one
     column, `text`.
-
-    Raises:
-        InputError: as the readers do.
     """
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)

@@ -63,8 +63,6 @@ def pin_of_folder(
 
     Args:
         root: data root, below which the folder may lie.
-        settings: as many files are read at a time as there are workers.
-
     Raises:
         UsageError: no such folder, or a pattern that matches no file.
         InputError: a file can't be read, or changes meanwhile.

@@ -177,11 +177,8 @@ def _no_match(root: Path, pattern: str, has_folders: bool) -> UsageError:
 
 @dataclass(frozen=True)
 class SourceFolder:
-    """Files below a folder. Where it lies changes no digest: the manifest has names, sizes and hashes.
-
-    Attributes:
-        path: absolute, or below the data root.
-        patterns: see `list_files`.
+    """Files below a folder, by patterns as `list_files` reads them. The path is absolute, or below the data root: where
+    the folder lies changes no digest, since manifests have names, sizes and hashes.
     """
 
     path: Path
@@ -244,10 +241,8 @@ def as_provenance(folder: SourceFolder, files: Sequence[SourceFile], root: Path)
 
 
 def folder_of(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """The folder that a manifest's inputs were read from, its path absolute; None where it names none.
-
-    Args:
-        root: the data root that the artifact lies in.
+    """The folder that a manifest's inputs were read from, its path absolute; None where it names none. The artifact
+    lies in the data root.
     """
     path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
     return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None

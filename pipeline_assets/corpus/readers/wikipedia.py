@@ -46,10 +46,7 @@ class WikipediaRecipe(RecipePart):
     """Extractions of Wikipedia; the licence is that of the dump's date, or said outright: exactly one of the two.
 
     Attributes:
-        files: patterns, relative to the source's folder, see `list_files`.
         language: of pages whose url has no host (`?curid=12`), as in the name of the wiki; others must agree with it.
-            None where every url names its wiki.
-        dump_date: YYYY-MM-DD, in the dump's name; the files don't say it.
         title: whether a Document begins with it, as a thread does.
     """
 
@@ -87,9 +84,7 @@ class WikipediaRecipe(RecipePart):
 
 
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
-    """A Document or a Reject for every page that begins in the range, in file order.
-
-    `source_row` is the place of the page's first line, see `lines`.
+    """A Document or a Reject for every page that begins in the range, in file order, at the place of its first line.
 
     Raises:
         InputError: the file can't be trusted, see `pages`; a page of another wiki than Wikipedia or than the recipe's,

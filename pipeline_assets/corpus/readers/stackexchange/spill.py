@@ -7,6 +7,7 @@ zstd frame has a checksum. Pass 2 reads buckets: ranges of questions out of ever
 of blocks, so they are the same whatever the runs were.
 """
 
+import itertools
 import mmap
 import os
 from collections import Counter, defaultdict
@@ -68,10 +69,8 @@ class SpillShard:
 
 
 def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
-    """Parts of about `range_bytes`: a build that is stopped goes on with the part it was in. An archive is one part.
-
-    Args:
-        name: of the shards, to which their number is added.
+    """Parts of about `range_bytes`, called by a name and their number: a build that is stopped goes on with the part it
+    was in. An archive is one part.
     """
     cuts = [0]
     if not is_archive(file) and file.stat().st_size > range_bytes:
@@ -186,17 +185,14 @@ class Bucket:
 
 
 def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bucket_bytes: int) -> list[Bucket]:
-    """Ranges of questions of about `bucket_bytes` of the dump each, in order of ids.
+    """Ranges of questions of about `bucket_bytes` of the dump each, in order of ids, called by a name and their number.
 
     Args:
         receipts: of every shard of pass 1 of one file, in order.
-        name: of the buckets, to which their number is added.
     """
-    found, first_row = [], 0
-    for receipt in receipts:
-        found += [RunFile(folder.path(file.path), first_row) for file in receipt.files]
-        first_row += receipt.counts["rows"]
-    runs = tuple(found)  # one for all buckets
+    first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
+    files = ((file, first) for receipt, first in zip(receipts, first_rows, strict=False) for file in receipt.files)
+    runs = tuple(RunFile(folder.path(file.path), first) for file, first in files)  # one for all buckets
     sizes: Counter[int] = Counter()
     rows: Counter[int] = Counter()
     for run in runs:

@@ -63,10 +63,8 @@ class SiteRecipe(RecipePart):
     """One site, and which of its threads are kept, and which answers in them.
 
     Attributes:
-        source, domain: of the Documents.
         host: `beer.stackexchange.com`.
-        min_question_score, min_answer_score: posts below are left out; None for no limit.
-        min_answers: threads with fewer that are kept are left out.
+        min_answers: answers that are kept count.
     """
 
     source: str
@@ -139,10 +137,7 @@ def _posts_and_faults(rows: Iterable[SpilledRow]) -> tuple[list[Post], dict[int,
 
 
 def _thread(posts: Sequence[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | Dropped]:
-    """
-    Args:
-        posts: of one thread, with its question.
-    """
+    """Of the posts of one thread, its question among them."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
         yield from (Dropped(file, post.row, "low_question_score") for post in posts)
@@ -166,10 +161,7 @@ def _thread(posts: Sequence[Post], file: str, recipe: SiteRecipe) -> Iterator[Do
 
 
 def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
-    """
-    Args:
-        answers: with their texts.
-    """
+    """Of a question and its answers, with their texts."""
     posts = [question, *(post for post, _ in answers)]
     licences = [_licence_of_post(post.content_license, post.creation_date[:10]) for post in posts]
     licence = _licence_of_thread(licences)
@@ -206,11 +198,7 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
 
 @lru_cache(maxsize=10_000)
 def _licence_of_post(content_license: str | None, created_on: str) -> Licensed:
-    """
-    Args:
-        content_license: the attribute; None where the dump has none.
-        created_on: ISO 8601 date, UTC.
-    """
+    """By the attribute, None where the dump has none; else by the post's date, ISO 8601 and UTC."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
