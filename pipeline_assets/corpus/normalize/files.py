@@ -236,8 +236,8 @@ def convert_site(
     building: StagingDir, file: SourceFile, recipe: SiteRecipe, bucket_bytes: int, settings: RunSettings
 ) -> Converted:
     """A site's dump in two passes: rows sorted by question into runs, then a bucket of questions at a time."""
-    spilled = list(run_stage("spill", spill_rows, plan_spill(file.path, "posts"), building, settings))
-    buckets = plan_buckets(building, spilled, "threads", bucket_bytes)
+    spilled = list(run_stage("spill", spill_rows, plan_spill(file.path), building, settings))
+    buckets = plan_buckets(building, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
     named = convert_shards(building, work, buckets, settings)
     before, after = total_counts(spilled), total_counts(named.values())

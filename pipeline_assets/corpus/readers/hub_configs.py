@@ -34,7 +34,7 @@ _SPLIT_WORDS = {
         ("test", "test|testing|eval|evaluation"),
     )
 }
-_LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_(\w+))?$")
+_LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ class Config:
     Attributes:
         name: as the card has it.
         language, script: where the name is of that form, else None.
-        variant: what follows them, as in `eng_Latn_removed`; None where nothing does.
         files: (split, pattern) of its data files, in the card's order; patterns are as `matching_paths` reads them.
         folder: the one that its files lie in, where the card names that (`data_dir`) and no files; else None.
     """
@@ -52,7 +51,6 @@ class Config:
     name: str
     language: str | None
     script: str | None
-    variant: str | None
     files: tuple[tuple[str, str], ...]
     folder: str | None = None
 
@@ -175,11 +173,11 @@ def files_of_split(config: Config | None, split: str, paths: Sequence[str], wher
 def _config(entry: dict[str, Any]) -> Config:
     name = str(entry["config_name"])
     match = _LANGUAGE_SCRIPT.match(name)
-    language, script, variant = match.groups() if match else (None, None, None)
+    language, script = match.groups() if match else (None, None)
     folder, data_files = entry.get("data_dir"), entry.get("data_files")
     files = tuple(_files(data_files, "" if folder is None else str(folder)))
     is_folder = folder is not None and data_files is None
-    return Config(name, language, script, variant, files, str(folder) if is_folder else None)
+    return Config(name, language, script, files, str(folder) if is_folder else None)
 
 
 def _files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:

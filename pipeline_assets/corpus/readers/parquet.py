@@ -1,7 +1,6 @@
 """Parquet of a hub and of this machine, by footer and row group: memory and traffic are those of what is read."""
 
 import bisect
-import dataclasses
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,21 +75,6 @@ class Footer:
 
 
 @dataclass(frozen=True)
-class ColumnBounds:
-    """What a footer tells of the values of a column in one row group.
-
-    Attributes:
-        least, greatest: bounds of the values that are not null; None where the footer has none, or all are null.
-        nulls: how many; None where the footer doesn't tell.
-    """
-
-    column: str
-    least: Any
-    greatest: Any
-    nulls: int | None
-
-
-@dataclass(frozen=True)
 class RowGroup:
     """One row group of a hub file.
 
@@ -99,8 +83,6 @@ class RowGroup:
         rows: in it.
         start, stop: its bytes in the file.
         text_bytes: uncompressed size of the text column, what a footer knows of the length of the texts.
-        codec: compression of the text column, as Parquet names it: `SNAPPY`, `ZSTD`, `UNCOMPRESSED`.
-        bounds: of the columns asked for.
     """
 
     file: HubFile
@@ -110,8 +92,6 @@ class RowGroup:
     start: int
     stop: int
     text_bytes: int
-    codec: str = ""
-    bounds: tuple[ColumnBounds, ...] = dataclasses.field(default=(), compare=False)
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
@@ -144,13 +124,9 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
         ) from None
 
 
-def row_groups(
-    footer: Footer, file: HubFile, text_column: str, where: str, bounded: Sequence[str] = ()
-) -> list[RowGroup]:
+def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
     """Every row group of a file, in file order.
 
-    Args:
-        bounded: columns, of those that are there, whose bounds are wanted.
     Raises:
         UsageError: there is no such text column (names those present).
     """
@@ -158,7 +134,6 @@ def row_groups(
     schema = metadata.schema.to_arrow_schema()
     check_columns(schema, [("text", text_column)], where)
     groups, first_row = [], 0
-    shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         chunks = [group.column(column) for column in range(group.num_columns)]
@@ -166,25 +141,11 @@ def row_groups(
             min(offset for offset in (chunk.data_page_offset, chunk.dictionary_page_offset) if offset)
             for chunk in chunks
         ]
-        of_text = [chunk for chunk in chunks if chunk.path_in_schema == text_column]
-        text_bytes = sum(chunk.total_uncompressed_size for chunk in of_text)
+        text_bytes = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == text_column)
         stop = max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
-        bounds = tuple(_bounds(chunk) for chunk in chunks if chunk.path_in_schema in bounded)
-        codec = of_text[0].compression if of_text else ""
-        bounds = shared.setdefault(bounds, bounds)
-        groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes, codec, bounds))
+        groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes))
         first_row += group.num_rows
     return groups
-
-
-def _bounds(chunk: pq.ColumnChunkMetaData) -> ColumnBounds:
-    statistics = chunk.statistics
-    if statistics is None:
-        return ColumnBounds(chunk.path_in_schema, None, None, None)
-    nulls = statistics.null_count if statistics.has_null_count else None
-    if not statistics.has_min_max:
-        return ColumnBounds(chunk.path_in_schema, None, None, nulls)
-    return ColumnBounds(chunk.path_in_schema, statistics.min, statistics.max, nulls)
 
 
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:

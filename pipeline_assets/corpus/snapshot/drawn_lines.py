@@ -32,7 +32,6 @@ LEAST: dict[Unit, int] = {"documents": 1000, "text_bytes": 1 << 22}
 _FIRST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 22, 1 << 26
 _TEXT_BLOCK_BYTES = 1 << 20
 _HEAD_ROWS = 100
-_PLAIN = "UNCOMPRESSED"
 _DAMAGED = "the file is damaged: pin another commit, or leave it out of `files`"
 
 
@@ -77,7 +76,7 @@ class Prefix:
     Attributes:
         line_bytes: of these rows, uncompressed.
         stop: bytes of the file that were fetched for them, from its start on.
-        is_whole: whether the file has no more.
+        is_whole, is_packed: whether the file has no more, and whether it is compressed.
         columns: that some of the first rows have.
     """
 
@@ -85,12 +84,12 @@ class Prefix:
     line_bytes: int
     stop: int
     is_whole: bool
-    codec: str
+    is_packed: bool
     columns: tuple[str, ...]
 
     def row_group(self, file: HubFile) -> RowGroup:
         """The rows as a plan has them."""
-        return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes, self.codec)
+        return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
 def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
@@ -152,8 +151,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
         check_whole(file, source.read_spans, where)
     _check_columns(head, recipe, where)
     stop = source.read_spans[-1].stop if source.read_spans else 0
-    name = _PLAIN if codec is None else codec.name.upper()
-    return Prefix(rows, line_bytes, stop, is_whole, name, _names(head))
+    return Prefix(rows, line_bytes, stop, is_whole, codec is not None, _names(head))
 
 
 def _stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStream:
@@ -205,8 +203,8 @@ def known_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, listed: M
     """What a manifest's entry says was read of a file; only its first rows are looked at, for their columns."""
     [group] = listed["row_groups"]
     head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
-    line_bytes = group["stop"] * (1 if head.codec == _PLAIN else 4)
-    return Prefix(group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.codec, head.columns)
+    line_bytes = group["stop"] * (4 if head.is_packed else 1)
+    return Prefix(group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.is_packed, head.columns)
 
 
 def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:

@@ -67,7 +67,7 @@ class FooterReader:
                 self._asked[file.path] = self._pool.submit(self._read, file)
 
     def row_groups(self, file: HubFile) -> list[RowGroup]:
-        """Row groups of a file, in file order, with the bounds of the columns that the recipe filters by.
+        """Row groups of a file, in file order.
 
         Raises:
             UsageError: there is no column that the recipe names.
@@ -89,8 +89,7 @@ class FooterReader:
         for column, fix in recipe.rule_columns().items():
             if column not in schema.names:
                 raise UsageError(f"there is no column `{column}`; it has {', '.join(schema.names)}", where, fix)
-        filtered = [rule.column for rule in recipe.row_rules(schema.names)]
-        groups = row_groups(footer, file, recipe.columns.text, where, filtered)
+        groups = row_groups(footer, file, recipe.columns.text, where)
         return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
 
 

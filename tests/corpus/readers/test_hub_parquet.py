@@ -1,7 +1,7 @@
 """Parquet on a hub: footer and row groups by their ranges, and an error instead of zeros for what is not here."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.parquet import (
-    ColumnBounds,
     Footer,
     RowGroup,
     SpanFile,
@@ -47,8 +46,8 @@ class Published:
     def footer(self) -> Footer:
         return read_footer(self.hub, DATASET, self.commit, self.file)
 
-    def row_groups(self, text: str = "text", bounded: Sequence[str] = ()) -> list[RowGroup]:
-        return row_groups(self.footer(), self.file, text, "here", bounded)
+    def row_groups(self, text: str = "text") -> list[RowGroup]:
+        return row_groups(self.footer(), self.file, text, "here")
 
 
 @pytest.fixture
@@ -94,31 +93,6 @@ def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(publi
     metadata = file.footer().metadata
     told = [metadata.row_group(number).column(1).total_uncompressed_size for number in range(3)]
     assert [group.text_bytes for group in groups] == told
-
-
-def test_row_groups_tell_the_bounds_of_the_columns_asked_for(published: Publish) -> None:
-    scores = pa.array([3, 5, None, 4, None, None], pa.int64())
-    table = pa.table({"text": list("abcdef"), "score": scores, "language": ["en"] * 6})
-    file = published(table, rows_per_group=4)
-
-    first, second = file.row_groups(bounded=["language", "score", "none such"])
-
-    score, language = ColumnBounds("score", 3, 5, 1), ColumnBounds("language", "en", "en", 0)
-    assert first.bounds == (score, language)
-    assert second.bounds == (ColumnBounds("score", None, None, 2), language)
-    assert first.codec == "ZSTD"
-    assert file.row_groups()[0].bounds == ()
-
-
-def test_a_column_without_statistics_has_no_bounds(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a"], "score": [3]}), path, write_statistics=False, compression="snappy")
-    footer = Footer(pq.read_metadata(path), ())
-
-    [group] = row_groups(footer, HubFile("a.parquet", path.stat().st_size, ""), "text", "here", ["score"])
-
-    assert group.bounds == (ColumnBounds("score", None, None, None),)
-    assert group.codec == "SNAPPY"
 
 
 def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: LoopbackHub) -> None:

@@ -144,7 +144,7 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
     def read(file: HubFile, limit: int | None) -> Prefix:
         asked.append((file.path, limit))
         rows = held[file.path] if limit is None else min(held[file.path], limit)
-        return Prefix(rows, 10 * rows, 100, limit is None or rows < limit, "GZIP", ("text",))
+        return Prefix(rows, 10 * rows, 100, limit is None or rows < limit, True, ("text",))
 
     def drawn(limit: int) -> dict[str, int]:
         progress = Progress("draw", 3, "files", 60)

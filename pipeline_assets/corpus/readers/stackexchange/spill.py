@@ -68,10 +68,8 @@ class SpillShard:
     rows: int = 0
 
 
-def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
-    """Parts of about `range_bytes`, called by a name and their number: a build that is stopped goes on with the part it
-    was in. An archive is one part.
-    """
+def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
+    """Parts of about `range_bytes`: a build that is stopped goes on with the part it was in. An archive is one part."""
     cuts = [0]
     if not is_archive(file) and file.stat().st_size > range_bytes:
         with open(file, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as posts:
@@ -81,7 +79,7 @@ def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[Sp
                     break
                 cuts.append(cut)
     pairs = zip(cuts, [*cuts[1:], None], strict=True)
-    return [SpillShard(f"{name}-{number:05d}", file, start, stop) for number, (start, stop) in enumerate(pairs)]
+    return [SpillShard(f"posts-{number:05d}", file, start, stop) for number, (start, stop) in enumerate(pairs)]
 
 
 def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
@@ -184,8 +182,8 @@ class Bucket:
     rows: int
 
 
-def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bucket_bytes: int) -> list[Bucket]:
-    """Ranges of questions of about `bucket_bytes` of the dump each, in order of ids, called by a name and their number.
+def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
+    """Ranges of questions of about `bucket_bytes` of the dump each, in order of ids.
 
     Args:
         receipts: of every shard of pass 1 of one file, in order.
@@ -202,7 +200,7 @@ def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bu
                 rows[block] += block_rows
     groups = grouped_by_size(sorted(sizes), sizes.__getitem__, bucket_bytes)
     return [
-        Bucket(f"{name}-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
+        Bucket(f"threads-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
         for number, blocks in enumerate(groups)
     ]
 

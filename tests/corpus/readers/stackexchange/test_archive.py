@@ -29,7 +29,7 @@ def spilled(file: Path, target: Path) -> int:
     """Runs pass 1 as a build does, in small runs; how many rows there were."""
     work = partial(spill_rows, run_bytes=5000)
     with open_building(target, {"site": "garden"}) as building:
-        [receipt] = run_stage("spill", work, plan_spill(file, "garden"), building, RunSettings())
+        [receipt] = run_stage("spill", work, plan_spill(file), building, RunSettings())
     return receipt.counts["rows"]
 
 
@@ -190,6 +190,6 @@ def test_a_place_that_tells_no_site_is_refused(place: str) -> None:
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"it can't be read \(No such file or directory\); give a Posts\.xml"):
-        plan_spill(tmp_path / "garden.7z", "garden")
+        plan_spill(tmp_path / "garden.7z")
     with pytest.raises(InputError, match=r"it can't be read \(Is a directory\)"):
-        plan_spill(tmp_path, "garden")
+        plan_spill(tmp_path)
