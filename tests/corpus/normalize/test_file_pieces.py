@@ -8,11 +8,12 @@ import pytest
 from stage_a_build import ledger
 
 from pipeline_assets.corpus.document_shards import shard_rows
-from pipeline_assets.corpus.normalize.files import check_pages, piece_shards
+from pipeline_assets.corpus.normalize.files import check_pages, pages_add_up, piece_shards
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.manifest import Identity, Manifest, StageVersion
 
 Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
@@ -158,3 +159,32 @@ def test_workers_have_no_part_in_the_result(workers: int, normalized: Normalized
 
     assert len(shard_rows(alone)) > 5
     assert found.manifest.digest == alone.manifest.digest
+
+
+def sealed(**counts: object) -> Artifact:
+    identity = Identity(StageVersion("normalize", 1), {}, [], None, {}, counts, [])
+    return Artifact(Path("anywhere"), Manifest("stage_a/normalized", "wikipedia", identity, [], {}))
+
+
+@pytest.mark.parametrize(
+    ("pages", "documents", "rejected", "holds"),
+    [
+        (5, 3, {"title_only": 2}, True),
+        (5, 3, {"title_only": 1, "duplicate_doc_id": 1}, True),
+        (5, 3, {"title_only": 1}, False),
+        (5, 3, {"title_only": 3}, False),
+        (0, 0, {}, False),
+    ],
+)
+def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: dict[str, int], holds: bool) -> None:
+    verdict = pages_add_up(sealed(pages=pages, documents=documents, ledger={"rejected": rejected}))
+
+    assert verdict.holds is holds
+    assert verdict.because == f"{pages} pages in = {documents} articles + {sum(rejected.values())} rejected"
+    assert verdict.numbers == {"pages": pages, "articles": documents}
+
+
+def test_other_sources_have_no_pages() -> None:
+    verdict = pages_add_up(sealed(documents=3, ledger={"rejected": {}}))
+
+    assert (verdict.holds, verdict.applies, verdict.because) == (True, False, "it is no Wikipedia extraction")

@@ -117,11 +117,14 @@ def test_row_groups_may_lie_in_several_spans_but_not_in_a_gap(cache: Cache) -> N
 
 
 def test_what_was_read_and_is_gone_is_not_here_and_no_finding(cache: Cache) -> None:
-    listed = cache.entry("a.parquet", (100, 300))
+    listed, other = cache.entry("a.parquet", (100, 300)), {"name": "dump.xml.bz2", "digest": "sha256:00", "bytes": 7}
+    emptied = replace(cache, files=replace(cache.files, cache=Path("nowhere")))
 
-    found = cache.held(listed, cache.entry("notes.txt"))
+    for place in (cache, emptied):
+        found = place.held(listed, cache.entry("notes.txt"), other)
 
-    assert (found.listed, found.not_here, found.tasks, found.findings) == (2, [listed["name"]], [], [])
+        assert (found.listed, found.not_here, found.not_looked_for) == (2, [listed["name"]], ["dump.xml.bz2"])
+        assert (found.tasks, found.findings) == ([], [])
 
 
 def test_a_manifest_that_names_no_row_groups_read_every_file_whole(cache: Cache) -> None:
@@ -134,15 +137,10 @@ def test_a_manifest_that_names_no_row_groups_read_every_file_whole(cache: Cache)
     assert (found.whole, found.in_part, found.not_here) == ([listed[0]["name"]], [], [listed[1]["name"]])
 
 
-def test_an_emptied_cache_is_fine(cache: Cache, tmp_path: Path) -> None:
-    found = held_of_hub(tmp_path / "nowhere", {"sha256:artifact": [cache.entry("a.parquet", (1, 2))]})
-
-    assert (len(found.not_here), found.findings) == (1, [])
-
-
 def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
     [local] = cache.fetch("a.parquet", (100, 300))
     local.write_bytes(b"short")
+    local.with_name("300-500.part").write_bytes(b"a download in hand")
 
     found = cache.held(cache.entry("a.parquet", (100, 300)))
 
@@ -150,15 +148,6 @@ def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
         (local, f"has 5 bytes, fetched with 200; {CURE}")
     ]
     assert (len(found.not_here), found.tasks) == (1, [])
-
-
-def test_a_download_in_hand_is_passed_over(cache: Cache) -> None:
-    [local] = cache.fetch("a.parquet", (100, 300))
-    local.with_name("300-500.part").write_bytes(b"half")
-
-    found = cache.held(cache.entry("a.parquet", (100, 300)))
-
-    assert (len(found.tasks), found.findings) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -204,12 +193,6 @@ def test_a_cached_listing_that_is_none_is_a_finding(cache: Cache, data: bytes) -
     [finding] = cache.held(listed).findings
 
     assert finding.what.startswith("the listing can't be read (")
-
-
-def test_inputs_that_are_no_hub_files_are_told_apart(cache: Cache) -> None:
-    found = cache.held({"name": "dump.xml.bz2", "digest": "sha256:00", "bytes": 7})
-
-    assert (found.not_looked_for, found.listed) == (["dump.xml.bz2"], 0)
 
 
 def test_a_file_that_two_artifacts_name_is_looked_for_once(cache: Cache) -> None:

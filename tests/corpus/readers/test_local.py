@@ -63,21 +63,10 @@ def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(shared_data: 
 
     first, second, *_ = documents(files, recipe(id="meta.arxiv_id", created_at="meta.timestamp"))
 
-    assert first == Document(
-        text="\\section{Riemannian Langevin dynamics}",
-        source="notes",
-        domain="books",
-        doc_id="1712.01076",
-        license_tag="cc0-1.0",
-        created_at="1512465451000",
-        meta=Meta(
-            source_file="arxiv.jsonl",
-            source_row=0,
-            license_evidence="recipe",
-            extra='{"meta":{"language":"en","source":"arxiv","timestamp":1512465451000,'
-            '"url":"https://arxiv.org/abs/1712.01076","yymm":"1712"}}',
-        ),
-    )
+    assert first.text == "\\section{Riemannian Langevin dynamics}"
+    assert (first.doc_id, first.created_at) == ("1712.01076", "1512465451000")
+    others = '"source":"arxiv","timestamp":1512465451000,"url":"https://arxiv.org/abs/1712.01076","yymm":"1712"'
+    assert first.meta == Meta("arxiv.jsonl", 0, "recipe", extra=f'{{"meta":{{"language":"en",{others}}}}}')
     content = files[0].path.read_bytes()
     assert content[second.meta.source_row :].startswith(b'{"text":"\\\\section*{Acknowledgements}')
 
@@ -109,12 +98,9 @@ def test_real_rows_are_the_same_in_any_pieces_and_as_parquet(shared_data: Path, 
         assert [row.meta.source_row for row in from_parquet] == list(range(len(whole)))
 
 
+scalars = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**60), 2**60)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    scalars | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )

@@ -13,7 +13,6 @@ from healing_build import DATASET, build_snapshot
 from healing_build import recipe_of as healing_recipe
 from stage_a_build import ledger, normalize, only, recipe_with
 
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -205,12 +204,6 @@ def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
     assert [document["doc_id"] for document in jsonl(documents)] == [f"page-{row}" for row in read]
     assert [(one["file"], one["row"]) for one in jsonl(rejects)] == rejected
     assert receipt.counts["rows"] == len(read) + len(rejected)
-
-
-def test_files_become_shards_by_their_size(hub_source: Normalized) -> None:
-    found = hub_source({f"data/{number}.jsonl": lines(pages(10 * number, 10)) for number in range(3)})
-
-    assert list(shard_rows(found).values()) == [30]
 
 
 def test_bad_rows_are_rejects_with_their_reasons(

@@ -124,9 +124,13 @@ def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) ->
         (dump(question(1)).decode().encode("utf-16"), "it is UTF-16; convert it to UTF-8"),
         (b'<?xml version="1.0" encoding="windows-1251"?><posts></posts>', "its encoding is windows-1251; convert it"),
         (b"<users></users>", "byte 0 is not the head of a Posts.xml"),
+        (b"", "byte 0 is not the head of a Posts.xml"),
+        (HEAD + question(1), "it is cut off: after byte 185 comes no whole row and no </posts>"),
+        (HEAD + question(1)[:-20], "it is cut off: after byte 52 comes no whole row"),
+        (HEAD + question(1) + b"<row Id='2'" + END, "byte 196 is where a row is broken"),
     ],
 )
-def test_what_is_no_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:
+def test_what_is_no_whole_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:
     with pytest.raises(InputError) as refused:
         read(posts)
 
