@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns, column_values, faulty_rows
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, forget
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError
@@ -100,28 +100,24 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
     Raises:
         InputError: the file is no Parquet file; what was fetched is removed, in case it was damaged on the way.
     """
-    where = f"{dataset}@{commit}:{file.path}"
-    span = hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size)
-    tail = span.local.read_bytes()
-    if len(tail) < 12 or tail[-4:] != _MAGIC:
-        span.local.unlink(missing_ok=True)
-        raise InputError("this is no Parquet file", where, "correct `files` in the recipe")
+    spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
+    tail = spans[0].local.read_bytes()
     footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
-    if footer_bytes > file.size:
-        span.local.unlink(missing_ok=True)
-        raise InputError("its footer is longer than the file", where, "the file is damaged: pin another commit")
-    spans: tuple[Span, ...] = (span,)
-    if footer_bytes > len(tail):
-        spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, span.start), span)
-    try:
-        with SpanFile(file.size, spans) as source:
-            return Footer(pq.read_metadata(source), spans)
-    except (pa.ArrowException, OSError) as error:
-        for fetched in spans:
-            fetched.local.unlink(missing_ok=True)
-        raise InputError(
-            f"its footer can't be read ({error})", where, "the file is damaged: pin another commit"
-        ) from None
+    fix = "the file is damaged: pin another commit"
+    if len(tail) < 12 or tail[-4:] != _MAGIC:
+        what, fix = "this is no Parquet file", "correct `files` in the recipe"
+    elif footer_bytes > file.size:
+        what = "its footer is longer than the file"
+    else:
+        if footer_bytes > len(tail):
+            spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, spans[0].start), *spans)
+        try:
+            with SpanFile(file.size, spans) as source:
+                return Footer(pq.read_metadata(source), spans)
+        except (pa.ArrowException, OSError) as error:
+            what = f"its footer can't be read ({error})"
+    forget(spans)
+    raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)
 
 
 def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:

@@ -136,9 +136,8 @@ def open_source(file: SourceFile) -> BinaryIO:
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115, the caller closes it
     except OSError as error:
-        raise RetryableError(
-            f"it can't be read ({error.strerror})", file.path, "give back the file, or its rights"
-        ) from None
+        fix = "give back the file, or its rights"
+        raise RetryableError(f"it can't be read ({error.strerror})", file.path, fix) from None
     size = os.fstat(opened.fileno()).st_size
     if size != file.bytes:
         opened.close()
@@ -162,14 +161,9 @@ def _no_match(root: Path, pattern: str, has_folders: bool) -> UsageError:
     if not root.is_dir():
         return UsageError("there is no such folder", root, "correct the source's folder")
     if has_folders:
-        return UsageError(
-            f"the pattern {pattern!r} matches folders only", root, f"write {pattern.rstrip('/')}/* for the files in it"
-        )
-    folder = root
-    for part in PurePosixPath(pattern).parts[:-1]:
-        if not (folder / part).is_dir():
-            break
-        folder /= part
+        fix = f"write {pattern.rstrip('/')}/* for the files in it"
+        return UsageError(f"the pattern {pattern!r} matches folders only", root, fix)
+    folder = next(above for above in (root / pattern).parents if above.is_dir())
     present = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
     shown = ", ".join(present[:5]) + (f" and {len(present) - 5} more" if len(present) > 5 else "")
     return UsageError(f"no file matches {pattern!r}", folder, f"correct `files`; there are {shown or 'no files'}")
