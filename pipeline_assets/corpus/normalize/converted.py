@@ -61,11 +61,7 @@ class RowMap:
     """Makes Documents of the rows of a file."""
 
     def __init__(
-        self,
-        columns: ColumnMap | LicensedColumns,
-        labels: SourceLabels | HubRows,
-        file_name: str,
-        derive_id: DeriveId,
+        self, columns: ColumnMap | LicensedColumns, labels: SourceLabels | HubRows, file_name: str, derive_id: DeriveId
     ) -> None:
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)

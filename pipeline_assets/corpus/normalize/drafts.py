@@ -48,20 +48,9 @@ class Draft:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Drafted:
-    """What was found in a folder.
-
-    Attributes:
-        not_read: how many files of no known format there are, by the ends of their names, or the file and why.
-    """
-
-    sections: Sequence[Draft]
-    not_read: Mapping[str, int]
-
-
-def draft_sources(folder: SourceFolder, name: str) -> Drafted:
-    """The sections for a folder's files.
+def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping[str, int]]:
+    """The sections for a folder's files; and how many files of no known format there are, by the ends of their names,
+    or the file and why.
 
     Args:
         folder: its path absolute.
@@ -91,7 +80,7 @@ def draft_sources(folder: SourceFolder, name: str) -> Drafted:
     if not sections:
         known = ", ".join([*FORMATS, "Posts.xml, .7z or what wikiextractor wrote"])
         raise UsageError("it holds nothing that can be read", folder.path, f"give files that end with {known}")
-    return Drafted(sections, not_read)
+    return sections, not_read
 
 
 def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:

@@ -41,8 +41,7 @@ class LocalRecipe(SourceLabels):
     files: Patterns = ("**/*",)
     columns: LicensedColumns | None = LicensedColumns()
     text_unit: Annotated[
-        Literal["file", "paragraph"] | None,
-        Option("Of .txt files a document is a: file, paragraph."),
+        Literal["file", "paragraph"] | None, Option("Of .txt files a document is a: file, paragraph.")
     ] = "file"
 
 

@@ -35,9 +35,7 @@ class HubRows(RecipePart):
     domain: str = "web"
     license_tag: str = "unknown"
     rules: Annotated[
-        tuple[str, ...],
-        pydantic.Field(strict=False),
-        Option("A row must pass 'int_score >= 3'; repeatable.", "rule"),
+        tuple[str, ...], pydantic.Field(strict=False), Option("A row must pass 'int_score >= 3'; repeatable.", "rule")
     ] = ()
     language: str | None = None
     amount: Amount

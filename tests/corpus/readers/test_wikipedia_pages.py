@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -11,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
-from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, pages
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
@@ -218,3 +219,38 @@ def test_pages_written_in_both_formats_come_back_in_any_ranges(
         (title, f"{title}\n\n{text}\n\n") for title, text in written
     ]
     assert read(docs, range_bytes) == read(docs)
+
+
+PAGE = '<doc id="1" url="u" title="T">\nT\n\nText.\n\n</doc>\n'
+
+
+@pytest.mark.parametrize("range_bytes", [4, 20, 1000])
+def test_a_page_is_counted_once_in_whatever_ranges(source: Source, range_bytes: int) -> None:
+    docs = source(PAGE * 5, "doc")
+    lines = source('{"id": "1"}\n\n' * 4, "json")
+
+    assert count_pages(byte_ranges(docs, range_bytes)) == 5
+    assert count_pages(byte_ranges(lines, range_bytes)) == 4
+
+
+def test_compressed_files_are_counted_and_what_looks_like_a_tag_in_a_text_is_not(source: Source) -> None:
+    text = PAGE.replace("Text.", '<doc id="5">\nsee <doc id="1" url="u" title="T">')
+
+    assert count_pages([ByteRange(source(bz2.compress(text.encode() * 3)))]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [
+        ("en_doc/AA/wiki_00", 37),
+        ("en_doc/AB/wiki_00", 66),
+        ("en_json/AA/wiki_00", 35),
+        ("en_stub/AA/wiki_00", 1530),
+        ("zh_doc/AA/wiki_18", 1045),
+        ("vi_json_revid/AA/wiki_00", 4),
+    ],
+)
+def test_real_files_have_as_many_pages_as_their_provenance_says(shared_data: Path, name: str, records: int) -> None:
+    (file,) = list_files(shared_data / "wikipedia", [name])
+
+    assert count_pages([ByteRange(file)]) == records
