@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from numbered_pages import plain_pages as pages
 from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource
@@ -25,11 +26,6 @@ Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
 PLAIN = {"text": "text", "id": "id", "created_at": None, "license": None}
 ALL = {"columns": PLAIN, "rules": [], "language": None, "amount": {"files": 9}, "max_reject_fraction": "1"}
-
-
-def pages(rows: int, **columns: object) -> pa.Table:
-    texts = [f"Text of page {number}." for number in range(rows)]
-    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(rows)], **columns})
 
 
 @pytest.fixture

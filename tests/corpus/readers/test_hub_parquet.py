@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -27,12 +28,6 @@ from resources.loopback_hub import LoopbackHub
 DATASET = "maker/pages"
 DAMAGED = "the file is damaged: pin another commit"
 Publish = Callable[..., "Published"]
-
-
-def pages(rows: int, words: int = 1) -> pa.Table:
-    """Texts that don't compress, so that row groups have many bytes."""
-    texts = [" ".join(f"{(row * 7919 + word * 104729) % 2**32:08x}" for word in range(words)) for row in range(rows)]
-    return pa.table({"id": [f"page-{row}" for row in range(rows)], "text": texts})
 
 
 @dataclass
@@ -64,7 +59,7 @@ def content_bytes(hub: LoopbackHub) -> int:
 
 
 def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: LoopbackHub) -> None:  # noqa: N802
-    large = published(pages(1000, words=200), rows_per_group=100)
+    large = published(large_pages(0, 1000), rows_per_group=100)
 
     footer = large.footer()
 
@@ -73,7 +68,7 @@ def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: Loopback
 
 
 def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Publish, hub: LoopbackHub) -> None:  # noqa: N802
-    many = published(pages(2000, words=5), rows_per_group=2)
+    many = published(large_pages(0, 2000, words=5), rows_per_group=2)
 
     footer = many.footer()
 
@@ -82,7 +77,7 @@ def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Pub
 
 
 def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(published: Publish) -> None:
-    file = published(pages(25), rows_per_group=10)
+    file = published(large_pages(0, 25, words=1), rows_per_group=10)
 
     groups = file.row_groups()
 
@@ -96,7 +91,7 @@ def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(publi
 
 
 def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: LoopbackHub) -> None:
-    table = pages(1000, words=200)
+    table = large_pages(0, 1000)
     large = published(table, rows_per_group=100)
     footer, group = large.footer(), large.row_groups()[3]
     span = large.hub.fetch(DATASET, large.commit, large.file, group.start, group.stop)
@@ -112,7 +107,7 @@ def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Pu
 
 def test_a_file_without_the_text_column_names_those_it_has(published: Publish) -> None:
     with pytest.raises(InputError) as error:
-        published(pages(5)).row_groups("content")
+        published(large_pages(0, 5, words=1)).row_groups("content")
 
     assert str(error.value) == (
         "here: there is no column `content`; it has id, text; "
@@ -121,7 +116,7 @@ def test_a_file_without_the_text_column_names_those_it_has(published: Publish) -
 
 
 def test_a_file_without_rows_has_no_rows_to_read(published: Publish) -> None:
-    assert sum(group.rows for group in published(pages(5).slice(0, 0)).row_groups()) == 0
+    assert sum(group.rows for group in published(large_pages(0, 5, words=1).slice(0, 0)).row_groups()) == 0
 
 
 @pytest.mark.parametrize(
@@ -187,7 +182,7 @@ def test_a_gap_between_spans_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_footer_of_a_file_by_parts_is_that_of_the_file(tmp_path: Path) -> None:
-    pq.write_table(pages(100), tmp_path / "whole.parquet")
+    pq.write_table(large_pages(0, 100, words=1), tmp_path / "whole.parquet")
     content = (tmp_path / "whole.parquet").read_bytes()
 
     with SpanFile(len(content), spans_of(tmp_path, content, [10, 1000])) as file:

@@ -6,17 +6,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numbered_pages import plain_pages as pages
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError
 
 Take = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
-
-
-def pages(rows: int, **columns: object) -> pa.Table:
-    texts = [f"Text of page {number}." for number in range(rows)]
-    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(rows)], **columns})
 
 
 def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(take: Take, documents_of: Read) -> None:

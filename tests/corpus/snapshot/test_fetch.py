@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pytest
+from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.fetch import LocalPiece, bytes_to_fetch, fetch_pieces, file_requests, shards_of
@@ -36,15 +36,6 @@ class Planned:
         return sum(request.bytes_sent for request in self.hub.requests)
 
 
-def pages(first: int, rows: int) -> pa.Table:
-    """Texts of 1,800 bytes that hardly compress."""
-    texts = [
-        " ".join(f"{(row * 7919 + word * 104729) % 2**32:08x}" for word in range(200))
-        for row in range(first, first + rows)
-    ]
-    return pa.table({"text": texts, "id": [f"page-{row}" for row in range(first, first + rows)]})
-
-
 @pytest.fixture
 def planned(
     publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles, hub: LoopbackHub
@@ -52,7 +43,7 @@ def planned(
     """The plan for four files of 500 rows in groups of 50; the requests that it took are forgotten."""
 
     def plan(files: int = 4, rows: int = 500, rows_per_group: int = 50, **changes: object) -> Planned:
-        tables = {f"{number}.parquet": pages(1000 * number, rows) for number in range(files)}
+        tables = {f"{number}.parquet": large_pages(1000 * number, rows) for number in range(files)}
         recipe = healing_recipe(publish(tables, rows_per_group), changes).snapshot
         planned = Planned(hub, hub_files, recipe, plan_snapshot(hub_files, recipe, threads=4, log_every_s=60))
         hub.requests.clear()
