@@ -113,16 +113,6 @@ def matching(configs: Sequence[Config], language: str | None, script: str | None
     ]
 
 
-def containing(configs: Sequence[Config], text: str) -> list[Config]:
-    """Configs whose name holds a piece of text, in any case: for looking around, not for choosing."""
-    return [config for config in configs if text.lower() in config.name.lower()]
-
-
-def traps(configs: Iterable[Config], text: str) -> list[Config]:
-    """Of configs whose name holds a text: those whose language it is not."""
-    return [config for config in configs if config.language != text.lower()]
-
-
 def config_named(configs: Sequence[Config], name: str, where: str) -> Config:
     """The config of exactly this name.
 

@@ -1,4 +1,4 @@
-"""Configs are found by language and script exactly; a name that merely holds the letters is a trap, and said to be."""
+"""Configs are found by language and script exactly, and files by a card's patterns as `datasets` reads them."""
 
 from pathlib import Path
 
@@ -9,11 +9,9 @@ from pipeline_assets.corpus.readers.hub_configs import (
     Config,
     config_named,
     configs_of_card,
-    containing,
     matching,
     matching_paths,
     read_configs,
-    traps,
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -66,13 +64,6 @@ def test_language_and_script_match_whole(configs: list[Config]) -> None:
     assert names(matching(configs, "eng", "Beng")) == []
     assert names(matching(configs, "en", None)) == []
     assert names(matching(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
-
-
-def test_what_merely_holds_the_letters_is_found_by_contains_and_named_as_a_trap(configs: list[Config]) -> None:
-    found = containing(configs, "eng")
-
-    assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
-    assert names(traps(found, "eng")) == ["asm_Beng", "ben_Beng"]
 
 
 def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config]) -> None:
