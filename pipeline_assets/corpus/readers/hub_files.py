@@ -132,16 +132,6 @@ class HubFiles:
                 have = max(have, size)
         return max(0, stop - start - have)
 
-    def fetch_rest(self, dataset: str, commit: str, file: HubFile, tail: Sequence[Span]) -> Span:
-        """What lies before `tail`, spans that are here already up to the file's end; together they have its hash.
-
-        Raises:
-            InputError: they don't; all are removed from the cache.
-        """
-        rest = self.fetch(dataset, commit, file, 0, tail[0].start)
-        check_whole(file, (rest, *tail), f"{dataset}@{commit}:{file.path}")
-        return rest
-
     def _commit(self, dataset: str, revision: str) -> str:
         client = self._client()
         answer, _ = client.page(f"{client.address}/api/datasets/{dataset}/revision/{quote(revision, safe='')}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.raw_pin import hub_entry, in_order
 from pipeline_assets.corpus.sampling.row_groups import Piece
@@ -113,8 +113,9 @@ def _fetched(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: 
     """The request's pieces with their bytes, those of `tail` among them."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole:
-        rest = hub.fetch_rest(recipe.dataset, recipe.revision, request.file, tail)
-        return [LocalPiece(piece, (rest, *tail)) for piece in request.pieces]
+        whole = (fetch(0, tail[0].start), *tail)
+        check_whole(request.file, whole, recipe.where(request.file.path))
+        return [LocalPiece(piece, whole) for piece in request.pieces]
     if is_lines(request.file):
         return [LocalPiece(request.pieces[0], tuple(starmap(fetch, request.ranges)))]
     return [

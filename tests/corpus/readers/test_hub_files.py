@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -176,26 +176,19 @@ def test_a_damaged_listing_in_the_cache_is_asked_for_again(hub_files: HubFiles, 
     assert hub_files.list_files(DATASET, commit) == listing
 
 
-def test_the_rest_before_a_tail_is_fetched_alone_and_both_are_held_against_the_listing(published: Published) -> None:
-    tail = published.fetch(BIG, 5_000_000)
-
-    rest = published.files.fetch_rest(DATASET, published.commit, published.listed[BIG], [tail])
-
-    assert rest.local.read_bytes() + tail.local.read_bytes() == LARGE
-    assert published.body_bytes() == 5_120_000
-
-
-def test_a_rest_and_a_tail_that_together_are_not_the_listed_file_are_removed(published: Published) -> None:
+def test_spans_that_together_are_not_the_listed_file_are_removed(published: Published) -> None:
+    sound = [published.fetch(BIG, 0, 4_000_000), published.fetch(BIG, 4_000_000)]
+    check_whole(published.listed[BIG], sound, "here")
     published.part(BIG, 0, 5_000_000).write_bytes(b"\0" * 10)
-    tail = published.fetch(BIG, 5_000_000)
+    damaged = [published.fetch(BIG, 0, 5_000_000), published.fetch(BIG, 5_000_000)]
 
     with pytest.raises(InputError) as error:
-        published.files.fetch_rest(DATASET, published.commit, published.listed[BIG], [tail])
+        check_whole(published.listed[BIG], damaged, "here")
 
+    assert published.cached() == sorted(span.local for span in sound)
     assert "downloaded bytes don't hash to sha256:" in error.value.what
-    assert error.value.where == f"maker/pages@{published.commit}:data/large.bin"
+    assert error.value.where == "here"
     assert error.value.fix == "run again; if it persists, the hub's copy is damaged"
-    assert published.cached() == []
 
 
 def test_a_file_that_is_not_the_listed_one_under_its_name_is_refused_before_a_byte_of_it_travels(
