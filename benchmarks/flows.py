@@ -82,8 +82,8 @@ def bare_rows(path: Path) -> Path:
 def snapshot(folder: Path, workers: int) -> None:
     """The real snapshot, its bytes in the cache: rules, text checks, ids, hashes, receipts, rejects, fsync."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
+    from pipeline_assets.corpus.snapshot.convert import take_snapshot
     from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-    from pipeline_assets.corpus.snapshot.take import take_snapshot
     from pipeline_assets.corpus.spine.engine import RunSettings
     from pipeline_assets.corpus.spine.staging import open_building
 

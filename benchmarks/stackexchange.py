@@ -44,8 +44,8 @@ def documents(posts: Path, folder: Path) -> Iterator[Document]:
     scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
     site = {"source": "stackexchange", "domain": "qa", "host": "site.example.org"}
     building, recipe = BuildFolder(folder), SiteRecipe.from_content(site | scores)
-    receipts = [spill_rows(shard, WHOLE, building) for shard in plan_spill(posts, "site")]
-    for bucket in plan_buckets(building, receipts, "site", BUCKET_BYTES):
+    receipts = [spill_rows(shard, WHOLE, building) for shard in plan_spill(posts)]
+    for bucket in plan_buckets(building, receipts, BUCKET_BYTES):
         outcomes = read_threads(bucket, posts.name, recipe)
         yield from (outcome for outcome in outcomes if isinstance(outcome, Document))
 

@@ -321,8 +321,8 @@ def section_error(content: dict[str, object]) -> UsageError:
         ),
         (
             UsageError("no column `x`", "a.parquet", another_column("text")),
-            "a.parquet: no column `x`; set --text-column to one that is there",
-            "a.parquet: no column `x`; set `columns.text` in the recipe to one that is there",
+            "a.parquet: no column `x`; set --text-column to the column that holds the text",
+            "a.parquet: no column `x`; set `columns.text` in the recipe to the column that holds the text",
         ),
         (
             UsageError("no column `x`", "a.parquet", another_column("id")),

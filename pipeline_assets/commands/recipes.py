@@ -57,9 +57,9 @@ def init(
     drafts: list[Draft] = []
     for one in input:
         folder, patterns = folder_and_patterns([one], "**/*")
-        found = draft_sources(SourceFolder(folder, tuple(patterns)), name_of(folder.name) or name)
-        drafts += found.sections
-        for ending, files in found.not_read.items():
+        sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), name_of(folder.name) or name)
+        drafts += sections
+        for ending, files in not_read.items():
             typer.echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
     text = (
         _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} places")

@@ -17,14 +17,12 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.converted import group_manifest
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import (
-    CARD,
     config_named,
-    containing,
     files_of_split,
     matching,
     metadata_of_card,
+    read_card,
     read_configs,
-    traps,
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.parquet import read_footer
@@ -74,10 +72,10 @@ def hf_configs(
         raise UsageError("its card lists no configs", f"{repo}@{commit}", "name its files in a recipe")
     found = configs if lang is None and script is None else matching(configs, lang, script)
     if contains is not None:
-        found = [config for config in containing(configs, contains) if config in found]
-        trapped = traps(found, contains)
+        found = [config for config in found if contains.lower() in config.name.lower()]
+        trapped = [config.name for config in found if config.language != contains.lower()]
         if trapped:
-            names = ", ".join(config.name for config in trapped[:5]) + (", …" if len(trapped) > 5 else "")
+            names = ", ".join(trapped[:5]) + (", …" if len(trapped) > 5 else "")
             what = f"{contains!r} is in {len(trapped)} names whose language it is not: {names}"
             typer.echo(f"warning: {what}; use --lang", err=True)
     rows = [{"name": one.name, "language": one.language, "script": one.script} for one in found]
@@ -291,9 +289,7 @@ def hub_source(
         raise UsageError(
             f"there is no column `text`; it has {', '.join(names)}", where, "write a recipe with `columns`"
         )
-    card = next((file for file in listing if file.path == CARD), None)
-    said = {} if card is None else metadata_of_card(hub.fetch(dataset, commit, card).local.read_bytes(), where)
-    licence = said.get("license")
+    licence = metadata_of_card(read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
         "source": (dataset.partition("/")[2] + ("" if config == "default" else f"_{config}")).lower(),

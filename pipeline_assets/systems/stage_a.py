@@ -226,7 +226,7 @@ def _normalise(job: Job) -> BuildResult:
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     if isinstance(source, HubSource):
         recipe, hub = source.snapshot(shard_text_bytes), run.hub_for("this source")
-        converted = convert_hub_rows(job.building, raw, hub, recipe, source.columns, licence_table(), run.settings)
+        converted = convert_hub_rows(job.building, raw, hub, recipe, source.columns, run.settings)
     else:
         assert isinstance(listed.outside, SourceFolder)
         folder = listed.outside.below(run.root)

@@ -11,7 +11,6 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.reads import Readable
@@ -22,27 +21,8 @@ _XZ_MEMORY_BYTES = 1 << 27  # a window of 64 MiB, as `xz -9` has it, and what wo
 _CUT = "Truncated"  # how pyarrow's error of a stream that ends within a frame begins
 
 
-class _Frame(Protocol):
-    """One frame being decompressed, a step at a time."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the frame has ended."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """What was given after its end."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether all that was given so far has come out."""
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """What the next bytes of the frame say, or as much of it."""
-
-
 class _GzipFrame:
-    """zlib's decompressor, which leaves its input with the caller, as a `_Frame`."""
+    """zlib's decompressor, which leaves its input with the caller, with the methods of those of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(31)
@@ -66,7 +46,9 @@ class _CutOff(Exception):
     """The stream ends within a frame."""
 
 
-def _framed(file: Readable, frame_of: Callable[[], _Frame]) -> Iterator[bytes]:
+def _framed(
+    file: Readable, frame_of: Callable[[], _GzipFrame | bz2.BZ2Decompressor | lzma.LZMADecompressor]
+) -> Iterator[bytes]:
     """Every frame, in blocks of at most `_STEP_BYTES`, empty ones among them."""
     frame = frame_of()
     is_open = True
@@ -144,14 +126,18 @@ def codec_of(head: bytes) -> Codec | None:
     return XZ if head[:6] == b"\xfd7zXZ\0" else None
 
 
-def decompressed(file: Readable, codec: Codec, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
+def decompressed(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
     """Every frame of an open file, in blocks of at least `block_bytes`, and 256 KiB more at most; the last may be
-    shorter.
+    shorter. Without a codec the file as it is, in blocks of that size at most.
 
     Raises:
         InputError: it is cut off or damaged, with `where` and `fix`. Blocks may have been yielded before that shows (a
             frame's checksum comes last): keep nothing that was made of them. A file of 0 bytes is cut off.
     """
+    if codec is None:
+        while block := file.read(block_bytes):
+            yield block
+        return
     pending: list[bytes] = []
     size = 0
     try:

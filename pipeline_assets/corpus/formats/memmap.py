@@ -206,7 +206,9 @@ def _packed_set(opened: HeldFolder, digest: str | None) -> PackedSet:
             what = f"it has {size:,} bytes, {meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,}"
             raise InputError(what, folder / INPUT_IDS, _FIX)
         input_ids = np.memmap(file, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
-    return PackedSet(folder, found, meta, input_ids, _index(opened), _stored_boundaries(opened))
+    has_boundaries = opened.size(BOUNDARIES) is not None
+    boundaries = (_array(opened, BOUNDARIES), _array(opened, BOUNDARY_OFFSETS)) if has_boundaries else None
+    return PackedSet(folder, found, meta, input_ids, _index(opened), boundaries)
 
 
 def _manifest(opened: HeldFolder) -> Manifest:
@@ -226,12 +228,6 @@ def _index(opened: HeldFolder) -> bytes | mmap.mmap | None:
         return None if size is None else b""
     with opened.open(INDEX) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _stored_boundaries(opened: HeldFolder) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
-    if opened.size(BOUNDARIES) is None:
-        return None
-    return _array(opened, BOUNDARIES), _array(opened, BOUNDARY_OFFSETS)
 
 
 def _array(opened: HeldFolder, name: str) -> NDArray[Any]:

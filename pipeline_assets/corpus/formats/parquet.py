@@ -61,15 +61,6 @@ class ContentHash:
         self._pending, self._pending_rows = [], 0
 
 
-def _rows_sha256(path: Path) -> str:
-    """Content hash of a Parquet file, read in batches: memory stays that of one block."""
-    with open_parquet(path) as file:
-        content = ContentHash(file.schema_arrow)
-        for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
-            content.update(pa.Table.from_batches([batch], file.schema_arrow))
-    return content.hexdigest()
-
-
 class ParquetOutput:
     """Rows into one zstd Parquet file, durable when the block ends without error.
 
@@ -228,7 +219,11 @@ def content_sha256(path: Path) -> str:
         InputError, ArrowException, OSError: it can't be read as what it should be.
     """
     if path.suffix == ".parquet":
-        return _rows_sha256(path)
+        with open_parquet(path) as file:
+            content = ContentHash(file.schema_arrow)
+            for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
+                content.update(pa.Table.from_batches([batch], file.schema_arrow))
+        return content.hexdigest()
     digest = hashlib.sha256()
     for block in read_line_blocks(path):
         digest.update(block)

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.formats.compression import codec_of
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, files_of_split, find_splits, format_of
 from pipeline_assets.corpus.readers import raw_pin
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import lines_of, placed_lines
@@ -103,7 +103,7 @@ def splits_on_hub(hub: HubFiles, dataset: str, revision: str) -> dict[str, Split
     Raises:
         InputError: from the hub, or `find_splits`.
     """
-    return find_splits(_paths(hub, dataset, revision), _card(hub, dataset, revision), f"{dataset}@{revision}")
+    return find_splits(_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
@@ -129,7 +129,7 @@ def _pin_of_hub(target: Target, run: Run) -> BuildResult:
         name = target.name.partition("/")[0]
         fix = f"run corpusmill pin {dataset} --recipe {name}, which writes the commit there"
         raise UsageError("no revision is pinned yet", dataset, fix)
-    card = "" if split in patterns else _card(hub, dataset, revision)
+    card = "" if split in patterns else read_card(hub, dataset, revision)
     chosen = files_of_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
     return raw_pin.pin_of_hub(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
@@ -206,12 +206,6 @@ def _folder(path: Path) -> tuple[list[str], str]:
 
 def _paths(hub: HubFiles, dataset: str, revision: str) -> list[str]:
     return [file.path for file in hub.list_files(dataset, revision)]
-
-
-def _card(hub: HubFiles, dataset: str, revision: str) -> str:
-    """The text of a dataset's card; empty where it has none."""
-    card = next((file for file in hub.list_files(dataset, revision) if file.path == CARD), None)
-    return "" if card is None else hub.fetch(dataset, revision, card).local.read_bytes().decode("utf-8", "replace")
 
 
 BLOCK_BYTES = 1 << 22

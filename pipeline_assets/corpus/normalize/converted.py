@@ -8,7 +8,7 @@ import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,14 +28,16 @@ from pipeline_assets.corpus.readers.columns import (
     Fault,
     LicensedColumns,
     SourceLabels,
+    another_column,
     find_column,
-    text_fault,
 )
 from pipeline_assets.corpus.readers.lines import numbered_words
+from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
+from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.corpus.spine.artifact import Artifact, copy_manifest
 from pipeline_assets.corpus.spine.checks import Verdict
 from pipeline_assets.corpus.spine.engine import RunSettings, run_stage
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, THE_RECIPE, key
+from pipeline_assets.corpus.spine.errors import THE_RECIPE
 from pipeline_assets.corpus.spine.ledger import Ledger, Reject, Words, check_rejects, dropped_key
 from pipeline_assets.corpus.spine.manifest import FILE_NAME, StageVersion
 from pipeline_assets.corpus.spine.staging import Receipt, StagingDir, total_counts
@@ -58,7 +60,7 @@ class RowMap:
     """Makes Documents of the rows of a file."""
 
     def __init__(
-        self, columns: ColumnMap | LicensedColumns, labels: SourceLabels, file_name: str, derive_id: DeriveId
+        self, columns: ColumnMap | LicensedColumns, labels: SourceLabels | HubRows, file_name: str, derive_id: DeriveId
     ) -> None:
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
@@ -66,11 +68,7 @@ class RowMap:
         self._file_name, self._derive_id = file_name, derive_id
 
     def document(self, row: dict[str, Any], place: int) -> Document | Reject:
-        """The row as a Document, which takes its columns over.
-
-        Args:
-            place: of the row in its file.
-        """
+        """The row at a place of the file as a Document, which takes its columns over."""
         found = {field: self._found(row, field, name) for field, name in self._columns}
         values = {field: at.value for field, at in found.items() if at is not None}
         if "text" not in values:
@@ -79,11 +77,8 @@ class RowMap:
         text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
         if self._is_licensed and type(doc_id) is int:
             doc_id = str(doc_id)
-        fault = text_fault(text, doc_id)
-        if fault is None and self._is_licensed and not isinstance(created_at, _DATES):
-            fault = Fault("wrong_type", f"created_at is {type(created_at).__name__}")
-        if fault is not None:
-            return Reject(self._file_name, place, fault.reason, fault.detail)
+        if fault := self._fault(text, doc_id, created_at):
+            return fault.rejected(self._file_name, place)
         for field, at in found.items():
             if at is not None and field in ("text", "id"):
                 at.holder.pop(at.key, None)
@@ -97,6 +92,20 @@ class RowMap:
             created_at=moment_of(created_at),
             meta=Meta.of(self._file_name, place, row, evidence),
         )
+
+    def _fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
+        """Why a row with these values can't be a Document; None if it can."""
+        if text is None:
+            return Fault("no_text", "null")
+        if not isinstance(text, str):
+            return Fault("wrong_type", f"text is {type(text).__name__}")
+        if doc_id is not None and not isinstance(doc_id, str):
+            return Fault("wrong_type", f"id is {type(doc_id).__name__}")
+        if not text:
+            return Fault("empty_text")
+        if self._is_licensed and not isinstance(created_at, _DATES):
+            return Fault("wrong_type", f"created_at is {type(created_at).__name__}")
+        return None
 
     def _found(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
         """A field's column in a row; of several the first with a value that the field can have."""
@@ -120,14 +129,6 @@ def local_doc_id(source: str, text: str) -> str:
     return derived_doc_id("local", source, "", text)
 
 
-class Dropped(Protocol):
-    """A row that a rule of the reader keeps out."""
-
-    @property
-    def reason(self) -> str:
-        """The rule's code."""
-
-
 def write_outcomes(
     outcomes: Iterable[Row | Dropped], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> int:
@@ -142,18 +143,15 @@ def write_outcomes(
     characters = number = 0
     for outcome in outcomes:
         number += 1
-        if isinstance(outcome, Reject):
-            writer.reject(outcome)
-            continue
-        if not isinstance(outcome, Document):
-            writer.count(dropped_key(outcome.reason))
-            continue
-        document = _as_written(outcome, writer, derive_id, licences)
-        if isinstance(document, Reject):
-            writer.reject(document)
-            continue
-        batch.append(document)
-        characters += len(document.text)
+        written = _as_written(outcome, writer, derive_id, licences) if isinstance(outcome, Document) else outcome
+        match written:
+            case Document():
+                batch.append(written)
+                characters += len(written.text)
+            case Reject():
+                writer.reject(written)
+            case Dropped():
+                writer.count(dropped_key(written.reason))
         if characters > _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
             writer.write(batch)
             batch, characters = [], 0
@@ -179,8 +177,7 @@ def _as_written(document: Document, writer: ShardWriter, derive_id: DeriveId, li
 def _advice(first: Reject | None) -> str:
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "look at those rows"
-    column = key("columns.text", IN_RECIPE)
-    return f"set {column} to the column that holds the text, for files of other columns in a source of their own"
+    return f"{another_column('text')}, for files of other columns in a source of their own"
 
 
 def no_derived_id(text: str) -> str:
@@ -203,11 +200,7 @@ def noting_columns(
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """Names of columns that a recipe names and no document has a value for.
-
-    Args:
-        counts: of all shards.
-    """
+    """Names of columns that a recipe names and no document has a value for, by the counts of all shards."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -218,9 +211,8 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
     """
     missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES, [])
     if missing:
-        return Verdict(
-            False, f"no document has a value for {', '.join(f'`{name}`' for name in missing)}: is it misspelt?"
-        )
+        names = ", ".join(f"`{name}`" for name in missing)
+        return Verdict(False, f"no document has a value for {names}: is it misspelt?")
     return Verdict(True, "every column that is named has values")
 
 

@@ -41,7 +41,6 @@ class Draft:
     """A section of a recipe for some files.
 
     Attributes:
-        content: the section, its keys in the order in which they are written.
         remarks: by key, what a reader should know of its value.
     """
 
@@ -49,20 +48,9 @@ class Draft:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Drafted:
-    """What was found in a folder.
-
-    Attributes:
-        not_read: how many files of no known format there are, by the ends of their names, or the file and why.
-    """
-
-    sections: Sequence[Draft]
-    not_read: Mapping[str, int]
-
-
-def draft_sources(folder: SourceFolder, name: str) -> Drafted:
-    """The sections for a folder's files.
+def draft_sources(folder: SourceFolder, name: str) -> tuple[list[Draft], Mapping[str, int]]:
+    """The sections for a folder's files; and how many files of no known format there are, by the ends of their names,
+    or the file and why.
 
     Args:
         folder: its path absolute.
@@ -92,7 +80,7 @@ def draft_sources(folder: SourceFolder, name: str) -> Drafted:
     if not sections:
         known = ", ".join([*FORMATS, "Posts.xml, .7z or what wikiextractor wrote"])
         raise UsageError("it holds nothing that can be read", folder.path, f"give files that end with {known}")
-    return Drafted(sections, not_read)
+    return sections, not_read
 
 
 def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draft]:
@@ -108,12 +96,11 @@ def _sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[Draf
 
 def _wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Draft:
     """The licence is told by the dump's date, where the folder is named after it."""
-    dumped = _DUMP.search(str(folder.path))
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
     content["files"], remarks = [f"**/{_PAGES}"], {"files": _size(pages)}
     if any(_is_without_host(file) for file in pages[:_LOOKED_AT]):
         content["language"], remarks["language"] = "en", "a guess: the urls don't say it"
-    if dumped is not None:
+    if dumped := _DUMP.search(str(folder.path)):
         content["dump_date"] = f"{dumped[0][:4]}-{dumped[0][4:6]}-{dumped[0][6:]}"
     else:
         content["license_tag"] = _WIKIPEDIA_LICENCE
@@ -151,12 +138,10 @@ def _local(folder: SourceFolder, files: Sequence[SourceFile], name: str, not_rea
             content["columns"] = {"text": column}
             remarks["columns"] = f"there are {', '.join(list(seen[column])[:12])}"
         content |= {"domain": "unknown", "license_tag": "unknown"}
-        remarks |= {"domain": "what kind of text", "license_tag": f"of {_rows_without(seen.get(column, {}))}"}
+        says_its_own = "license" in seen.get(column, {})
+        of_which = "rows that don't say theirs in a column license" if says_its_own else "all that is in it"
+        remarks |= {"domain": "what kind of text", "license_tag": f"of {of_which}"}
         yield Draft(content, remarks)
-
-
-def _rows_without(columns: Mapping[str, None]) -> str:
-    return "rows that don't say theirs in a column license" if "license" in columns else "all that is in it"
 
 
 def _first_rows(file: SourceFile) -> list[dict[str, Any]]:

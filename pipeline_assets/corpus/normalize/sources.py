@@ -9,7 +9,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import known_tag, licence_table
-from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns
+from pipeline_assets.corpus.readers.columns import ColumnMap, LicensedColumns, Patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
@@ -121,7 +121,7 @@ class StackExchangeSource(FilesSection, SiteRecipe):
     """
 
     kind: Literal["stackexchange"]
-    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    files: Patterns
     source: Name
 
 

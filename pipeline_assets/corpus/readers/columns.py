@@ -11,9 +11,9 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.spine.errors import IN_RECIPE, UsageError, key
+from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
-NESTED_TOO_DEEP = "nested_too_deep"
 # Objects and lists inside one another in a value of a row. Far below where Python's stack ends, which depends on who
 # calls: a row's fate must not.
 MAX_NESTING = 64
@@ -22,8 +22,9 @@ MAX_NESTING = 64
 def another_column(field: str) -> str:
     """What to do about a field's column that isn't there."""
     name = f"columns.{field}"
-    or_none = "" if field == "text" else key(name, ", or to null", ", or leave it out")
-    return f"set {key(name, IN_RECIPE)} to one that is there{or_none}"
+    if field == "text":
+        return f"set {key(name, IN_RECIPE)} to the column that holds the text"
+    return f"set {key(name, IN_RECIPE)} to one that is there{key(name, ', or to null', ', or leave it out')}"
 
 
 class ColumnMap(RecipePart):
@@ -38,6 +39,8 @@ class ColumnMap(RecipePart):
     created_at: str | None = None
 
 
+Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+"""Of files, relative to their folder, see `list_files`; those of a hub as fnmatch reads them."""
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 
 
@@ -84,6 +87,13 @@ class Fault:
     reason: str
     detail: str = ""
 
+    def rejected(self, file: str, row: int) -> Reject:
+        """The row of a file that has the fault."""
+        return Reject(file, row, self.reason, self.detail)
+
+
+NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
+
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
     """Whether there are at most so many objects and lists inside one another; a map of Arrow is a list of tuples."""
@@ -98,22 +108,6 @@ def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
     return True
 
 
-def nesting_fault() -> Fault:
-    """Why a row with a value of more than `MAX_NESTING` levels can't be used."""
-    return Fault(NESTED_TOO_DEEP, f"more than {MAX_NESTING} objects and lists inside one another")
-
-
-def text_fault(text: object, doc_id: object) -> Fault | None:
-    """Why a row with this text and id can't be a Document; None if it can."""
-    if text is None:
-        return Fault("no_text", "null")
-    if not isinstance(text, str):
-        return Fault("wrong_type", f"text is {type(text).__name__}")
-    if doc_id is not None and not isinstance(doc_id, str):
-        return Fault("wrong_type", f"id is {type(doc_id).__name__}")
-    return None if text else Fault("empty_text")
-
-
 def utf8_fault(error: UnicodeDecodeError) -> Fault:
     """Which kind of bytes is no UTF-8: a surrogate that stands for no character, or others."""
     try:
@@ -123,18 +117,13 @@ def utf8_fault(error: UnicodeDecodeError) -> Fault:
     return Fault("lone_surrogate", f"at byte {error.start}")
 
 
-def column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
+def _column_paths(schema: pa.Schema | pa.StructType, above: str = "") -> Iterator[str]:
     """Names of all columns, those inside structs with their path."""
     for field in schema:
         if pa.types.is_struct(field.type):
-            yield from column_paths(field.type, f"{above}{field.name}.")
+            yield from _column_paths(field.type, f"{above}{field.name}.")
         else:
             yield above + field.name
-
-
-def has_column(schema: pa.Schema, name: str) -> bool:
-    """Whether there is a column of this name or path."""
-    return name in schema.names or name in column_paths(schema)
 
 
 def check_columns(
@@ -147,8 +136,9 @@ def check_columns(
         UsageError: there is no column of such a name (names those present).
     """
     for field, name in columns:
-        if isinstance(name, str) and not has_column(schema, name):
-            what = f"there is no column `{name}`; it has {', '.join(column_paths(schema))}"
+        there = list(_column_paths(schema))
+        if isinstance(name, str) and name not in schema.names and name not in there:
+            what = f"there is no column `{name}`; it has {', '.join(there)}"
             raise UsageError(what, where, another_column(field))
 
 
@@ -189,7 +179,7 @@ def column_values(column: pa.Array) -> list[Any]:
     except UnicodeDecodeError:
         values = [_value(scalar) for scalar in column]
     if str(column.type).count("<") > MAX_NESTING:
-        values = [value if is_nested_within(value) else nesting_fault() for value in values]
+        values = [value if is_nested_within(value) else NESTED_TOO_DEEP for value in values]
     return [_without_pandas(value) for value in values] if "[ns" in str(column.type) else values
 
 

@@ -18,11 +18,12 @@ from pipeline_assets.corpus.spine.lineage import Finding
 from pipeline_assets.corpus.spine.manifest import Manifest
 from pipeline_assets.corpus.spine.rehash import Algorithm, HashTask
 
+Entry = Mapping[str, Any]
+"""A file that an artifact was made from, as its manifest lists it."""
 _HUB_FILE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)")
 _SPAN = re.compile(r"(?P<start>\d+)-(?P<stop>\d+)\.(?P<sha256>[0-9a-f]{64})")
 CURE = "delete it; it is fetched again when it is needed"
 CHANGED = "it is not the file that was read: give that back, or build again"
-_SHA256 = "sha256:"
 
 
 @dataclass
@@ -50,19 +51,19 @@ class HeldOfHub:
     findings: list[Finding] = field(default_factory=list)
 
 
-def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Mapping[str, Any]]]) -> HeldOfHub:
+def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Entry]]) -> HeldOfHub:
     """
     Args:
-        outside: the files that artifacts were made from, as their manifests list them, by digest of the artifact.
+        outside: the files that artifacts were made from, by digest of the artifact.
     """
     held, hub = HeldOfHub(), HubFiles(cache)
     seen: set[str] = set()
     for artifact, entries in outside.items():
-        commits: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+        commits: dict[tuple[str, str], list[tuple[str, Entry]]] = {}
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
-            match = _HUB_FILE.fullmatch(entry["name"])
-            if match is None or not is_digest(entry["digest"]):
+            match = _hub_file(entry)
+            if match is None:
                 held.not_looked_for.append(entry["name"])
                 continue
             commits.setdefault((match["dataset"], match["commit"]), []).append((match["path"], entry))
@@ -75,7 +76,12 @@ def held_of_hub(cache: Path, outside: Mapping[str, Sequence[Mapping[str, Any]]])
     return held
 
 
-def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
+def _hub_file(entry: Entry) -> re.Match[str] | None:
+    match = _HUB_FILE.fullmatch(entry["name"])
+    return match if match is not None and is_digest(entry["digest"]) else None
+
+
+def _look_for(entry: Entry, folder: Path, artifact: str, was_read: bool, held: HeldOfHub) -> None:
     held.listed += 1
     spans: list[Span] = []
     for span in _spans_in(folder):
@@ -96,10 +102,10 @@ def _look_for(entry: Mapping[str, Any], folder: Path, artifact: str, was_read: b
         (held.whole if is_whole else held.in_part if is_here else held.not_here).append(entry["name"])
 
 
-def spans_of(cache: Path, entry: Mapping[str, Any]) -> list[Span]:
-    """The bytes of a hub file, as a manifest lists it, that the cache holds: in order, no byte in two spans."""
-    match = _HUB_FILE.fullmatch(entry["name"])
-    if match is None or not is_digest(entry["digest"]):
+def spans_of(cache: Path, entry: Entry) -> list[Span]:
+    """The bytes of a hub file that the cache holds: in order, no byte in two spans."""
+    match = _hub_file(entry)
+    if match is None:
         return []
     folder = HubFiles(cache).bytes_folder(match["dataset"], entry["digest"])
     return _apart([span for span in _spans_in(folder) if span.local.stat().st_size == span.stop - span.start])
@@ -129,20 +135,20 @@ def _apart(spans: Sequence[Span]) -> list[Span]:
     return apart
 
 
-def _task_of_file(entry: Mapping[str, Any], tiles: Sequence[Span]) -> HashTask:
+def _task_of_file(entry: Entry, tiles: Sequence[Span]) -> HashTask:
     algorithm, _, expected = entry["digest"].partition(":")
     paths = tuple(span.local for span in tiles)
     said = "the hub lists"
     return HashTask(entry["digest"], entry["name"], paths, entry["bytes"], cast(Algorithm, algorithm), expected, said)
 
 
-def _task_of_span(entry: Mapping[str, Any], span: Span) -> HashTask:
+def _task_of_span(entry: Entry, span: Span) -> HashTask:
     name = f"{entry['name']} bytes {span.start}-{span.stop}"
     sha256 = span.local.suffix[1:]
     return HashTask(entry["digest"], name, (span.local,), span.stop - span.start, "sha256", sha256, "fetched with")
 
 
-def _listing_findings(path: Path, listed: Sequence[tuple[str, Mapping[str, Any]]], artifact: str) -> Iterator[Finding]:
+def _listing_findings(path: Path, listed: Sequence[tuple[str, Entry]], artifact: str) -> Iterator[Finding]:
     """Where the cached listing of a commit says something else than the manifest; a listing that isn't here is fine."""
     try:
         cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
@@ -152,8 +158,8 @@ def _listing_findings(path: Path, listed: Sequence[tuple[str, Mapping[str, Any]]
         yield Finding(path, f"the listing can't be read ({error.what}); {CURE}", artifact)
         return
     for name, entry in listed:
-        if cached.get(name) != (entry["digest"], entry["bytes"]):
-            digest, size = cached.get(name, ("nothing", 0))
+        digest, size = cached.get(name, ("nothing", 0))
+        if (digest, size) != (entry["digest"], entry["bytes"]):
             what = f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
             yield Finding(path, f"{what}; {CURE}", artifact)
 
@@ -179,12 +185,12 @@ class HeldOfFolders:
 
 
 def held_of_folders(
-    manifests: Iterable[Manifest], outside: Mapping[str, Sequence[Mapping[str, Any]]], root: Path
-) -> tuple[HeldOfFolders, dict[str, Sequence[Mapping[str, Any]]]]:
+    manifests: Iterable[Manifest], outside: Mapping[str, Sequence[Entry]], root: Path
+) -> tuple[HeldOfFolders, dict[str, Sequence[Entry]]]:
     """
     Args:
         manifests: of the artifacts of a chain.
-        outside: the files that artifacts were made from, as their manifests list them, by digest of the artifact.
+        outside: the files that artifacts were made from, by digest of the artifact.
         root: the data root of the chain.
     Returns:
         what the folders hold; and of `outside` the rest, which was read from elsewhere.
@@ -199,29 +205,27 @@ def held_of_folders(
         if not is_here and folder not in held.gone:
             held.gone.append(folder)
         for entry in rest.pop(manifest.digest):
-            path = folder / entry["name"]
-            if (path, entry["digest"]) not in seen:
-                seen.add((path, entry["digest"]))
-                held.listed += 1
-                _look_at(path, entry, is_here, held)
+            path, digest, size = folder / entry["name"], entry["digest"], entry["bytes"]
+            if (path, digest) in seen:
+                continue
+            seen.add((path, digest))
+            held.listed += 1
+            if not is_here:
+                held.not_here.append(str(path))
+            elif (what := _not_as_listed(path, size)) is not None:
+                held.findings.append(Finding(path, f"{what}; {CHANGED}", digest))
+            else:
+                sha256 = digest.removeprefix("sha256:")
+                held.tasks.append(HashTask(digest, str(path), (path,), size, "sha256", sha256, "the manifest lists"))
     return held, rest
 
 
-def _look_at(path: Path, entry: Mapping[str, Any], is_here: bool, held: HeldOfFolders) -> None:
-    if not is_here:
-        held.not_here.append(str(path))
-        return
+def _not_as_listed(path: Path, size: int) -> str | None:
+    """What is wrong with a file by its name and size; None if nothing is."""
     try:
-        size = path.stat().st_size
+        found = path.stat().st_size
     except (FileNotFoundError, NotADirectoryError):
-        held.findings.append(Finding(path, f"the file is gone; {CHANGED}", entry["digest"]))
-        return
+        return "the file is gone"
     except OSError as error:
-        held.findings.append(Finding(path, f"{unreadable(error)}; {CHANGED}", entry["digest"]))
-        return
-    if size != entry["bytes"]:
-        what = f"has {size:,} bytes, the manifest lists {entry['bytes']:,}; {CHANGED}"
-        held.findings.append(Finding(path, what, entry["digest"]))
-        return
-    expected = entry["digest"].removeprefix(_SHA256)
-    held.tasks.append(HashTask(entry["digest"], str(path), (path,), size, "sha256", expected, "the manifest lists"))
+        return unreadable(error)
+    return None if found == size else f"has {found:,} bytes, the manifest lists {size:,}"

@@ -26,9 +26,6 @@ from pipeline_assets.corpus.spine.recipe import parse_yaml
 CARD = "README.md"
 _FIX = "name the files in the recipe instead of a config"
 _ANY_FOLDERS = "**"
-_HIDDEN = "."
-_ROWS = ("parquet", "lines")
-_METADATA = ".json"  # uncompressed and named by no card: dataset_infos.json and its like
 _SPLIT_WORDS = {
     split: re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)")
     for split, words in (
@@ -37,7 +34,7 @@ _SPLIT_WORDS = {
         ("test", "test|testing|eval|evaluation"),
     )
 }
-_LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_(\w+))?$")
+_LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,6 @@ class Config:
     Attributes:
         name: as the card has it.
         language, script: where the name is of that form, else None.
-        variant: what follows them, as in `eng_Latn_removed`; None where nothing does.
         files: (split, pattern) of its data files, in the card's order; patterns are as `matching_paths` reads them.
         folder: the one that its files lie in, where the card names that (`data_dir`) and no files; else None.
     """
@@ -55,7 +51,6 @@ class Config:
     name: str
     language: str | None
     script: str | None
-    variant: str | None
     files: tuple[tuple[str, str], ...]
     folder: str | None = None
 
@@ -70,11 +65,13 @@ def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
     Raises:
         InputError: from the hub, or a card whose YAML can't be read.
     """
+    return configs_of_card(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD}")
+
+
+def read_card(hub: HubFiles, dataset: str, commit: str) -> str:
+    """The card of a dataset at a commit; "" where it has none."""
     card = next((file for file in hub.list_files(dataset, commit) if file.path == CARD), None)
-    if card is None:
-        return []
-    text = hub.fetch(dataset, commit, card).local.read_bytes().decode("utf-8", "replace")
-    return configs_of_card(text, f"{dataset}@{commit}:{CARD}")
+    return hub.fetch(dataset, commit, card).local.read_bytes().decode("utf-8", "replace") if card else ""
 
 
 def configs_of_card(card: str, where: str) -> list[Config]:
@@ -83,20 +80,20 @@ def configs_of_card(card: str, where: str) -> list[Config]:
     Raises:
         InputError: its YAML can't be read, or `configs` is no list of names and files.
     """
-    metadata = metadata_of_card(card.encode("utf-8"), where)
+    metadata = metadata_of_card(card, where)
     try:
         return [_config(entry) for entry in metadata.get("configs") or []]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"`configs` is not a list of names and files ({error!r})", where, _FIX) from None
 
 
-def metadata_of_card(card: bytes, where: str) -> dict[str, Any]:
+def metadata_of_card(card: str, where: str) -> dict[str, Any]:
     """The YAML at the head of a card; empty where it has none.
 
     Raises:
         InputError: it can't be read.
     """
-    text = card.decode("utf-8", "replace").lstrip("\ufeff").replace("\r\n", "\n")
+    text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
         return {}
@@ -114,16 +111,6 @@ def matching(configs: Sequence[Config], language: str | None, script: str | None
         for config in configs
         if language in (None, config.language) and script in (None, config.script) and config.language is not None
     ]
-
-
-def containing(configs: Sequence[Config], text: str) -> list[Config]:
-    """Configs whose name holds a piece of text, in any case: for looking around, not for choosing."""
-    return [config for config in configs if text.lower() in config.name.lower()]
-
-
-def traps(configs: Iterable[Config], text: str) -> list[Config]:
-    """Of configs whose name holds a text: those whose language it is not."""
-    return [config for config in configs if config.language != text.lower()]
 
 
 def config_named(configs: Sequence[Config], name: str, where: str) -> Config:
@@ -154,13 +141,15 @@ def files_of_split(config: Config | None, split: str, paths: Sequence[str], wher
         InputError: a pattern of the card is none of `datasets`.
     """
     if config is not None and (patterns := config.patterns(split)):
-        return patterns, [path for path in matching_paths(paths, patterns, where) if format_of(path) in _ROWS]
+        matching = matching_paths(paths, patterns, where)
+        return patterns, [path for path in matching if format_of(path) in ("parquet", "lines")]
     folder = "" if config is None else config.folder
     if folder is None:
         return [], []
     inside = matching_paths(paths, [posixpath.join(folder, "**")], where)
-    parquet = [path for path in inside if format_of(path) == "parquet"]
-    rows = parquet or [path for path in inside if format_of(path) == "lines" and not path.endswith(_METADATA)]
+    rows = [path for path in inside if format_of(path) == "parquet"]
+    if not rows:  # an uncompressed .json that no card names is dataset_infos.json or its like
+        rows = [path for path in inside if format_of(path) == "lines" and not path.endswith(".json")]
     said = [path for path in rows if _SPLIT_WORDS[split].search(path)]
     if said or config is not None or any(words.search(path) for path in rows for words in _SPLIT_WORDS.values()):
         rows = said
@@ -174,11 +163,11 @@ def files_of_split(config: Config | None, split: str, paths: Sequence[str], wher
 def _config(entry: dict[str, Any]) -> Config:
     name = str(entry["config_name"])
     match = _LANGUAGE_SCRIPT.match(name)
-    language, script, variant = match.groups() if match else (None, None, None)
+    language, script = match.groups() if match else (None, None)
     folder, data_files = entry.get("data_dir"), entry.get("data_files")
     files = tuple(_files(data_files, "" if folder is None else str(folder)))
     is_folder = folder is not None and data_files is None
-    return Config(name, language, script, variant, files, str(folder) if is_folder else None)
+    return Config(name, language, script, files, str(folder) if is_folder else None)
 
 
 def _files(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
@@ -217,10 +206,8 @@ def _is_meant(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     if parts[0] != _ANY_FOLDERS:
         return _is_named(names[0], parts[0]) and _is_meant(names[1:], parts[1:])
     rest = parts[1:] or ("*",)
-    if _is_meant(names, rest):
-        return True
-    return not names[0].startswith(_HIDDEN) and _is_meant(names[1:], parts)
+    return _is_meant(names, rest) or (not names[0].startswith(".") and _is_meant(names[1:], parts))
 
 
 def _is_named(name: str, part: str) -> bool:
-    return fnmatchcase(name, part) and (part.startswith(_HIDDEN) or not name.startswith(_HIDDEN))
+    return fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))

@@ -16,16 +16,21 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from pipeline_assets.corpus.readers import hub_retry
-from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, HubClient, Traffic
+from pipeline_assets.corpus.readers.hub_http import (
+    PROGRESS_S,
+    HubCall,
+    HubClient,
+    Traffic,
+    reading_answer,
+    with_retries,
+)
 from pipeline_assets.corpus.readers.hub_listing import HubFile, is_digest, keep_listing, kept_listing, listed_file
 from pipeline_assets.corpus.spine import durable
-from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.corpus.spine.files import file_sha256
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.corpus.spine.files import blocks, file_sha256
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
-_BLOCK_BYTES = 1 << 20
 _PARTIAL = ".part"
 _DATASET = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -106,9 +111,10 @@ class HubFiles:
             if kept is None:
                 partial = _partial(folder, start, stop)
                 self._call(dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial))
-                where = f"{dataset}@{commit}:{file.path}"
-                sha256 = _checked(partial, file, where, is_whole=(start, stop) == (0, file.size))
-                kept = folder / f"{start}-{stop}.{sha256}"
+                if (start, stop) == (0, file.size) and _digest_of([partial], file) != file.digest:
+                    partial.unlink()
+                    raise _not_as_listed(file.digest, f"{dataset}@{commit}:{file.path}")
+                kept = folder / f"{start}-{stop}.{file_sha256(partial)}"
                 durable.rename(partial, kept)
         return Span(start, stop, kept)
 
@@ -126,20 +132,10 @@ class HubFiles:
                 have = max(have, size)
         return max(0, stop - start - have)
 
-    def fetch_rest(self, dataset: str, commit: str, file: HubFile, tail: Sequence[Span]) -> Span:
-        """What lies before `tail`, spans that are here already up to the file's end; together they have its hash.
-
-        Raises:
-            InputError: they don't; all are removed from the cache.
-        """
-        rest = self.fetch(dataset, commit, file, 0, tail[0].start)
-        check_whole(file, (rest, *tail), f"{dataset}@{commit}:{file.path}")
-        return rest
-
     def _commit(self, dataset: str, revision: str) -> str:
         client = self._client()
         answer, _ = client.page(f"{client.address}/api/datasets/{dataset}/revision/{quote(revision, safe='')}")
-        with hub_retry.reading_answer():
+        with reading_answer():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is no commit")
@@ -153,7 +149,7 @@ class HubFiles:
         url: str | None = f"{client.address}/api/datasets/{dataset}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.page(url)
-            with hub_retry.reading_answer():
+            with reading_answer():
                 if url is not None and not entries:
                     raise ValueError("an empty page names a next one")
                 for entry in entries:
@@ -193,22 +189,20 @@ class HubFiles:
         found = client.locate(f"{client.address}/datasets/{dataset}/resolve/{commit}/{quote(file.path)}")
         if found.etag != file.digest.partition(":")[2] or found.size != file.size:
             self._check_kept_listing(dataset, commit, file)
-            what = (
-                f"the hub has {found.etag} of {found.size} bytes, the listing says {file.digest} of {file.size} bytes"
-            )
-            raise hub_retry.changed_under_its_name(what, where)
+            listed = f"the listing says {file.digest} of {file.size} bytes"
+            raise _changed(f"the hub has {found.etag} of {found.size} bytes, {listed}", where)
         with client.bytes_at(found.location, first, stop - 1) as response:
             if response.status_code in (401, 403, 404) and not client.is_own(found.location):
-                raise hub_retry.refused_by_storage(response.status_code, where)
+                what = f"the storage that the hub names refuses the bytes (HTTP {response.status_code})"
+                fix = "run the same command later: it goes on; if it persists, pin a new commit"
+                raise TransientError(what, where, fix)
             client.check(response)
             if response.status_code != 206 and (first, stop) != (0, file.size):
-                raise InputError(
-                    "the hub ignores byte ranges", f"{dataset}:{file.path}", "use a hub that serves ranges"
-                )
+                what = "the hub ignores byte ranges"
+                raise InputError(what, f"{dataset}:{file.path}", "use a hub that serves ranges")
             asked, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
             if response.status_code == 206 and served not in (asked, asked.replace(f"/{file.size}", "/*")):
-                what = f"the hub sends `{served}` for `{asked}`"
-                raise hub_retry.changed_under_its_name(what, where)
+                raise _changed(f"the hub sends `{served}` for `{asked}`", where)
             with open(partial, "ab") as output:
                 try:
                     for block in client.body(response, stop - first, where):
@@ -225,7 +219,7 @@ class HubFiles:
 
     def _call(self, dataset: str, revision: str, call: Callable[[], T]) -> T:
         address = self._client().address
-        return hub_retry.with_retries(call, hub_retry.HubCall(dataset, revision, address, self.tries, self.wait_s))
+        return with_retries(call, HubCall(dataset, revision, address, self.tries, self.wait_s))
 
     def _client(self) -> HubClient:
         return HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
@@ -256,13 +250,22 @@ def check_whole(file: HubFile, spans: Sequence[Span], where: str) -> None:
     """
     if _digest_of([span.local for span in spans], file) != file.digest:
         forget(spans)
-        raise hub_retry.not_as_listed(file.digest, where)
+        raise _not_as_listed(file.digest, where)
 
 
 def forget(spans: Iterable[Span]) -> None:
     """Removes spans from the cache: damaged bytes must not be what the next try finds."""
     for span in spans:
         span.local.unlink(missing_ok=True)
+
+
+def _not_as_listed(digest: str, where: str) -> InputError:
+    what = f"downloaded bytes don't hash to {digest}, which the listing says"
+    return RetryableError(what, where, "run again; if it persists, the hub's copy is damaged")
+
+
+def _changed(what: str, where: str) -> InputError:
+    return InputError(what, where, "the file changed under its name: pin a new commit")
 
 
 def _check_dataset(dataset: str) -> None:
@@ -306,24 +309,12 @@ def _partial_name(start: int, stop: int) -> str:
     return f"{start}-{stop}.{durable.boot()}{_PARTIAL}"
 
 
-def _checked(partial: Path, file: HubFile, where: str, is_whole: bool) -> str:
-    """sha256 of a finished download.
-
-    Raises:
-        InputError: it is the whole file and not the one that is listed; the download is removed.
-    """
-    if is_whole and _digest_of([partial], file) != file.digest:
-        partial.unlink()
-        raise hub_retry.not_as_listed(file.digest, where)
-    return file_sha256(partial)
-
-
 def _digest_of(parts: Sequence[Path], file: HubFile) -> str:
     """Digest of the parts' bytes, of the kind that the listing has for the file."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:
-        with open(part, "rb") as data:
-            while block := data.read(_BLOCK_BYTES):
+        with open(part, "rb", buffering=0) as data:
+            for block in blocks(data):
                 digest.update(block)
     return f"{kind}:{digest.hexdigest()}"

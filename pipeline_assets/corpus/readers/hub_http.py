@@ -1,26 +1,32 @@
-"""Requests to a hub, which is another party's machine: each answer is bounded, and secrets stay with its own origin.
+"""Requests to a hub, which is another party's machine: each answer is bounded, secrets stay with its own origin, and
+what passes by itself is tried again.
 
 `huggingface_hub`'s session and headers carry the requests. What a hub says to go on with (a redirect, a next page) is
-followed elsewhere too, but without the token; a next page has to be of the origin that named it.
+followed elsewhere too, but without the token; a next page has to be of the origin that named it. What doesn't pass is
+one line that says what to do.
 """
 
 import base64
+import itertools
 import json
+import logging
+import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from pipeline_assets.corpus.readers.hub_retry import Garbled, reading_answer
-from pipeline_assets.corpus.spine.errors import RetryableError
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
 
+logger = logging.getLogger("corpusmill")
+T = TypeVar("T")
 PROGRESS_S = 60.0
 LEAST_BYTES = 1 << 18  # in that time: what each of eight fetches gets of a line of a third of a megabit a second
 _TIMEOUT_S = 30.0  # between two bytes: alone, it would let a file of a gigabyte drip for a thousand years
@@ -28,6 +34,10 @@ _MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far bel
 _MAX_REFUSAL_BYTES = 1 << 16
 _MAX_REDIRECTS = 5
 _USER = re.compile(r"(?<=://)[^/?#]*@")
+_RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
+_LONGEST_WAIT_S = 600.0  # that a hub may ask for: the public one counts in windows of 300 s
+_SHOWN_CHARACTERS = 200
+_UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 class Traffic:
@@ -52,15 +62,11 @@ class Located:
 
 
 class HubClient:
-    """
+    """Requests with the endpoint, token, patience and counter of a `HubFiles`. Where the endpoint holds a user and
+    password, those are sent, and no token.
+
     Attributes:
         address: of the hub, without the user and password that an endpoint may hold: fit to be shown.
-
-    Args:
-        endpoint: address of the hub; None means the client's own default.
-        token: None means the client's own. Not sent where the endpoint holds a user and password: those are.
-        progress_s: a body that brings less than LEAST_BYTES in so many seconds counts as cut off.
-        traffic: counts what arrives.
     """
 
     def __init__(self, endpoint: str | None, token: str | None, progress_s: float, traffic: Traffic) -> None:
@@ -103,11 +109,9 @@ class HubClient:
             location = str(response.url.join(headers.get("Location", "")))
         return Located(location, etag.removeprefix("W/").strip('"'), size)
 
-    @contextmanager
-    def bytes_at(self, location: str, first: int, last: int) -> "Iterator[httpx2.Response]":
+    def bytes_at(self, location: str, first: int, last: int) -> "AbstractContextManager[httpx2.Response]":
         """The answer to a request for bytes `first` to `last`; its body is unread, and its status may be a refusal."""
-        with self._answer("GET", location, {"Range": f"bytes={first}-{last}"}) as response:
-            yield response
+        return self._answer("GET", location, Range=f"bytes={first}-{last}")
 
     def is_own(self, url: str) -> bool:
         """Whether an address is of the hub itself: its origin, the only one that gets the token."""
@@ -134,9 +138,8 @@ class HubClient:
             left -= len(block)
             if left < 0:
                 what = f"the answer goes on after the {most_bytes:,} bytes that it may have"
-                raise RetryableError(
-                    what, where, "run the same command later; if it persists, check what answers there"
-                )
+                fix = "run the same command later; if it persists, check what answers there"
+                raise RetryableError(what, where, fix)
 
     def check(self, response: "httpx2.Response") -> None:
         """
@@ -153,17 +156,16 @@ class HubClient:
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 
     @contextmanager
-    def _answer(self, method: str, url: str, headers: Mapping[str, str] | None = None) -> "Iterator[httpx2.Response]":
+    def _answer(self, method: str, url: str, **headers: str) -> "Iterator[httpx2.Response]":
         """The answer, after redirects; one that says of a file which it is, is an answer."""
         from huggingface_hub import get_session
 
         for _ in range(_MAX_REDIRECTS + 1):
-            to_send = {**self._headers, **(headers or {})}
+            to_send = {**self._headers, **headers}
             if not self.is_own(url):
                 to_send.pop("authorization", None)
-            with get_session().stream(
-                method, url, headers=to_send, timeout=_TIMEOUT_S, follow_redirects=False
-            ) as response:
+            asked = get_session().stream(method, url, headers=to_send, timeout=_TIMEOUT_S, follow_redirects=False)
+            with asked as response:
                 if not response.has_redirect_location or (method == "HEAD" and "X-Linked-Etag" in response.headers):
                     yield response
                     return
@@ -204,3 +206,135 @@ def _without_user(endpoint: str) -> tuple[str, dict[str, str]]:
         return endpoint, {}
     credentials = base64.b64encode(unquote(found[0][:-1]).encode()).decode()
     return _USER.sub("", endpoint, count=1), {"authorization": f"Basic {credentials}"}
+
+
+class HubCall(NamedTuple):
+    """What a call asks for, of the hub at an address, and how patiently: `tries` and `wait_s` as in `HubFiles`."""
+
+    dataset: str
+    revision: str
+    address: str
+    tries: int
+    wait_s: float
+
+
+class Garbled(Exception):
+    """An answer that is none of the hub's: cut by a proxy, or its login page."""
+
+
+@contextmanager
+def reading_answer() -> Iterator[None]:
+    """
+    Raises:
+        Garbled: the answer's JSON is none, or has other fields.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Garbled(_shown(error)) from None
+
+
+def with_retries(call: Callable[[], T], asked: HubCall) -> T:
+    """The call's result, tried again after what passes by itself: 408, 429, 5xx, a cut or refused connection.
+
+    Raises:
+        UsageError: there is no such dataset or revision, or the address is none.
+        InputError: it doesn't pass, or not within the tries; says what to do.
+    """
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError
+
+    _check_address(asked.address)
+    for attempt in itertools.count(1):
+        try:
+            return call()
+        except HfHubHTTPError as error:
+            status = error.response.status_code
+            problem = "rate limited" if status == 429 else f"HTTP {status}"
+            seconds, refusal = _asked_wait_s(error.response.headers), _explain(error, status, asked)
+        except httpx2.RequestError as error:
+            seconds, problem = None, _shown(error)
+            fix = "check the network and HF_ENDPOINT, then run the same command again"
+            refusal = TransientError(f"{asked.dataset} can't be reached ({problem})", asked.address, fix)
+        except (Garbled, httpx2.InvalidURL) as error:  # of what the hub names: its own address was checked
+            seconds, problem = None, f"an answer that can't be read ({error})"
+            what = f"the answer for revision {asked.revision} can't be read ({error})"
+            fix = "run the same command later; if it persists, check what answers at HF_ENDPOINT"
+            refusal = TransientError(what, f"{asked.dataset} on {asked.address}", fix)
+        if attempt == asked.tries or not isinstance(refusal, TransientError):
+            raise refusal
+        if seconds is None:
+            seconds = min(60.0, asked.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
+        logger.warning("%s: %s; try %d of %d in %.1f s", asked.dataset, problem, attempt + 1, asked.tries, seconds)
+        time.sleep(seconds)
+    raise AssertionError("a call ends with its result, or is refused")
+
+
+def _check_address(address: str) -> None:
+    """
+    Raises:
+        UsageError: no call could reach a hub by it.
+    """
+    import httpx2
+
+    try:
+        url = httpx2.URL(address)
+    except httpx2.InvalidURL:
+        url = httpx2.URL()
+    if url.scheme not in ("http", "https") or not url.host or "@" in address:
+        shown = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # what is left of a password that no client would find
+        what = f"the hub's address is {shown!r}"
+        raise UsageError(what, "HF_ENDPOINT", "write it as http://HOST or https://HOST, or unset it")
+
+
+def _explain(error: Exception, status: int, asked: HubCall) -> InputError:
+    """What a status comes to; a `TransientError` where it passes by itself."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where, later = f"{asked.dataset} on {asked.address}", "run the same command later: it goes on"
+    if status == 429:
+        return TransientError(f"rate limited, after {asked.tries} tries", where, later)
+    if status in _RETRIED_STATUS:
+        return TransientError(f"HTTP {status} after {asked.tries} tries", where, later)
+    match error:
+        case GatedRepoError():
+            fix = "accept its terms on its page, then set HF_TOKEN to your token"
+            return RetryableError("the dataset is gated", where, fix)
+        case RevisionNotFoundError():
+            fix = f"run `corpusmill pin {asked.dataset}` for its head"
+            return UsageError(f"it has no revision {asked.revision}", where, fix)
+        case RemoteEntryNotFoundError():
+            return InputError("the commit has no such file", where, "delete the cached listing, or pin a new commit")
+    if status in (401, 404):
+        # Without the hub's word that there is none, what answered may be a proxy, or may not know the token.
+        kind = UsageError if isinstance(error, RepositoryNotFoundError) else RetryableError
+        fix = "check its name; if it is private, set HF_TOKEN to a token that may read it"
+        return kind(f"there is no such dataset, or it is private (HTTP {status})", where, fix)
+    if status == 403:
+        return RetryableError("the token may not read it (HTTP 403)", where, "set HF_TOKEN to a token with read access")
+    return RetryableError(f"HTTP {status} after {asked.tries} tries", where, later)
+
+
+def _shown(error: Exception) -> str:
+    """An error whose text may be a hub's: in one line, and not for long."""
+    text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _asked_wait_s(headers: object) -> float | None:
+    """Seconds that the hub asks to wait, by RateLimit or Retry-After; None if it doesn't say."""
+    from huggingface_hub.utils._http import parse_ratelimit_headers
+
+    try:
+        limits = parse_ratelimit_headers(headers)  # type: ignore[arg-type]
+        if limits is not None and limits.remaining == 0:
+            return min(_LONGEST_WAIT_S, limits.reset_in_seconds)
+        seconds = int(headers["Retry-After"])  # type: ignore[index]
+    except (KeyError, ValueError):  # a date, which servers may send too, is not worth a clock
+        return None
+    return min(_LONGEST_WAIT_S, seconds) if seconds >= 0 else None

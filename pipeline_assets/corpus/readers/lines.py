@@ -15,14 +15,7 @@ import msgspec
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
 from pipeline_assets.corpus.formats.jsonl_zst import whole_lines
-from pipeline_assets.corpus.readers.columns import (
-    MAX_NESTING,
-    NESTED_TOO_DEEP,
-    Fault,
-    is_nested_within,
-    nesting_fault,
-    utf8_fault,
-)
+from pipeline_assets.corpus.readers.columns import MAX_NESTING, NESTED_TOO_DEEP, Fault, is_nested_within, utf8_fault
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from pipeline_assets.corpus.spine.ledger import Reject, Words
@@ -36,7 +29,7 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NUMBERED = (".parquet", ".xml", ".7z")  # their rows have numbers; all else is lines, or records of lines
 # Faults of a last line that say nothing of whether the file was cut off there.
-NOT_FROM_A_CUT = frozenset({"wrong_type", NESTED_TOO_DEEP})
+NOT_FROM_A_CUT = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
 _decode = msgspec.json.Decoder().decode
 
 
@@ -73,11 +66,7 @@ def placed_lines(blocks: Iterable[bytes], place: int, where: object) -> Iterator
 
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
-    """(place, line with its newline) of the lines that begin in the range.
-
-    Raises:
-        InputError: as `line_blocks` does.
-    """
+    """(place, line with its newline) of the lines that begin in the range."""
     return lines_of(line_blocks(piece.file, piece.start), piece.stop)
 
 
@@ -166,11 +155,7 @@ def _blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     codec = codec_of(opened.read(HEAD_BYTES)) if place == 0 else None
     opened.seek(place)
     source = hashed(opened, file.path) if place == 0 else opened
-    if codec is not None:
-        yield from decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
-    else:
-        while block := source.read(_BLOCK_BYTES):
-            yield block
+    return decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
 
 
 def row_words(name: str, row: int, file: SourceFile | None) -> str:
@@ -239,12 +224,12 @@ def read_row(line: bytes) -> dict[str, Any] | Fault:
     except UnicodeDecodeError as error:
         return utf8_fault(error)
     except RecursionError:
-        return nesting_fault()
+        return NESTED_TOO_DEEP
     except msgspec.DecodeError as error:
         return _has_lone_surrogate(line) or Fault("not_json", str(error))
     if not isinstance(row, dict):
         return Fault("wrong_type", f"the line is {type(row).__name__}")
-    return row if is_nested_within(row, 1 + MAX_NESTING) else nesting_fault()
+    return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP
 
 
 def _broken_off(piece: ByteRange, place: int, line: bytes, fault: Fault) -> InputError:

@@ -12,9 +12,7 @@ Lines and texts may be compressed (zstd, gzip, bzip2, xz); such a file is one pi
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-import pydantic
-
-from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, SourceLabels, utf8_fault
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, Patterns, SourceLabels, utf8_fault
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, json_rows, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import (
@@ -36,16 +34,14 @@ class LocalRecipe(SourceLabels):
     """Local files of one kind and how their rows become Documents.
 
     Attributes:
-        files: patterns, relative to the source's folder, see `list_files`.
         columns: of JSON lines and Parquet; None where all files are text.
-        text_unit: what of a text file is a document; None where no file is text.
+        text_unit: None where no file is text.
     """
 
-    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("**/*",)
+    files: Patterns = ("**/*",)
     columns: LicensedColumns | None = LicensedColumns()
     text_unit: Annotated[
-        Literal["file", "paragraph"] | None,
-        Option("Of .txt files a document is a: file, paragraph."),
+        Literal["file", "paragraph"] | None, Option("Of .txt files a document is a: file, paragraph.")
     ] = "file"
 
 
@@ -64,9 +60,6 @@ def plan_local(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: in
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """(place, row or fault) of every row that begins in the piece, as it stands in the file; a text is a row with one
     column, `text`.
-
-    Raises:
-        InputError: as the readers do.
     """
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)

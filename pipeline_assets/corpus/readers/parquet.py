@@ -1,7 +1,6 @@
 """Parquet of a hub and of this machine, by footer and row group: memory and traffic are those of what is read."""
 
 import bisect
-import dataclasses
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,19 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.columns import (
-    Fault,
-    LicensedColumns,
-    check_columns,
-    column_paths,
-    column_values,
-    faulty_rows,
-    has_column,
-)
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns, column_values, faulty_rows
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, forget
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _TAIL_BYTES = 1 << 16  # most footers fit, and a second request fetches the rest of those that don't
@@ -82,26 +73,6 @@ class Footer:
     metadata: pq.FileMetaData
     spans: tuple[Span, ...]
 
-    @property
-    def start(self) -> int:
-        """From here on the file's bytes are here."""
-        return self.spans[0].start
-
-
-@dataclass(frozen=True)
-class ColumnBounds:
-    """What a footer tells of the values of a column in one row group.
-
-    Attributes:
-        least, greatest: bounds of the values that are not null; None where the footer has none, or all are null.
-        nulls: how many; None where the footer doesn't tell.
-    """
-
-    column: str
-    least: Any
-    greatest: Any
-    nulls: int | None
-
 
 @dataclass(frozen=True)
 class RowGroup:
@@ -112,8 +83,6 @@ class RowGroup:
         rows: in it.
         start, stop: its bytes in the file.
         text_bytes: uncompressed size of the text column, what a footer knows of the length of the texts.
-        codec: compression of the text column, as Parquet names it: `SNAPPY`, `ZSTD`, `UNCOMPRESSED`.
-        bounds: of the columns asked for.
     """
 
     file: HubFile
@@ -123,8 +92,6 @@ class RowGroup:
     start: int
     stop: int
     text_bytes: int
-    codec: str = ""
-    bounds: tuple[ColumnBounds, ...] = dataclasses.field(default=(), compare=False)
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
@@ -133,47 +100,36 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
     Raises:
         InputError: the file is no Parquet file; what was fetched is removed, in case it was damaged on the way.
     """
-    where = f"{dataset}@{commit}:{file.path}"
-    span = hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size)
-    tail = span.local.read_bytes()
-    if len(tail) < 12 or tail[-4:] != _MAGIC:
-        span.local.unlink(missing_ok=True)
-        raise InputError("this is no Parquet file", where, "correct `files` in the recipe")
+    spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
+    tail = spans[0].local.read_bytes()
     footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
-    if footer_bytes > file.size:
-        span.local.unlink(missing_ok=True)
-        raise InputError("its footer is longer than the file", where, "the file is damaged: pin another commit")
-    spans: tuple[Span, ...] = (span,)
-    if footer_bytes > len(tail):
-        spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, span.start), span)
-    try:
-        with SpanFile(file.size, spans) as source:
-            return Footer(pq.read_metadata(source), spans)
-    except (pa.ArrowException, OSError) as error:
-        for fetched in spans:
-            fetched.local.unlink(missing_ok=True)
-        raise InputError(
-            f"its footer can't be read ({error})", where, "the file is damaged: pin another commit"
-        ) from None
+    fix = "the file is damaged: pin another commit"
+    if len(tail) < 12 or tail[-4:] != _MAGIC:
+        what, fix = "this is no Parquet file", "correct `files` in the recipe"
+    elif footer_bytes > file.size:
+        what = "its footer is longer than the file"
+    else:
+        if footer_bytes > len(tail):
+            spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, spans[0].start), *spans)
+        try:
+            with SpanFile(file.size, spans) as source:
+                return Footer(pq.read_metadata(source), spans)
+        except (pa.ArrowException, OSError) as error:
+            what = f"its footer can't be read ({error})"
+    forget(spans)
+    raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)
 
 
-def row_groups(
-    footer: Footer, file: HubFile, text_column: str, where: str, bounded: Sequence[str] = ()
-) -> list[RowGroup]:
+def row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
     """Every row group of a file, in file order.
 
-    Args:
-        bounded: columns, of those that are there, whose bounds are wanted.
     Raises:
         UsageError: there is no such text column (names those present).
     """
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
-    if not has_column(schema, text_column):
-        what = f"there is no column `{text_column}`; it has {', '.join(column_paths(schema))}"
-        raise UsageError(what, where, f"set {key('columns.text', IN_RECIPE)} to the column that holds the text")
+    check_columns(schema, [("text", text_column)], where)
     groups, first_row = [], 0
-    shared: dict[tuple[ColumnBounds, ...], tuple[ColumnBounds, ...]] = {}  # files have hundreds of groups, most alike
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         chunks = [group.column(column) for column in range(group.num_columns)]
@@ -181,25 +137,11 @@ def row_groups(
             min(offset for offset in (chunk.data_page_offset, chunk.dictionary_page_offset) if offset)
             for chunk in chunks
         ]
-        of_text = [chunk for chunk in chunks if chunk.path_in_schema == text_column]
-        text_bytes = sum(chunk.total_uncompressed_size for chunk in of_text)
+        text_bytes = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == text_column)
         stop = max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
-        bounds = tuple(_bounds(chunk) for chunk in chunks if chunk.path_in_schema in bounded)
-        codec = of_text[0].compression if of_text else ""
-        bounds = shared.setdefault(bounds, bounds)
-        groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes, codec, bounds))
+        groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes))
         first_row += group.num_rows
     return groups
-
-
-def _bounds(chunk: pq.ColumnChunkMetaData) -> ColumnBounds:
-    statistics = chunk.statistics
-    if statistics is None:
-        return ColumnBounds(chunk.path_in_schema, None, None, None)
-    nulls = statistics.null_count if statistics.has_null_count else None
-    if not statistics.has_min_max:
-        return ColumnBounds(chunk.path_in_schema, None, None, nulls)
-    return ColumnBounds(chunk.path_in_schema, statistics.min, statistics.max, nulls)
 
 
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
@@ -283,14 +225,15 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
             number = run.first_row
             for group in range(run.first, run.stop):
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
-                    yield from enumerate(_rows(batch), number)
+                    yield from enumerate(rows_of(batch), number)
                     number += batch.num_rows
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:  # a time beyond Python's
         what = f"row groups {run.first} to {run.stop - 1} can't be read ({' '.join(str(error).split())})"
         raise InputError(what, run.file.path, _FIX) from None
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+    """Each row, its values as `column_values` has them; a row with one that can't be used is its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faulty_rows(columns)

@@ -37,11 +37,7 @@ def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
 
 
 def fetch_pinned(hub: HubFiles, pin: Manifest, threads: int, log_every_s: float) -> list[SourceFile]:
-    """The files that a pin lists, whole, in the cache, each checked against its hash.
-
-    Raises:
-        InputError: from the hub.
-    """
+    """The files that a pin lists, whole, in the cache, each checked against its hash."""
     dataset, commit, listed = pinned_files(pin)
     progress, files = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s), []
 
@@ -67,8 +63,6 @@ def pin_of_folder(
 
     Args:
         root: data root, below which the folder may lie.
-        settings: as many files are read at a time as there are workers.
-
     Raises:
         UsageError: no such folder, or a pattern that matches no file.
         InputError: a file can't be read, or changes meanwhile.

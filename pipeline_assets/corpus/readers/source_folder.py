@@ -136,9 +136,8 @@ def open_source(file: SourceFile) -> BinaryIO:
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115, the caller closes it
     except OSError as error:
-        raise RetryableError(
-            f"it can't be read ({error.strerror})", file.path, "give back the file, or its rights"
-        ) from None
+        fix = "give back the file, or its rights"
+        raise RetryableError(f"it can't be read ({error.strerror})", file.path, fix) from None
     size = os.fstat(opened.fileno()).st_size
     if size != file.bytes:
         opened.close()
@@ -162,14 +161,9 @@ def _no_match(root: Path, pattern: str, has_folders: bool) -> UsageError:
     if not root.is_dir():
         return UsageError("there is no such folder", root, "correct the source's folder")
     if has_folders:
-        return UsageError(
-            f"the pattern {pattern!r} matches folders only", root, f"write {pattern.rstrip('/')}/* for the files in it"
-        )
-    folder = root
-    for part in PurePosixPath(pattern).parts[:-1]:
-        if not (folder / part).is_dir():
-            break
-        folder /= part
+        fix = f"write {pattern.rstrip('/')}/* for the files in it"
+        return UsageError(f"the pattern {pattern!r} matches folders only", root, fix)
+    folder = next(above for above in (root / pattern).parents if above.is_dir())
     present = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
     shown = ", ".join(present[:5]) + (f" and {len(present) - 5} more" if len(present) > 5 else "")
     return UsageError(f"no file matches {pattern!r}", folder, f"correct `files`; there are {shown or 'no files'}")
@@ -177,11 +171,8 @@ def _no_match(root: Path, pattern: str, has_folders: bool) -> UsageError:
 
 @dataclass(frozen=True)
 class SourceFolder:
-    """Files below a folder. Where it lies changes no digest: the manifest has names, sizes and hashes.
-
-    Attributes:
-        path: absolute, or below the data root.
-        patterns: see `list_files`.
+    """Files below a folder, by patterns as `list_files` reads them. The path is absolute, or below the data root: where
+    the folder lies changes no digest, since manifests have names, sizes and hashes.
     """
 
     path: Path
@@ -192,11 +183,7 @@ class SourceFolder:
         return SourceFolder((root / self.path).absolute(), self.patterns)
 
     def files(self) -> list[SourceFile]:
-        """What the patterns match, sorted by name.
-
-        Raises:
-            UsageError: from `list_files`.
-        """
+        """What the patterns match, sorted by name."""
         return list_files(self.path, self.patterns)
 
     def changed(self, root: Path, manifest: Manifest) -> str | None:
@@ -248,10 +235,8 @@ def as_provenance(folder: SourceFolder, files: Sequence[SourceFile], root: Path)
 
 
 def folder_of(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """The folder that a manifest's inputs were read from, its path absolute; None where it names none.
-
-    Args:
-        root: the data root that the artifact lies in.
+    """The folder that a manifest's inputs were read from, its path absolute; None where it names none. The artifact
+    lies in the data root.
     """
     path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
     return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None

@@ -24,7 +24,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.columns import Fault, Patterns
 from pipeline_assets.corpus.readers.lines import row_words
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
@@ -32,7 +32,6 @@ from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, key
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 
-Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")
 _TITLE_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#039;", "'"), ("&amp;", "&"))
 # From when on text was offered under which licence: Wikimedia's licensing update of 2009 and terms of use of 2023.
@@ -47,14 +46,11 @@ class WikipediaRecipe(RecipePart):
     """Extractions of Wikipedia; the licence is that of the dump's date, or said outright: exactly one of the two.
 
     Attributes:
-        files: patterns, relative to the source's folder, see `list_files`.
         language: of pages whose url has no host (`?curid=12`), as in the name of the wiki; others must agree with it.
-            None where every url names its wiki.
-        dump_date: YYYY-MM-DD, in the dump's name; the files don't say it.
         title: whether a Document begins with it, as a thread does.
     """
 
-    files: Texts = ("**/wiki_*",)
+    files: Patterns = ("**/wiki_*",)
     source: str
     domain: Annotated[str, Option("What kind of text.")] = "encyclopedia"
     language: Annotated[str | None, Option("Where urls don't say it, such as en.")] = None
@@ -88,9 +84,7 @@ class WikipediaRecipe(RecipePart):
 
 
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
-    """A Document or a Reject for every page that begins in the range, in file order.
-
-    `source_row` is the place of the page's first line, see `lines`.
+    """A Document or a Reject for every page that begins in the range, in file order, at the place of its first line.
 
     Raises:
         InputError: the file can't be trusted, see `pages`; a page of another wiki than Wikipedia or than the recipe's,
@@ -100,10 +94,7 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
     licence = recipe.licence()
     for place, page in pages(piece):
         document = page if isinstance(page, Fault) else _document(page, recipe, licence, piece, place)
-        if isinstance(document, Fault):
-            yield Reject(name, place, document.reason, document.detail)
-        else:
-            yield document
+        yield document.rejected(name, place) if isinstance(document, Fault) else document
 
 
 def _document(

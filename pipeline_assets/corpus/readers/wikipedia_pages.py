@@ -23,7 +23,6 @@ Facts that shape the code (wikiextractor 2.66 to 3.1.0, six real files in three 
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -112,14 +111,7 @@ def _format(block: bytes, piece: ByteRange) -> Format:
 
 
 def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    for place, header, body, is_last in _doc_elements(piece, blocks):
-        yield place, _doc_page(header, body, is_last, piece, place)
-
-
-def _doc_elements(
-    piece: ByteRange, blocks: Iterable[tuple[int, bytes]]
-) -> Iterator[tuple[int, re.Match[bytes], bytes, bool]]:
-    """(place, header line, all up to the next header line, whether the file ends there)."""
+    """A page is a header line, and all up to the next one or the end of the file."""
     header: re.Match[bytes] | None = None
     begin = 0
     body: list[bytes] = []
@@ -127,7 +119,8 @@ def _doc_elements(
         position = 0
         for match in _headers(block):
             if header is not None:
-                yield begin, header, b"".join([*body, block[position : match.start()]]), False
+                content = b"".join([*body, block[position : match.start()]])
+                yield begin, _doc_page(header, content, False, piece, begin)
             if piece.stop is not None and place + match.start() >= piece.stop:
                 return
             header, begin, body, position = match, place + match.start(), [], match.end()
@@ -140,7 +133,7 @@ def _doc_elements(
             what = f"the page at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
             raise InputError(what, piece.file.path, "extract again: that is no page")
     if header is not None:
-        yield begin, header, b"".join(body), True
+        yield begin, _doc_page(header, b"".join(body), True, piece, begin)
 
 
 def _headers(block: bytes) -> Iterator[re.Match[bytes]]:
@@ -201,40 +194,8 @@ def _json_page(row: dict[str, Any]) -> Page | Fault:
     return Page(str(id_), None if revid in (None, "") else str(revid), url, title, text, row)
 
 
-@dataclass(frozen=True)
-class PageLedger:
-    """Pages that went in, by a count of their first lines, and what the reader made of them."""
-
-    pages: int
-    articles: int
-    rejects: int
-
-    @property
-    def adds_up(self) -> bool:
-        """Every page is an article or a reject, and there is one."""
-        return 0 < self.pages == self.articles + self.rejects
-
-    def check(self, where: object) -> None:
-        """
-        Raises:
-            InputError: it doesn't add up.
-        """
-        if self.pages == 0:
-            fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
-            raise InputError("there is no page in the whole extraction", where, fix)
-        if not self.adds_up:
-            raise InputError(f"pages are lost or made up: {self}", where, "report the file: the reader is wrong")
-
-    def __str__(self) -> str:
-        return f"{self.pages:,} pages in = {self.articles:,} articles + {self.rejects:,} rejected"
-
-
 def count_pages(pieces: Iterable[ByteRange]) -> int:
-    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the ranges.
-
-    Raises:
-        InputError: as `open_extraction` does.
-    """
+    """Lines that begin a `<doc>` element, or lines of JSON, that begin in the ranges."""
     return sum(_count(piece) for piece in pieces)
 
 

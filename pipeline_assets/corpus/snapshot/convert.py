@@ -1,5 +1,6 @@
 """Rows of a hub dataset → Document shards: row groups of Parquet, or the first rows of files of JSON lines."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
@@ -10,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document import DeriveId, derived_doc_id
-from pipeline_assets.corpus.document_shards import ShardWriter
+from pipeline_assets.corpus.document_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed
 from pipeline_assets.corpus.formats.arrow import mask
-from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
     Converted,
@@ -21,76 +22,57 @@ from pipeline_assets.corpus.normalize.converted import (
     RowMap,
     columns_without_values,
     convert_shards,
+    finish,
     noting_columns,
     write_outcomes,
 )
-from pipeline_assets.corpus.readers.columns import (
-    Fault,
-    LicensedColumns,
-    SourceLabels,
-    check_columns,
-    column_values,
-    faulty_rows,
-)
+from pipeline_assets.corpus.readers.columns import Fault, LicensedColumns, check_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles, forget
 from pipeline_assets.corpus.readers.lines import read_row
-from pipeline_assets.corpus.readers.parquet import open_row_groups
+from pipeline_assets.corpus.readers.parquet import open_row_groups, rows_of
 from pipeline_assets.corpus.snapshot.drawn_lines import SpanStream, row_lines
-from pipeline_assets.corpus.snapshot.plan import (
-    LocalPiece,
-    SnapshotShard,
-    fetch_pieces,
-    has_lines,
-    hub_inputs,
-    is_lines,
-    plan_snapshot,
-    shards_of,
-)
+from pipeline_assets.corpus.snapshot.fetch import LocalPiece, SnapshotShard, fetch_pieces, fetch_snapshot, shards_of
+from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.artifact import Artifact
-from pipeline_assets.corpus.spine.engine import RunSettings, settings_for
-from pipeline_assets.corpus.spine.errors import InputError, UsageError
-from pipeline_assets.corpus.spine.ledger import Reject, dropped_key
+from pipeline_assets.corpus.spine.engine import RunSettings, run_stage, settings_for
+from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, UsageError, key
+from pipeline_assets.corpus.spine.ledger import Ledger, Reject, check_rejects, dropped_key
+from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.staging import BuildFolder, Receipt, StagingDir, total_counts
+from pipeline_assets.corpus.spine.target import BuildResult
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, Window
 
+SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024
 
 
-def convert_shard(
-    shard: SnapshotShard,
-    window: Window,
-    folder: BuildFolder,
-    recipe: SnapshotRecipe,
-    zstd_level: int,
-    columns: LicensedColumns | None = None,
-    licences: LicenceTable | None = None,
-) -> Receipt:
-    """One shard: rows that pass the rules become Documents, bad rows become rejects, all are counted.
+def take_snapshot(building: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
+    """Document shards and rejects of a snapshot in the building folder, and what the manifest says of them.
 
-    Counts: as `ShardWriter`, and `rows` read, `dropped/<rule>`.
-
-    Args:
-        columns, licences: of rows that may say their own licence; else all have the recipe's, and its columns.
     Raises:
-        InputError: the bytes of a file can't be read.
-        UsageError: Parquet without the column for the licence.
+        InputError: from the hub; too many rejects, whatever is still to come; NUL characters in more than 1 % of the
+            documents.
     """
-    derive_id = derive_from(recipe)
-    labels = SourceLabels(source=recipe.source, domain=recipe.domain, license_tag=recipe.license_tag)
-    first_row = 0
-    with ShardWriter(folder, shard.name, zstd_level) as writer:
-        for local in shard.pieces:
-            file = local.piece.group.file
-            rows = RowMap(columns or recipe.columns, labels, file.path, derive_id)
-            if is_lines(file):
-                outcomes = _of_lines(local, window, first_row, recipe, rows, writer)
-                outcomes = noting_columns(outcomes, columns, derive_id, writer) if columns else outcomes
-            else:
-                outcomes = _of_parquet(local, window, first_row, recipe, rows, columns, writer)
-            write_outcomes(outcomes, writer, derive_id, licences)
-            first_row += local.piece.rows
-    return writer.receipt()
+    plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
+    shards, receipts, rejected = shards_of(pieces, recipe.shard_text_bytes), list[Receipt](), 0
+    work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
+    for receipt in run_stage("convert", work, shards, building, settings):
+        receipts.append(receipt)
+        rejected += Ledger.of(receipt.counts).all_rejected
+        rejects = read_rejects(building, receipts)
+        check_rejects(rejected, plan.rows, recipe.max_reject_fraction, rejects, building.target)
+    decisions = {
+        "english_filter_applied": recipe.language is not None and plan.has_language,
+        "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
+        "normalisation": NORMALISATION,
+        "dumps": plan.dumps(),
+    }
+    named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
+    converted = Converted(named, derive_from(recipe), decisions, words=str)
+    fix = f"loosen {key('rules')} or {key('language', IN_RECIPE)}"
+    content = finish(building, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
+    return dataclasses.replace(content, outside=hub_inputs(recipe, plan), provenance=fetched)
 
 
 def convert_hub_rows(
@@ -99,7 +81,6 @@ def convert_hub_rows(
     hub: HubFiles,
     recipe: SnapshotRecipe,
     columns: LicensedColumns,
-    licences: LicenceTable,
     settings: RunSettings,
 ) -> Converted:
     """The rows that the raw artifact names, from the cache; what is no more there is fetched again.
@@ -112,14 +93,12 @@ def convert_hub_rows(
     if hub_inputs(recipe, plan) != pinned:
         raise InputError("it names other files or row groups than the hub does now", raw.folder, "build it again")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
-    shards = shards_of(plan, pieces, recipe.shard_text_bytes)
-    work = functools.partial(
-        convert_shard, recipe=recipe, columns=columns, licences=licences, zstd_level=settings.zstd_level
-    )
-    named = convert_shards(building, work, shards, settings_for(building, settings, plan.text_bytes))
+    work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
+    settings = settings_for(building, settings, plan.text_bytes)
+    named = convert_shards(building, work, shards_of(pieces, recipe.shard_text_bytes), settings)
     has_language = recipe.language is not None and plan.has_language
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
-    missing = columns_without_values(columns, total_counts(named.values())) if has_lines(plan.listing) else []
+    missing = columns_without_values(columns, total_counts(named.values())) if is_lines(plan.listing[0]) else []
     return Converted(named, derive_from(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
 
 
@@ -128,8 +107,39 @@ def derive_from(recipe: SnapshotRecipe) -> DeriveId:
     return functools.partial(derived_doc_id, recipe.dataset, recipe.config, recipe.split)
 
 
-def _where(local: LocalPiece, recipe: SnapshotRecipe) -> str:
-    return f"{recipe.dataset}@{recipe.revision}:{local.piece.group.file.path}"
+def convert_shard(
+    shard: SnapshotShard,
+    window: Window,
+    folder: BuildFolder,
+    recipe: SnapshotRecipe,
+    zstd_level: int,
+    columns: LicensedColumns | None = None,
+) -> Receipt:
+    """One shard: rows that pass the rules become Documents, bad rows become rejects, all are counted.
+
+    Counts: as `ShardWriter`, and `rows` read, `dropped/<rule>`.
+
+    Args:
+        columns: of rows that may say their own licence, which the table of licences names; else all have the recipe's
+            columns, and its licence as it is written.
+    Raises:
+        InputError: the bytes of a file can't be read.
+        UsageError: Parquet without the column for the licence.
+    """
+    derive_id, licences = derive_from(recipe), licence_table() if columns else None
+    first_row = 0
+    with ShardWriter(folder, shard.name, zstd_level) as writer:
+        for local in shard.pieces:
+            file = local.piece.group.file
+            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id)
+            if is_lines(file):
+                outcomes = _of_lines(local, window, first_row, recipe, rows, writer)
+                outcomes = noting_columns(outcomes, columns, derive_id, writer) if columns else outcomes
+            else:
+                outcomes = _of_parquet(local, window, first_row, recipe, rows, columns, writer)
+            write_outcomes(outcomes, writer, derive_id, licences)
+            first_row += local.piece.rows
+    return writer.receipt()
 
 
 def _of_lines(
@@ -139,12 +149,10 @@ def _of_lines(
 
     Args:
         first_row: number of the piece's first row in its shard.
-    Raises:
-        InputError: from `row_lines`.
     """
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
-        lines = itertools.islice(row_lines(source, _where(local, recipe)), local.piece.rows)
+        lines = itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows)
         for number, line in enumerate(lines):
             if first_row + number < window.start:
                 continue
@@ -156,7 +164,7 @@ def _of_lines(
                 continue
             row = read_row(line)
             if isinstance(row, Fault):
-                yield Reject(path, number, row.reason, row.detail)
+                yield row.rejected(path, number)
                 continue
             failed = _failed(with_language if "language" in row else rules, row)
             if isinstance(failed, ColumnRule):
@@ -187,24 +195,21 @@ def _of_parquet(
 ) -> Iterator[Row]:
     """The same of a row group: rules are held against a batch of rows at once."""
     group = local.piece.group
-    for seen, batch in _batches(local, _where(local, recipe)):
+    path, where = group.file.path, recipe.where(group.file.path)
+    for seen, batch in _batches(local, where):
         if columns is not None:
-            check_columns(batch.schema, [("license", columns.license)], _where(local, recipe))
+            check_columns(batch.schema, [("license", columns.license)], where)
         rules = recipe.row_rules(batch.schema.names)
         numbers = np.arange(seen, seen + batch.num_rows)
-        wanted = _in_window(numbers + first_row, window, group.file.path, group.first_row - first_row, writer)
+        wanted = _in_window(numbers + first_row, window, path, group.first_row - first_row, writer)
         writer.count("rows", int(wanted.sum()))
         failed = first_failed(rules, batch)
         for number, rule in enumerate(rules):
             writer.count(dropped_key(rule.text), int((failed[wanted] == number).sum()))
         kept = wanted & (failed < 0)
-        values = [column_values(column) for column in batch.filter(mask(kept)).columns]
-        faults = faulty_rows(values)
-        for number, (row, cells) in enumerate(zip(numbers[kept].tolist(), zip(*values, strict=True), strict=True)):
-            if number in faults:
-                yield Reject(group.file.path, group.first_row + row, faults[number].reason, faults[number].detail)
-            else:
-                yield rows.document(dict(zip(batch.schema.names, cells, strict=True)), group.first_row + row)
+        places = (numbers[kept] + group.first_row).tolist()
+        for place, row in zip(places, rows_of(batch.filter(mask(kept))), strict=True):
+            yield row.rejected(path, place) if isinstance(row, Fault) else rows.document(row, place)
 
 
 def _batches(local: LocalPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

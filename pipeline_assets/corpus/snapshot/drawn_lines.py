@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.compression import codec_of, decompressed
-from pipeline_assets.corpus.readers.columns import Fault, find_column
+from pipeline_assets.corpus.readers.columns import Fault, another_column, find_column
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole, forget
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import placed_lines, read_row, refuse_document
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.raw_pin import in_order
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.sampling.row_groups import Unit
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.spine.errors import IN_RECIPE, InputError, RetryableError, UsageError, key
+from pipeline_assets.corpus.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.corpus.spine.files import rank
 from pipeline_assets.corpus.spine.usage import Progress
 
@@ -76,7 +76,7 @@ class Prefix:
     Attributes:
         line_bytes: of these rows, uncompressed.
         stop: bytes of the file that were fetched for them, from its start on.
-        is_whole: whether the file has no more.
+        is_whole, is_packed: whether the file has no more, and whether it is compressed.
         columns: that some of the first rows have.
     """
 
@@ -84,12 +84,12 @@ class Prefix:
     line_bytes: int
     stop: int
     is_whole: bool
-    codec: str
+    is_packed: bool
     columns: tuple[str, ...]
 
     def row_group(self, file: HubFile) -> RowGroup:
         """The rows as a plan has them."""
-        return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes, self.codec)
+        return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
 def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
@@ -111,10 +111,8 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     Raises:
         InputError: the stream is cut off or damaged, which the cache forgets then; a line is too long; it is UTF-16.
     """
-    codec = codec_of(source.head())
-    blocks = iter(lambda: source.read(_TEXT_BLOCK_BYTES), b"")
     try:
-        text = decompressed(source, codec, where, _DAMAGED, _TEXT_BLOCK_BYTES) if codec else blocks
+        text = decompressed(source, codec_of(source.head()), where, _DAMAGED, _TEXT_BLOCK_BYTES)
         for _, block in placed_lines(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:
@@ -124,7 +122,7 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
         raise
 
 
-def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, unit: Unit, limit: int | None) -> Prefix:
+def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
     """The first rows of a file, fetched as far as they reach; a file that is fetched whole is held against its hash.
 
     Args:
@@ -134,7 +132,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, unit: Unit
         InputError: from the hub or `row_lines`, or it is one JSON value over many lines.
         UsageError: no row of the first hundred has a column that the recipe names for the text or a rule.
     """
-    where = f"{recipe.dataset}@{recipe.revision}:{file.path}"
+    where = recipe.where(file.path)
     rows, line_bytes, is_whole = 0, 0, True
     head: list[dict[str, Any]] = []
     with closing(_stream(hub, recipe.dataset, recipe.revision, file)) as source:
@@ -152,10 +150,8 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, unit: Unit
     if is_whole and len(source.read_spans) > 1:  # one alone was held against it when it was fetched
         check_whole(file, source.read_spans, where)
     _check_columns(head, recipe, where)
-    name = "UNCOMPRESSED" if codec is None else codec.name.upper()
-    return Prefix(
-        rows, line_bytes, source.read_spans[-1].stop if source.read_spans else 0, is_whole, name, _names(head)
-    )
+    stop = source.read_spans[-1].stop if source.read_spans else 0
+    return Prefix(rows, line_bytes, stop, is_whole, codec is not None, _names(head))
 
 
 def _stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStream:
@@ -164,11 +160,7 @@ def _stream(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> SpanStre
 
 
 def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tuple[str, ...]:
-    """Names of the columns that some of the first rows have.
-
-    Raises:
-        InputError: from the hub or `row_lines`.
-    """
+    """Names of the columns that some of the first rows have."""
     with closing(_stream(hub, dataset, commit, file)) as source:
         lines = row_lines(source, f"{dataset}@{commit}:{file.path}")
         return _names(read_row(line) for line in itertools.islice(lines, _HEAD_ROWS))
@@ -210,10 +202,9 @@ def draw_prefixes(
 def known_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, listed: Mapping[str, Any]) -> Prefix:
     """What a manifest's entry says was read of a file; only its first rows are looked at, for their columns."""
     [group] = listed["row_groups"]
-    head = read_prefix(hub, recipe, file, "documents", min(group["rows"], _HEAD_ROWS) or None)
-    is_packed = head.codec != "UNCOMPRESSED"
-    line_bytes = group["stop"] * (4 if is_packed else 1)
-    return Prefix(group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.codec, head.columns)
+    head = read_prefix(hub, recipe, "documents", file, min(group["rows"], _HEAD_ROWS) or None)
+    line_bytes = group["stop"] * (4 if head.is_packed else 1)
+    return Prefix(group["rows"], line_bytes, group["stop"], group["stop"] == file.size, head.is_packed, head.columns)
 
 
 def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
@@ -232,12 +223,7 @@ def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where
     Raises:
         UsageError: no row has such a column for the text or a rule (names those present).
     """
-    wanted = {recipe.columns.text: f"set {key('columns.text', IN_RECIPE)} to the column that holds the text"}
-    wanted |= {
-        rule.column: f"correct the rule `{rule.text}` {key('rules', 'in the recipe', 'of {}')}"
-        for rule in recipe.parsed_rules()
-    }
-    for column, fix in wanted.items():
+    for column, fix in ({recipe.columns.text: another_column("text")} | recipe.rule_columns()).items():
         if head and not any(find_column(row, column) for row in head):
             there = ", ".join(_names(head)) or "none"
             raise UsageError(f"there is no column `{column}`; its first rows have {there}", where, fix)

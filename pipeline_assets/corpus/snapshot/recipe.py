@@ -7,11 +7,10 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
-from pipeline_assets.corpus.readers.columns import ColumnMap
+from pipeline_assets.corpus.readers.columns import ColumnMap, Patterns
 from pipeline_assets.corpus.sampling.row_groups import Amount
+from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.recipe import COMMIT_PATTERN, SHARD_TEXT_BYTES, Name, Option, RecipePart, RejectShare
-
-Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
 class HubRows(RecipePart):
@@ -31,11 +30,13 @@ class HubRows(RecipePart):
     ] = "default"
     revision: Annotated[str, Option("Branch, tag or commit; its commit is written down.", default="main")]
     split: str = "train"
-    files: Texts = pydantic.Field(min_length=1)
+    files: Patterns
     source: str
     domain: str = "web"
     license_tag: str = "unknown"
-    rules: Annotated[Texts, Option("A row must pass 'int_score >= 3'; repeatable.", "rule")] = ()
+    rules: Annotated[
+        tuple[str, ...], pydantic.Field(strict=False), Option("A row must pass 'int_score >= 3'; repeatable.", "rule")
+    ] = ()
     language: str | None = None
     amount: Amount
     seed: Annotated[str, Option("Of a sample's draw; nothing else is random.")] = "0"
@@ -52,9 +53,8 @@ class HubRows(RecipePart):
     @classmethod
     def _is_a_commit(cls, revision: str) -> str:
         if not re.fullmatch(COMMIT_PATTERN, revision):
-            raise ValueError(
-                "a revision is a commit of 40 hex digits, since a branch moves; `corpusmill pin` gives the commit"
-            )
+            what = "a revision is a commit of 40 hex digits, since a branch moves"
+            raise ValueError(f"{what}; `corpusmill pin` gives the commit")
         return revision
 
     @pydantic.field_validator("rules")
@@ -64,15 +64,21 @@ class HubRows(RecipePart):
             ColumnRule.parse(rule)
         return rules
 
-    def parsed_rules(self) -> list[ColumnRule]:
-        """The rules, read."""
-        return [ColumnRule.parse(rule) for rule in self.rules]
-
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
         """What a row of these columns must pass: the rules, then the language where there is a column of it."""
-        has_language = self.language is not None and "language" in columns
-        language = [ColumnRule("language", "language", "==", self.language or "")] if has_language else []
-        return [*self.parsed_rules(), *language]
+        rules = [ColumnRule.parse(rule) for rule in self.rules]
+        if self.language is None or "language" not in columns:
+            return rules
+        return [*rules, ColumnRule("language", "language", "==", self.language)]
+
+    def rule_columns(self) -> dict[str, str]:
+        """Columns that the rules ask for, each with what to do where there is no such column."""
+        rules = key("rules", "in the recipe", "of {}")
+        return {rule.column: f"correct the rule `{rule.text}` {rules}" for rule in self.row_rules(())}
+
+    def where(self, path: str) -> str:
+        """A file of the dataset, in an error."""
+        return f"{self.dataset}@{self.revision}:{path}"
 
 
 class SnapshotRecipe(HubRows):

@@ -105,7 +105,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
 
     assert refusal(of_text) == (
         f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; its first row has id, question, answer; "
-        "set `columns.text` in the recipe to one that is there"
+        "set `columns.text` in the recipe to the column that holds the text"
     )
     assert refusal(of_id) == (
         f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; its first row has id, question, answer; "
@@ -118,7 +118,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
 
     assert refusal(evaluation_set(tmp_path, "quiz", "quiz.parquet", text=["text"], id=None)) == (
         f"UsageError: {tmp_path}/quiz.parquet: there is no column `text`; it has question; "
-        "set `columns.text` in the recipe to one that is there"
+        "set `columns.text` in the recipe to the column that holds the text"
     )
 
 

@@ -145,90 +145,72 @@ def test_megatron_opens_our_empty_pair_where_it_maps_no_memory(
     assert len(indexed_dataset(str(prefix), mmap=False)) == 0
 
 
-def damaged(index: bytes, tokens: bytes, prefix: Path) -> Path:
-    prefix.with_name(prefix.name + ".idx").write_bytes(index)
-    prefix.with_name(prefix.name + ".bin").write_bytes(tokens)
-    return prefix
-
-
 GOOD = index_bytes(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 pointers, 24 document index
 TOKENS = bytes(12)
+NO_INDEX = "this is no Megatron index; give the prefix of a .bin/.idx pair"
+UNFIT = "lengths and pointers don't fit the tokens; rebuild the pair"
 
 
-@pytest.mark.parametrize("index", [b"", b"MMIDIDX", b"PAR1" + GOOD[4:]], ids=["empty", "cut", "another"])
-def test_what_does_not_begin_as_an_index_is_refused(tmp_path: Path, index: bytes) -> None:
-    prefix = damaged(index, TOKENS, tmp_path / "tokens")
-
-    with pytest.raises(InputError) as error:
-        read_indexed_dataset(prefix)
-
-    assert str(error.value) == (
-        f"{tmp_path}/tokens.idx: this is no Megatron index; give the prefix of a .bin/.idx pair"
-    )
-
-
-@pytest.mark.parametrize(
-    ("index", "what"),
-    [
-        (GOOD[:9] + struct.pack("<Q", 2) + GOOD[17:], "version 2, dtype code 4, 82 bytes"),
-        (GOOD[:17] + b"\x09" + GOOD[18:], "version 1, dtype code 9, 82 bytes"),
-        (GOOD[:-1], "version 1, dtype code 4, 81 bytes"),
-        (GOOD[:18] + struct.pack("<Q", 2**60) + GOOD[26:], "version 1, dtype code 4, 82 bytes"),
-        (GOOD[:26] + struct.pack("<Q", 2**60) + GOOD[34:], "version 1, dtype code 4, 82 bytes"),
-    ],
-    ids=["version", "dtype", "cut", "sequences", "documents"],
-)
-def test_a_header_that_does_not_fit_the_file_is_refused(tmp_path: Path, index: bytes, what: str) -> None:
-    prefix = damaged(index, TOKENS, tmp_path / "tokens")
-
-    with pytest.raises(InputError) as error:
-        read_indexed_dataset(prefix)
-
-    assert str(error.value) == f"{tmp_path}/tokens.idx: {what}; rebuild the pair"
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """Of a sound pair."""
+    (tmp_path / "tokens.idx").write_bytes(GOOD)
+    (tmp_path / "tokens.bin").write_bytes(TOKENS)
+    return tmp_path / "tokens"
 
 
 @pytest.mark.parametrize(
-    ("index", "tokens"),
+    ("index", "refusal"),
     [
-        pytest.param(GOOD, TOKENS[:8], id="a token short"),
-        pytest.param(GOOD, TOKENS + bytes(4), id="a token over"),
-        pytest.param(GOOD, TOKENS[:11], id="cut inside a token"),
-        pytest.param(GOOD, b"", id="no tokens"),
-        pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], TOKENS, id="a length too long"),
-        pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], TOKENS, id="a negative length"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], TOKENS, id="a pointer before the start"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 2**62) + GOOD[58:], TOKENS, id="a pointer behind the end"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 4) + GOOD[58:], TOKENS, id="sequences that overlap"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 1, 1), TOKENS, id="a sequence in no document"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 1, 1, 2), TOKENS, id="a first document that starts late"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 3, 2), TOKENS, id="a document past the sequences"),
-        pytest.param(GOOD[:26] + struct.pack("<Q", 0) + GOOD[34:58], TOKENS, id="no document index"),
+        pytest.param(b"", NO_INDEX, id="empty"),
+        pytest.param(b"MMIDIDX", NO_INDEX, id="cut in its name"),
+        pytest.param(b"PAR1" + GOOD[4:], NO_INDEX, id="another format"),
+        pytest.param(GOOD[:9] + struct.pack("<Q", 2) + GOOD[17:], "version 2, dtype code 4, 82 bytes;", id="version"),
+        pytest.param(GOOD[:17] + b"\x09" + GOOD[18:], "version 1, dtype code 9, 82 bytes;", id="dtype"),
+        pytest.param(GOOD[:-1], "version 1, dtype code 4, 81 bytes; rebuild the pair", id="cut"),
+        pytest.param(GOOD[:18] + struct.pack("<Q", 2**60) + GOOD[26:], "version 1, dtype code 4, 82", id="sequences"),
+        pytest.param(GOOD[:26] + struct.pack("<Q", 2**60) + GOOD[34:], "version 1, dtype code 4, 82", id="documents"),
+        pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], UNFIT, id="a length too long"),
+        pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], UNFIT, id="a negative length"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], UNFIT, id="a pointer before the start"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 2**62) + GOOD[58:], UNFIT, id="a pointer behind the end"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 4) + GOOD[58:], UNFIT, id="sequences that overlap"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 1, 1), UNFIT, id="a sequence in no document"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 1, 1, 2), UNFIT, id="a first document that starts late"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 3, 2), UNFIT, id="a document past the sequences"),
+        pytest.param(GOOD[:26] + struct.pack("<Q", 0) + GOOD[34:58], UNFIT, id="no document index"),
     ],
 )
-def test_lengths_pointers_and_documents_that_do_not_fit_the_tokens_are_refused(
-    tmp_path: Path, index: bytes, tokens: bytes
-) -> None:
-    prefix = damaged(index, tokens, tmp_path / "tokens")
+def test_an_index_that_is_none_or_does_not_fit_is_refused(prefix: Path, index: bytes, refusal: str) -> None:
+    prefix.with_suffix(".idx").write_bytes(index)
 
     with pytest.raises(InputError) as error:
         read_indexed_dataset(prefix)
 
-    assert str(error.value) == (f"{tmp_path}/tokens.idx: lengths and pointers don't fit the tokens; rebuild the pair")
+    assert str(error.value).startswith(f"{prefix}.idx: {refusal}")
+
+
+@pytest.mark.parametrize("tokens", [TOKENS[:8], TOKENS + bytes(4), TOKENS[:11], b""])
+def test_tokens_that_the_index_does_not_fit_are_refused(prefix: Path, tokens: bytes) -> None:
+    """A token short, a token over, cut inside a token, none."""
+    prefix.with_suffix(".bin").write_bytes(tokens)
+
+    with pytest.raises(InputError) as error:
+        read_indexed_dataset(prefix)
+
+    assert str(error.value) == f"{prefix}.idx: {UNFIT}"
 
 
 @pytest.mark.parametrize("missing", ["tokens.idx", "tokens.bin"])
-def test_a_missing_half_of_the_pair_is_named(tmp_path: Path, missing: str) -> None:
-    prefix = damaged(GOOD, TOKENS, tmp_path / "tokens")
-    (tmp_path / missing).unlink()
+def test_a_missing_half_of_the_pair_is_named(prefix: Path, missing: str) -> None:
+    prefix.with_name(missing).unlink()
 
     with pytest.raises(InputError) as error:
         read_indexed_dataset(prefix)
 
-    assert str(error.value) == f"{tmp_path}/{missing}: there is no such file; give the prefix of a .bin/.idx pair"
+    assert str(error.value) == f"{prefix.parent}/{missing}: there is no such file; give the prefix of a .bin/.idx pair"
 
 
 @pytest.mark.skipif(sys.byteorder == "big", reason="tokens are mapped in the machine's order")
-def test_tokens_are_mapped_not_read(tmp_path: Path) -> None:
-    prefix = write_pair(tmp_path / "tokens", [[1, 2], [3]])
-
+def test_tokens_are_mapped_not_read(prefix: Path) -> None:
     assert isinstance(read_indexed_dataset(prefix).tokens, np.memmap)

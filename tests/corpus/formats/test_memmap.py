@@ -72,7 +72,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_rows_are_views_of_the_file(folder: Path) -> None:
     packed = open_packed(folder)
+    by_numpy_alone = np.memmap(folder / INPUT_IDS, "<i4", "r", shape=(4, 4))
 
+    assert by_numpy_alone.tolist() == ROWS
     assert len(packed) == 4
     assert [packed[row].tolist() for row in range(4)] == ROWS
     assert packed[-1].tolist() == ROWS[-1]
@@ -82,14 +84,6 @@ def test_rows_are_views_of_the_file(folder: Path) -> None:
         packed[1][0] = 5
     with pytest.raises(IndexError):
         packed[4]
-
-
-def test_numpy_alone_reads_it(folder: Path) -> None:
-    meta = json.loads((folder / META).read_bytes())
-
-    found = np.memmap(folder / INPUT_IDS, "<i4", "r", shape=(meta["n_seqs"], meta["seq_len"]))
-
-    assert found.tolist() == ROWS
 
 
 def test_segments_are_found_whatever_frame_they_are_in(folder: Path) -> None:
@@ -112,9 +106,13 @@ def test_boundaries_and_the_document_of_each_token(folder: Path) -> None:
     ]
 
 
-def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
+def save_boundaries(folder: Path) -> None:
     np.save(folder / BOUNDARIES, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
     np.save(folder / BOUNDARY_OFFSETS, np.array([0, 2, 4, 5, 6]))
+
+
+def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
+    save_boundaries(folder)
     (folder / INDEX).unlink()
 
     packed = open_packed(folder)
@@ -142,8 +140,7 @@ def test_a_set_that_takes_the_place_of_another_is_read_and_not_the_old_one(folde
 
 
 def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Path) -> None:
-    np.save(folder / BOUNDARIES, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
-    np.save(folder / BOUNDARY_OFFSETS, np.array([0, 2, 4, 5, 6]))
+    save_boundaries(folder)
     packed = open_packed(folder)
 
     replace_with_one_row(folder, "new")
@@ -170,33 +167,6 @@ def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> N
     assert segments == SEGMENTS[1]
 
 
-def test_boundaries_that_are_no_array_are_refused_when_the_set_is_opened(folder: Path) -> None:
-    (folder / BOUNDARIES).write_bytes(b"no array")
-
-    with pytest.raises(
-        InputError, match=rf"{BOUNDARIES}: this is no array \(.*\); restore the file or rebuild the set"
-    ):
-        open_packed(folder)
-
-
-def test_without_an_index_segments_are_an_error_that_names_it(folder: Path) -> None:
-    (folder / INDEX).unlink()
-
-    with pytest.raises(InputError, match=f"{INDEX}: there is no such file; restore the file or rebuild the set"):
-        open_packed(folder).segments(0)
-
-
-def test_a_file_that_was_cut_is_refused_with_both_sizes(folder: Path) -> None:
-    (folder / INPUT_IDS).write_bytes((folder / INPUT_IDS).read_bytes()[:-4])
-
-    with pytest.raises(InputError) as error:
-        open_packed(folder)
-
-    assert str(error.value) == (
-        f"{folder / INPUT_IDS}: it has 60 bytes, 4 rows of 4 int32 take 64; restore the file or rebuild the set"
-    )
-
-
 def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
     (folder / INDEX).write_bytes((folder / INDEX).read_bytes()[:-3])
 
@@ -207,20 +177,35 @@ def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
         packed.segments(3)
 
 
-@pytest.mark.parametrize("name", [META, INPUT_IDS])
+@pytest.mark.parametrize("name", [META, INPUT_IDS, INDEX])
 def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
 
-    with pytest.raises(InputError, match=f"{name}: there is no such file; give the folder of a packed set"):
+    with pytest.raises(InputError, match=f"{name}: there is no such file; (give the folder of a packed|restore)"):
+        open_packed(folder).segments(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        (INPUT_IDS, bytes(60), "it has 60 bytes, 4 rows of 4 int32 take 64"),
+        (BOUNDARIES, b"no array", "this is no array ("),
+        *(
+            (META, content, "this doesn't describe a packed set (")
+            for content in (b"{}", b"no JSON", b'{"dtype": "\xe4b"}', b'{"seq_len": "4"}')
+        ),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_refused_when_the_set_is_opened(
+    folder: Path, name: str, content: bytes, what: str
+) -> None:
+    (folder / name).write_bytes(content)
+
+    with pytest.raises(InputError) as error:
         open_packed(folder)
 
-
-@pytest.mark.parametrize("content", [b"{}", b"no JSON", b'{"dtype": "\xe4b"}', b'{"seq_len": "4"}'])
-def test_a_label_of_something_else_is_refused(folder: Path, content: bytes) -> None:
-    (folder / META).write_bytes(content)
-
-    with pytest.raises(InputError, match=r"meta.json: this doesn't describe a packed set \("):
-        open_packed(folder)
+    assert str(error.value).startswith(f"{folder / name}: {what}")
+    assert error.value.fix == "restore the file or rebuild the set"
 
 
 def test_reading_loads_neither_torch_nor_a_tokenizer() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from numbered_pages import plain_pages as pages
 from stage_a_build import ledger, normalize, only, recipe_with
 
-from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_hub_rows, convert_shard, derive_from
-from pipeline_assets.corpus.snapshot.plan import SnapshotShard, fetch_pieces, plan_snapshot, shards_of
+from pipeline_assets.corpus.snapshot.fetch import SnapshotShard, fetch_pieces, shards_of
+from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.engine import RunSettings
 from pipeline_assets.corpus.spine.errors import InputError
@@ -25,11 +26,6 @@ Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
 PLAIN = {"text": "text", "id": "id", "created_at": None, "license": None}
 ALL = {"columns": PLAIN, "rules": [], "language": None, "amount": {"files": 9}, "max_reject_fraction": "1"}
-
-
-def pages(rows: int, **columns: object) -> pa.Table:
-    texts = [f"Text of page {number}." for number in range(rows)]
-    return pa.table({"text": texts, "id": [f"page-{number}" for number in range(rows)], **columns})
 
 
 @pytest.fixture
@@ -51,40 +47,14 @@ def shard(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> t
     assert isinstance(source, HubSource)
     recipe = source.snapshot(1000)
     plan = plan_snapshot(hub_files, recipe, 1, 60)
-    [shard] = shards_of(plan, fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
+    [shard] = shards_of(fetch_pieces(hub_files, recipe, plan, 1, 60), 1000)
     return source, shard
 
 
 def read(shard: tuple[HubSource, SnapshotShard], window: Window, folder: BuildFolder) -> Receipt:
     source, pieces = shard
     columns = source.columns
-    return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns, licence_table())
-
-
-def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(
-    hub_source: Normalized, documents_of: Read
-) -> None:
-    found = hub_source({"data/a.parquet": pages(1, score=[3.5], tags=[["a", None]])})
-
-    assert documents_of(found) == [
-        {
-            "text": "Text of page 0.",
-            "source": "pages",
-            "domain": "web",
-            "doc_id": "page-0",
-            "license_tag": "odc-by",
-            "created_at": "",
-            "meta": {
-                "source_file": "data/a.parquet",
-                "source_row": 0,
-                "license_evidence": "recipe",
-                "title": "",
-                "url": "",
-                "language": "",
-                "extra": '{"score":3.5,"tags":["a",null]}',
-            },
-        }
-    ]
+    return convert_shard(pieces, window, folder, source.snapshot(1000), 3, columns)
 
 
 def test_a_row_without_an_id_has_one_of_its_text_that_no_commit_changes(
@@ -136,6 +106,7 @@ def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
     [
         ("license", "licence", "set `columns.license` in the recipe to one that is there, or to null"),
         ("license", "meta.license", "set `columns.license` in the recipe to one that is there, or to null"),
+        ("created_at", "date", "set `columns.created_at` in the recipe to one that is there, or to null"),
         ("id", "meta.id", "set `columns.id` in the recipe to one that is there, or to null"),
         ("text", "body", "set `columns.text` in the recipe to the column that holds the text"),
     ],
@@ -205,7 +176,7 @@ def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
     columns, settings = source.columns, RunSettings()
 
     with pytest.raises(InputError) as error:
-        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), columns, licence_table(), settings)
+        convert_hub_rows(building, raw, hub_files, source.snapshot(1000), columns, settings)
 
     assert str(error.value) == (
         f"{tmp_path / 'raw'}: it names other files or row groups than the hub does now; build it again"

@@ -14,15 +14,14 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import local_doc_id, no_derived_id, write_outcomes
+from pipeline_assets.corpus.readers.stackexchange.threads import Dropped
 from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.staging import BuildFolder
 
 derive_id = functools.partial(local_doc_id, "notes")
 
 
-@dataclass(frozen=True)
-class LowScore:
-    reason: str = "low_score"
+LOW_SCORE = Dropped("a.jsonl", 5, "low_score")
 
 
 def document(text: str, doc_id: str = "note-1", license_tag: str = "cc0-1.0", evidence: str = "recipe") -> Document:
@@ -41,7 +40,7 @@ class Written:
 
 @pytest.fixture
 def write(folder: BuildFolder, licences: LicenceTable, tmp_path: Path) -> object:
-    def run(*given: Document | Reject | LowScore) -> Written:
+    def run(*given: Document | Reject | Dropped) -> Written:
         with ShardWriter(folder, "00000", 3) as writer:
             number = write_outcomes(given, writer, derive_id, licences)
         receipt = writer.receipt()
@@ -58,7 +57,7 @@ def write(folder: BuildFolder, licences: LicenceTable, tmp_path: Path) -> object
 def test_documents_and_rejects_keep_their_order_and_what_is_dropped_is_counted(write) -> None:
     bad = Reject("a.jsonl", 3, "no_text", "null")
 
-    written = write(document("One.", "1"), bad, LowScore(), document("Two.", "2"), LowScore())
+    written = write(document("One.", "1"), bad, LOW_SCORE, document("Two.", "2"), LOW_SCORE)
 
     assert [one.doc_id for one in written.documents] == ["1", "2"]
     assert written.rejects == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from resources.loopback_hub import LoopbackHub
 
 sys.path.insert(0, str(Path(__file__).parent))  # of hub_dataset
 
-from hub_dataset import CARD, DATASET, LARGE
+from hub_dataset import CARD, DATASET, LARGE, Published
 
 
 @pytest.fixture
@@ -36,8 +35,7 @@ def commit(publish: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def files(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> dict[str, HubFile]:
-    """The listing by path; the requests that it took are forgotten."""
-    listing = {file.path: file for file in hub_files.list_files(DATASET, commit)}
+def published(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> Published:
+    listed = {file.path: file for file in hub_files.list_files(DATASET, commit)}
     hub.requests.clear()
-    return listing
+    return Published(hub, hub_files, commit, listed)

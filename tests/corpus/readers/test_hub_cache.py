@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,38 +19,33 @@ OTHER = f"sha256:{'0' * 64}"
 Entry = dict[str, object]
 
 
-@pytest.fixture
-def commit(publish: Callable[..., str]) -> str:
-    return publish({"a.parquet": BYTES, "notes.txt": b"in git\n"})
+@dataclass
+class Cache:
+    """A cache of maker/pages at a commit: what is fetched into it, and what it holds of files that a manifest lists."""
 
+    files: HubFiles
+    commit: str
 
-@pytest.fixture
-def entry(hub_files: HubFiles, commit: str) -> Callable[..., Entry]:
-    """A file as manifests list it; with spans, as one of which these row groups were read."""
+    def listed(self, name: str) -> HubFile:
+        return next(file for file in self.files.list_files(DATASET, self.commit) if file.path == name)
 
-    def listed(name: str, *spans: tuple[int, int]) -> Entry:
-        file = listed_file(hub_files, commit, name)
-        entry: Entry = {"name": f"{DATASET}@{commit}:{name}", "digest": file.digest, "bytes": file.size}
+    def entry(self, name: str, *spans: tuple[int, int]) -> Entry:
+        """A file as manifests list it; with spans, as one of which these row groups were read."""
+        file = self.listed(name)
+        entry: Entry = {"name": f"{DATASET}@{self.commit}:{name}", "digest": file.digest, "bytes": file.size}
         return entry | {"row_groups": [{"start": start, "stop": stop} for start, stop in spans]} if spans else entry
 
-    return listed
+    def fetch(self, name: str, *spans: tuple[int, int]) -> list[Path]:
+        file = self.listed(name)
+        return [self.files.fetch(DATASET, self.commit, file, start, stop).local for start, stop in spans]
 
-
-def listed_file(hub_files: HubFiles, commit: str, name: str) -> HubFile:
-    return next(file for file in hub_files.list_files(DATASET, commit) if file.path == name)
+    def held(self, *entries: Entry) -> HeldOfHub:
+        return held_of_hub(self.files.cache, {"sha256:artifact": list(entries)})
 
 
 @pytest.fixture
-def fetch(hub_files: HubFiles, commit: str) -> Callable[..., list[Path]]:
-    def fetched(name: str, *spans: tuple[int, int]) -> list[Path]:
-        file = listed_file(hub_files, commit, name)
-        return [hub_files.fetch(DATASET, commit, file, start, stop).local for start, stop in spans]
-
-    return fetched
-
-
-def held(hub_files: HubFiles, *entries: Entry) -> HeldOfHub:
-    return held_of_hub(hub_files.cache, {"sha256:artifact": list(entries)})
+def cache(hub_files: HubFiles, publish: Callable[..., str]) -> Cache:
+    return Cache(hub_files, publish({"a.parquet": BYTES, "notes.txt": b"in git\n"}))
 
 
 def complaints(found: HeldOfHub) -> list[str]:
@@ -65,12 +60,12 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("spans", [[(0, 1024)], [(0, 400), (400, 1024)], [(700, 1024), (0, 300), (300, 700)]])
 def test_a_file_that_is_here_from_first_to_last_byte_is_held_against_the_hash_of_the_hub(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]], spans: list[tuple[int, int]]
+    cache: Cache, spans: list[tuple[int, int]]
 ) -> None:
-    local = fetch("a.parquet", *spans)
-    listed = entry("a.parquet", (4, 300))
+    local = cache.fetch("a.parquet", *spans)
+    listed = cache.entry("a.parquet", (4, 300))
 
-    found = held(hub_files, listed)
+    found = cache.held(listed)
 
     assert (found.whole, found.in_part, found.not_here) == ([listed["name"]], [], [])
     assert [(task.name, task.paths, f"sha256:{task.expected}") for task in found.tasks] == [
@@ -78,15 +73,13 @@ def test_a_file_that_is_here_from_first_to_last_byte_is_held_against_the_hash_of
     ]
     assert complaints(found) == []
     flip(local[-1])
-    assert len(complaints(held(hub_files, listed))) == 1
+    assert len(complaints(cache.held(listed))) == 1
 
 
-def test_a_file_that_is_kept_in_git_is_held_against_its_blob(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    [local] = fetch("notes.txt", (0, 7))
+def test_a_file_that_is_kept_in_git_is_held_against_its_blob(cache: Cache) -> None:
+    [local] = cache.fetch("notes.txt", (0, 7))
 
-    found = held(hub_files, entry("notes.txt"))
+    found = cache.held(cache.entry("notes.txt"))
 
     assert [task.algorithm for task in found.tasks] == ["git-sha1"]
     assert complaints(found) == []
@@ -94,14 +87,12 @@ def test_a_file_that_is_kept_in_git_is_held_against_its_blob(
     assert complaints(found)[0].startswith("git-sha1 is ")
 
 
-def test_parts_are_held_against_the_hash_that_they_came_with(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    fetch("a.parquet", (900, 1024))
-    [group] = fetch("a.parquet", (100, 300))
-    listed = entry("a.parquet", (100, 300))
+def test_parts_are_held_against_the_hash_that_they_came_with(cache: Cache) -> None:
+    cache.fetch("a.parquet", (900, 1024))
+    [group] = cache.fetch("a.parquet", (100, 300))
+    listed = cache.entry("a.parquet", (100, 300))
 
-    found = held(hub_files, listed)
+    found = cache.held(listed)
 
     assert (found.whole, found.in_part, found.not_here) == ([], [listed["name"]], [])
     assert sorted(task.name for task in found.tasks) == [
@@ -113,66 +104,50 @@ def test_parts_are_held_against_the_hash_that_they_came_with(
     assert complaint.endswith(f", fetched with {group.suffix[1:]}")
 
 
-def test_row_groups_may_lie_in_several_spans_but_not_in_a_gap(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    fetch("a.parquet", (100, 300), (300, 500), (600, 1024))
+def test_row_groups_may_lie_in_several_spans_but_not_in_a_gap(cache: Cache) -> None:
+    cache.fetch("a.parquet", (100, 300), (300, 500), (600, 1024))
 
-    covered, in_a_gap = entry("a.parquet", (150, 450), (700, 800)), entry("a.parquet", (150, 450), (450, 700))
+    covered, in_a_gap = (
+        cache.entry("a.parquet", (150, 450), (700, 800)),
+        cache.entry("a.parquet", (150, 450), (450, 700)),
+    )
 
-    assert held(hub_files, covered).in_part == [covered["name"]]
-    assert held(hub_files, in_a_gap).not_here == [in_a_gap["name"]]
-
-
-def test_what_was_read_and_is_gone_is_not_here_and_no_finding(hub_files: HubFiles, entry: Callable[..., Entry]) -> None:
-    listed = entry("a.parquet", (100, 300))
-
-    found = held(hub_files, listed, entry("notes.txt"))
-
-    assert (found.listed, found.not_here, found.tasks, found.findings) == (2, [listed["name"]], [], [])
+    assert cache.held(covered).in_part == [covered["name"]]
+    assert cache.held(in_a_gap).not_here == [in_a_gap["name"]]
 
 
-def test_a_manifest_that_names_no_row_groups_read_every_file_whole(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    fetch("notes.txt", (0, 7))
-    fetch("a.parquet", (100, 300))
-    listed = [entry("notes.txt"), entry("a.parquet")]
+def test_what_was_read_and_is_gone_is_not_here_and_no_finding(cache: Cache) -> None:
+    listed, other = cache.entry("a.parquet", (100, 300)), {"name": "dump.xml.bz2", "digest": "sha256:00", "bytes": 7}
+    emptied = replace(cache, files=replace(cache.files, cache=Path("nowhere")))
 
-    found = held(hub_files, *listed)
+    for place in (cache, emptied):
+        found = place.held(listed, cache.entry("notes.txt"), other)
+
+        assert (found.listed, found.not_here, found.not_looked_for) == (2, [listed["name"]], ["dump.xml.bz2"])
+        assert (found.tasks, found.findings) == ([], [])
+
+
+def test_a_manifest_that_names_no_row_groups_read_every_file_whole(cache: Cache) -> None:
+    cache.fetch("notes.txt", (0, 7))
+    cache.fetch("a.parquet", (100, 300))
+    listed = [cache.entry("notes.txt"), cache.entry("a.parquet")]
+
+    found = cache.held(*listed)
 
     assert (found.whole, found.in_part, found.not_here) == ([listed[0]["name"]], [], [listed[1]["name"]])
 
 
-def test_an_emptied_cache_is_fine(tmp_path: Path, entry: Callable[..., Entry]) -> None:
-    found = held_of_hub(tmp_path / "nowhere", {"sha256:artifact": [entry("a.parquet", (1, 2))]})
-
-    assert (len(found.not_here), found.findings) == (1, [])
-
-
-def test_a_span_of_another_size_is_a_finding(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    [local] = fetch("a.parquet", (100, 300))
+def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
+    [local] = cache.fetch("a.parquet", (100, 300))
     local.write_bytes(b"short")
+    local.with_name("300-500.part").write_bytes(b"a download in hand")
 
-    found = held(hub_files, entry("a.parquet", (100, 300)))
+    found = cache.held(cache.entry("a.parquet", (100, 300)))
 
     assert [(finding.where, finding.what) for finding in found.findings] == [
         (local, f"has 5 bytes, fetched with 200; {CURE}")
     ]
     assert (len(found.not_here), found.tasks) == (1, [])
-
-
-def test_a_download_in_hand_is_passed_over(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    [local] = fetch("a.parquet", (100, 300))
-    local.with_name("300-500.part").write_bytes(b"half")
-
-    found = held(hub_files, entry("a.parquet", (100, 300)))
-
-    assert (len(found.tasks), found.findings) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -183,25 +158,21 @@ def test_a_download_in_hand_is_passed_over(
         ({"path": "b.parquet"}, "as nothing of 0 bytes, the manifest as {digest} of 1024"),
     ],
 )
-def test_a_cached_listing_that_says_otherwise_is_a_finding(
-    hub_files: HubFiles, entry: Callable[..., Entry], commit: str, change: dict[str, object], what: str
-) -> None:
-    listed = entry("a.parquet")
-    path = hub_files.listing_path(DATASET, commit)
+def test_a_cached_listing_that_says_otherwise_is_a_finding(cache: Cache, change: dict[str, object], what: str) -> None:
+    listed = cache.entry("a.parquet")
+    path = cache.files.listing_path(DATASET, cache.commit)
     files = [replace(file, **change) if file.path == "a.parquet" else file for file in read_listing(path)]
     keep_listing(path, files)
 
-    [finding] = held(hub_files, listed).findings
+    [finding] = cache.held(listed).findings
 
     assert (finding.where, finding.artifact) == (path, "sha256:artifact")
     assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {CURE}"
 
 
-def test_a_flipped_bit_in_a_cached_listing_is_a_finding_or_changes_nothing(
-    hub_files: HubFiles, entry: Callable[..., Entry], commit: str
-) -> None:
-    listed, listing = entry("a.parquet"), hub_files.list_files(DATASET, commit)
-    path, dice = hub_files.listing_path(DATASET, commit), random.Random(4)
+def test_a_flipped_bit_in_a_cached_listing_is_a_finding_or_changes_nothing(cache: Cache) -> None:
+    listed, listing = cache.entry("a.parquet"), cache.files.list_files(DATASET, cache.commit)
+    path, dice = cache.files.listing_path(DATASET, cache.commit), random.Random(4)
     honest = path.read_bytes()
 
     for _ in range(200):
@@ -209,35 +180,25 @@ def test_a_flipped_bit_in_a_cached_listing_is_a_finding_or_changes_nothing(
         flipped[dice.randrange(len(honest))] ^= 1 << dice.randrange(8)
         path.write_bytes(flipped)
 
-        found = held(hub_files, listed).findings
+        found = cache.held(listed).findings
 
         assert [one.where for one in found] == [path] or read_listing(path) == listing
 
 
 @pytest.mark.parametrize("data", [b"{", b"7", b"[7]", b'{"files": [{"path": "a.parquet"}]}', b"\xff"])
-def test_a_cached_listing_that_is_none_is_a_finding(
-    hub_files: HubFiles, entry: Callable[..., Entry], commit: str, data: bytes
-) -> None:
-    listed = entry("a.parquet")
-    hub_files.listing_path(DATASET, commit).write_bytes(data)
+def test_a_cached_listing_that_is_none_is_a_finding(cache: Cache, data: bytes) -> None:
+    listed = cache.entry("a.parquet")
+    cache.files.listing_path(DATASET, cache.commit).write_bytes(data)
 
-    [finding] = held(hub_files, listed).findings
+    [finding] = cache.held(listed).findings
 
     assert finding.what.startswith("the listing can't be read (")
 
 
-def test_inputs_that_are_no_hub_files_are_told_apart(hub_files: HubFiles) -> None:
-    found = held(hub_files, {"name": "dump.xml.bz2", "digest": "sha256:00", "bytes": 7})
+def test_a_file_that_two_artifacts_name_is_looked_for_once(cache: Cache) -> None:
+    cache.fetch("a.parquet", (0, 1024))
+    listed = cache.entry("a.parquet", (4, 300))
 
-    assert (found.not_looked_for, found.listed) == (["dump.xml.bz2"], 0)
-
-
-def test_a_file_that_two_artifacts_name_is_looked_for_once(
-    hub_files: HubFiles, entry: Callable[..., Entry], fetch: Callable[..., list[Path]]
-) -> None:
-    fetch("a.parquet", (0, 1024))
-    listed = entry("a.parquet", (4, 300))
-
-    found = held_of_hub(hub_files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
+    found = held_of_hub(cache.files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
 
     assert (found.listed, len(found.tasks)) == (1, 1)

@@ -1,17 +1,17 @@
-"""Configs are found by language and script exactly; a name that merely holds the letters is a trap, and said to be."""
+"""Configs are found by language and script exactly, and files by a card's patterns as `datasets` reads them."""
 
 from pathlib import Path
 
 import pytest
+from datasets.data_files import resolve_pattern
 
 from pipeline_assets.corpus.readers.hub_configs import (
     Config,
     config_named,
     configs_of_card,
-    containing,
     matching,
+    matching_paths,
     read_configs,
-    traps,
 )
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -66,13 +66,6 @@ def test_language_and_script_match_whole(configs: list[Config]) -> None:
     assert names(matching(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
 
 
-def test_what_merely_holds_the_letters_is_found_by_contains_and_named_as_a_trap(configs: list[Config]) -> None:
-    found = containing(configs, "eng")
-
-    assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
-    assert names(traps(found, "eng")) == ["asm_Beng", "ben_Beng"]
-
-
 def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config]) -> None:
     by_name = {config.name: config for config in configs}
 
@@ -84,7 +77,7 @@ def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config
         "data/eng_Latn_removed/more/*",
     ]
     assert by_name["sample-10BT"].files == ()
-    assert (by_name["eng_Latn_removed"].variant, by_name["sample-10BT"].language) == ("removed", None)
+    assert by_name["sample-10BT"].language is None
 
 
 def test_patterns_are_relative_to_the_folder_that_a_config_names() -> None:
@@ -147,3 +140,52 @@ def test_the_card_is_read_from_the_hub_at_a_commit(tmp_path: Path) -> None:
 
     assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed", "sample-10BT"]
     assert none == []
+
+
+PATHS = [
+    ".cache/h.jsonl",
+    "a.jsonl",
+    "data/.h.jsonl",
+    "data/a.jsonl",
+    "data/b.parquet",
+    "data/extra/b.jsonl",
+    "data/extra/more/c.jsonl",
+    "data2/a.jsonl",
+]
+
+
+def test_a_wildcard_stays_in_its_folder_and_two_stars_do_not() -> None:
+    assert matching_paths(PATHS, ["data/*.jsonl"], "here") == ["data/a.jsonl"]
+    assert matching_paths(PATHS, ["data/**/*.jsonl"], "here") == [
+        "data/a.jsonl",
+        "data/extra/b.jsonl",
+        "data/extra/more/c.jsonl",
+    ]
+    assert matching_paths(PATHS, ["data?a.jsonl", "data[!x]a.jsonl"], "here") == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("*.jsonl", "data/*", "*/*.jsonl", "**", "**/*", "**/b.jsonl", "data/**", "data/**/b*", "**/extra/**"),
+        *("data?/*.jsonl", "data/[ab].*", "data/[!a]*", ".cache/*", ".*/*", "data/.*", "./data/*.jsonl"),
+        *("data/a.jsonl", "**/**/c.jsonl", "data/**/more/*", "*", "data/*/*/*"),
+    ],
+)
+def test_it_is_what_datasets_finds(pattern: str, tmp_path: Path) -> None:
+    for path in PATHS:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("{}\n")
+
+    found = resolve_pattern(pattern, str(tmp_path))
+
+    assert matching_paths(PATHS, [pattern], "here") == sorted(str(Path(one).relative_to(tmp_path)) for one in found)
+
+
+def test_a_file_is_found_by_its_name_whatever_characters_it_has() -> None:
+    assert matching_paths(["a[1].jsonl", "a1.jsonl"], ["a[1].jsonl"], "here") == ["a[1].jsonl"]
+
+
+def test_two_stars_beside_other_characters_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^here: in the pattern 'data/x\*\*', `\*\*` is no folder of its own"):
+        matching_paths(PATHS, ["data/x**"], "here")

@@ -12,29 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hub_dataset import CARD, DATASET, LARGE, NOWHERE
+from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 
-from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
+from pipeline_assets.corpus.readers.hub_files import HubFiles, Span, check_whole
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.spine import durable
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
 from resources.loopback_hub import LoopbackHub
-
-
-def body_bytes(hub: LoopbackHub) -> int:
-    """Bytes of file content on the wire."""
-    return sum(request.bytes_sent for request in hub.requests if "/api/" not in request.path)
-
-
-def cached(hub_files: HubFiles) -> list[Path]:
-    return sorted(path for path in (hub_files.cache / "maker--pages" / "bytes").rglob("*") if path.is_file())
-
-
-def part(hub_files: HubFiles, file: HubFile, start: int, stop: int) -> Path:
-    """Where a cut download waits."""
-    folder = hub_files.cache / "maker--pages" / "bytes" / file.digest.replace(":", "-")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{start}-{stop}.{durable.boot()}.part"
 
 
 def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: LoopbackHub) -> None:
@@ -77,15 +61,13 @@ def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: Loop
 
 
 @pytest.mark.parametrize(("path", "content"), [("README.md", CARD), ("data/large.bin", LARGE), ("data/empty.txt", b"")])
-def test_a_whole_file_is_its_bytes(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile], path: str, content: bytes
-) -> None:
-    span = hub_files.fetch(DATASET, commit, files[path])
+def test_a_whole_file_is_its_bytes(published: Published, path: str, content: bytes) -> None:
+    span = published.fetch(path)
 
     assert (span.start, span.stop) == (0, len(content))
     assert span.local.read_bytes() == content
     assert span.local.name == f"0-{len(content)}.{hashlib.sha256(content).hexdigest()}"
-    assert body_bytes(hub) == len(content)
+    assert published.body_bytes() == len(content)
 
 
 @pytest.mark.parametrize(
@@ -97,105 +79,88 @@ def test_a_whole_file_is_its_bytes(
     ],
 )
 def test_a_range_is_these_bytes_and_no_others_travel(
-    hub: LoopbackHub,
-    hub_files: HubFiles,
-    commit: str,
-    files: dict[str, HubFile],
-    path: str,
-    start: int,
-    stop: int,
-    content: bytes,
+    published: Published, path: str, start: int, stop: int, content: bytes
 ) -> None:
-    span = hub_files.fetch(DATASET, commit, files[path], start, stop)
+    span = published.fetch(path, start, stop)
 
     assert span.local.read_bytes() == content
-    assert body_bytes(hub) == stop - start
+    assert published.body_bytes() == stop - start
 
 
-def test_what_was_fetched_once_is_not_asked_for_again(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
-    first = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
-    hub.stop()
+def test_what_was_fetched_once_is_not_asked_for_again(published: Published) -> None:
+    first = published.fetch(BIG, 0, 1000)
+    published.hub.stop()
 
-    again = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+    again = published.fetch(BIG, 0, 1000)
 
     assert again == first
-    assert body_bytes(hub) == 1000
+    assert published.body_bytes() == 1000
 
 
 def test_the_same_bytes_at_another_commit_are_not_fetched_again(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile], publish: Callable[..., str]
+    published: Published, publish: Callable[..., str]
 ) -> None:
-    hub_files.fetch(DATASET, commit, files["data/large.bin"])
+    published.fetch(BIG)
     newer = publish({"README.md": b"# Pages, second edition\n"})
-    listing = {file.path: file for file in hub_files.list_files(DATASET, newer)}
+    listing = {file.path: file for file in published.files.list_files(DATASET, newer)}
 
-    hub_files.fetch(DATASET, newer, listing["data/large.bin"])
+    published.files.fetch(DATASET, newer, listing["data/large.bin"])
 
-    assert newer != commit
-    assert body_bytes(hub) == 5_120_000
+    assert newer != published.commit
+    assert published.body_bytes() == 5_120_000
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 5_120_000), (100, 2_000_100)])
-def test_a_cut_download_goes_on_where_it_stopped(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile], start: int, stop: int
-) -> None:
-    part(hub_files, files["data/large.bin"], start, stop).write_bytes(LARGE[start : start + 1_500_000])
+def test_a_cut_download_goes_on_where_it_stopped(published: Published, start: int, stop: int) -> None:
+    published.part(BIG, start, stop).write_bytes(LARGE[start : start + 1_500_000])
 
-    span = hub_files.fetch(DATASET, commit, files["data/large.bin"], start, stop)
+    span = published.fetch(BIG, start, stop)
 
     assert span.local.read_bytes() == LARGE[start:stop]
-    assert body_bytes(hub) == stop - start - 1_500_000
-    assert cached(hub_files) == [span.local]
+    assert published.body_bytes() == stop - start - 1_500_000
+    assert published.cached() == [span.local]
 
 
 def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_used(
-    hub_files: HubFiles, commit: str, files: dict[str, HubFile], monkeypatch: pytest.MonkeyPatch
+    published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part(hub_files, files["data/large.bin"], 100, 200).write_bytes(b"\0" * 50)  # never synced: it may hold anything
+    published.part(BIG, 100, 200).write_bytes(b"\0" * 50)  # never synced: it may hold anything
     monkeypatch.setattr(durable, "boot", lambda: "the next")
 
-    span = hub_files.fetch(DATASET, commit, files["data/large.bin"], 100, 200)
+    span = published.fetch(BIG, 100, 200)
 
     assert span.local.read_bytes() == LARGE[100:200]
-    assert cached(hub_files) == [span.local]
+    assert published.cached() == [span.local]
 
 
-def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
-    part(hub_files, files["data/large.bin"], 0, 5_120_000).write_bytes(LARGE)
+def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(published: Published) -> None:
+    published.part(BIG, 0, 5_120_000).write_bytes(LARGE)
 
-    span = hub_files.fetch(DATASET, commit, files["data/large.bin"])
+    span = published.fetch(BIG)
 
     assert span.local.read_bytes() == LARGE
-    assert hub.requests == []
+    assert published.hub.requests == []
 
 
-def test_a_partial_file_with_wrong_bytes_is_refused_and_removed_and_the_next_run_succeeds(
-    hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
-    part(hub_files, files["data/large.bin"], 0, 5_120_000).write_bytes(b"\0" * 1_500_000)
+def test_a_partial_file_with_wrong_bytes_is_refused_and_removed_and_the_next_run_succeeds(published: Published) -> None:
+    published.part(BIG, 0, 5_120_000).write_bytes(b"\0" * 1_500_000)
 
     with pytest.raises(InputError) as error:
-        hub_files.fetch(DATASET, commit, files["data/large.bin"])
+        published.fetch(BIG)
 
     assert str(error.value) == (
-        f"maker/pages@{commit}:data/large.bin: downloaded bytes don't hash to {files['data/large.bin'].digest}, "
-        "which the listing says; run again; if it persists, the hub's copy is damaged"
+        f"maker/pages@{published.commit}:data/large.bin: downloaded bytes don't hash to "
+        f"{published.listed[BIG].digest}, which the listing says; run again; if it persists, the hub's copy is damaged"
     )
-    assert cached(hub_files) == []
-    assert hub_files.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
+    assert published.cached() == []
+    assert published.fetch(BIG).local.read_bytes() == LARGE
 
 
-def test_damaged_bytes_in_the_cache_are_fetched_again(
-    hub_files: HubFiles, commit: str, files: dict[str, HubFile], caplog: pytest.LogCaptureFixture
-) -> None:
-    span = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+def test_damaged_bytes_in_the_cache_are_fetched_again(published: Published, caplog: pytest.LogCaptureFixture) -> None:
+    span = published.fetch(BIG, 0, 1000)
     span.local.write_bytes(b"\0" * 1000)
 
-    again = hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 1000)
+    again = published.fetch(BIG, 0, 1000)
 
     assert again.local.read_bytes() == LARGE[:1000]
     assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [
@@ -211,46 +176,35 @@ def test_a_damaged_listing_in_the_cache_is_asked_for_again(hub_files: HubFiles, 
     assert hub_files.list_files(DATASET, commit) == listing
 
 
-def test_the_rest_before_a_tail_is_fetched_alone_and_both_are_held_against_the_listing(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
-    tail = hub_files.fetch(DATASET, commit, files["data/large.bin"], 5_000_000)
-
-    rest = hub_files.fetch_rest(DATASET, commit, files["data/large.bin"], [tail])
-
-    assert rest.local.read_bytes() + tail.local.read_bytes() == LARGE
-    assert body_bytes(hub) == 5_120_000
-
-
-def test_a_rest_and_a_tail_that_together_are_not_the_listed_file_are_removed(
-    hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
-    part(hub_files, files["data/large.bin"], 0, 5_000_000).write_bytes(b"\0" * 10)
-    tail = hub_files.fetch(DATASET, commit, files["data/large.bin"], 5_000_000)
+def test_spans_that_together_are_not_the_listed_file_are_removed(published: Published) -> None:
+    sound = [published.fetch(BIG, 0, 4_000_000), published.fetch(BIG, 4_000_000)]
+    check_whole(published.listed[BIG], sound, "here")
+    published.part(BIG, 0, 5_000_000).write_bytes(b"\0" * 10)
+    damaged = [published.fetch(BIG, 0, 5_000_000), published.fetch(BIG, 5_000_000)]
 
     with pytest.raises(InputError) as error:
-        hub_files.fetch_rest(DATASET, commit, files["data/large.bin"], [tail])
+        check_whole(published.listed[BIG], damaged, "here")
 
+    assert published.cached() == sorted(span.local for span in sound)
     assert "downloaded bytes don't hash to sha256:" in error.value.what
-    assert error.value.where == f"maker/pages@{commit}:data/large.bin"
+    assert error.value.where == "here"
     assert error.value.fix == "run again; if it persists, the hub's copy is damaged"
-    assert cached(hub_files) == []
 
 
 def test_a_file_that_is_not_the_listed_one_under_its_name_is_refused_before_a_byte_of_it_travels(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
+    published: Published,
 ) -> None:
     listed = HubFile("README.md", 9, "git-sha1:" + "0" * 40)
 
     with pytest.raises(InputError) as error:
-        hub_files.fetch(DATASET, commit, listed)
+        published.files.fetch(DATASET, published.commit, listed)
 
-    served = files["README.md"].digest.removeprefix("git-sha1:")
+    served = published.listed["README.md"].digest.removeprefix("git-sha1:")
     assert str(error.value) == (
-        f"maker/pages@{commit}:README.md: the hub has {served} of 8 bytes, "
+        f"maker/pages@{published.commit}:README.md: the hub has {served} of 8 bytes, "
         f"the listing says git-sha1:{'0' * 40} of 9 bytes; the file changed under its name: pin a new commit"
     )
-    assert body_bytes(hub) == 0
+    assert published.body_bytes() == 0
 
 
 def test_a_branch_resolves_to_the_commit_that_it_points_to_now(
@@ -264,16 +218,14 @@ def test_a_branch_resolves_to_the_commit_that_it_points_to_now(
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "0123456", NOWHERE.upper(), f"{NOWHERE}\n", ""])
-def test_a_listing_is_of_a_commit_and_never_of_a_branch(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, revision: str
-) -> None:
+def test_a_listing_is_of_a_commit_and_never_of_a_branch(published: Published, revision: str) -> None:
     with pytest.raises(InputError) as error:
-        hub_files.list_files(DATASET, revision)
+        published.files.list_files(DATASET, revision)
 
     assert str(error.value) == (
         f"maker/pages: {revision!r} is not a commit of 40 hex digits; run `corpusmill pin` to get one"
     )
-    assert hub.requests == []
+    assert published.hub.requests == []
 
 
 @pytest.mark.parametrize(
@@ -302,11 +254,9 @@ print(hub.fetch("maker/pages", commit, HubFile(**json.loads(file)), 0, 4_000_000
 """
 
 
-def test_two_processes_that_want_the_same_span_fetch_it_once(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
-    file = json.dumps(vars(files["data/large.bin"]))
-    command = [sys.executable, "-c", FETCH, str(hub_files.cache), hub.endpoint, commit, file]
+def test_two_processes_that_want_the_same_span_fetch_it_once(published: Published) -> None:
+    file = json.dumps(vars(published.listed[BIG]))
+    command = [sys.executable, "-c", FETCH, str(published.files.cache), published.hub.endpoint, published.commit, file]
     processes = [
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
@@ -322,17 +272,15 @@ def test_two_processes_that_want_the_same_span_fetch_it_once(
 
     assert outputs[0] == outputs[1]
     assert Path(outputs[0]).read_bytes() == LARGE[:4_000_000]
-    assert body_bytes(hub) == 4_000_000
+    assert published.body_bytes() == 4_000_000
 
 
-def test_threads_that_want_the_same_span_fetch_it_once(
-    hub: LoopbackHub, hub_files: HubFiles, commit: str, files: dict[str, HubFile]
-) -> None:
+def test_threads_that_want_the_same_span_fetch_it_once(published: Published) -> None:
     def fetch(_: int) -> Span:
-        return hub_files.fetch(DATASET, commit, files["data/large.bin"], 0, 4_000_000)
+        return published.fetch(BIG, 0, 4_000_000)
 
     with ThreadPoolExecutor(4) as pool:
         spans = set(pool.map(fetch, range(8)))
 
     assert len(spans) == 1
-    assert body_bytes(hub) == 4_000_000
+    assert published.body_bytes() == 4_000_000

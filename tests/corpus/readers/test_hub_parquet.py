@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles, Span
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.parquet import (
-    ColumnBounds,
     Footer,
+    RowGroup,
     SpanFile,
     open_row_groups,
     read_footer,
@@ -24,22 +26,30 @@ from pipeline_assets.corpus.spine.errors import InputError
 from resources.loopback_hub import LoopbackHub
 
 DATASET = "maker/pages"
-WHERE = "here"
+DAMAGED = "the file is damaged: pin another commit"
+Publish = Callable[..., "Published"]
 
 
-def pages(rows: int, words: int = 1) -> pa.Table:
-    """Texts that don't compress, so that row groups have many bytes."""
-    texts = [" ".join(f"{(row * 7919 + word * 104729) % 2**32:08x}" for word in range(words)) for row in range(rows)]
-    return pa.table({"id": [f"page-{row}" for row in range(rows)], "text": texts})
+@dataclass
+class Published:
+    """One file as it is listed, and the spans of it that are fetched."""
+
+    hub: HubFiles
+    commit: str
+    file: HubFile
+
+    def footer(self) -> Footer:
+        return read_footer(self.hub, DATASET, self.commit, self.file)
+
+    def row_groups(self, text: str = "text") -> list[RowGroup]:
+        return row_groups(self.footer(), self.file, text, "here")
 
 
 @pytest.fixture
-def listed(publish: Callable[..., str], hub_files: HubFiles) -> Callable[..., tuple[str, HubFile]]:
-    """Publishes one file; returns the commit and the file as it is listed."""
-
-    def write(content: bytes | pa.Table, rows_per_group: int = 50) -> tuple[str, HubFile]:
+def published(publish: Callable[..., str], hub_files: HubFiles) -> Callable[..., Published]:
+    def write(content: bytes | pa.Table, rows_per_group: int = 50) -> Published:
         commit = publish({"a.parquet": content}, rows_per_group)
-        return commit, hub_files.list_files(DATASET, commit)[0]
+        return Published(hub_files, commit, hub_files.list_files(DATASET, commit)[0])
 
     return write
 
@@ -48,108 +58,56 @@ def content_bytes(hub: LoopbackHub) -> int:
     return sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
 
 
-def test_a_footer_takes_64_KiB_of_a_large_file(  # noqa: N802
-    listed: Callable[..., tuple[str, HubFile]], hub: LoopbackHub, hub_files: HubFiles
-) -> None:
-    commit, file = listed(pages(1000, words=200), rows_per_group=100)
+def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: LoopbackHub) -> None:  # noqa: N802
+    large = published(large_pages(0, 1000), rows_per_group=100)
 
-    footer = read_footer(hub_files, DATASET, commit, file)
+    footer = large.footer()
 
-    assert footer.metadata.num_rows == 1000
-    assert footer.metadata.num_row_groups == 10
-    assert file.size - footer.start == content_bytes(hub) == 65_536 < file.size
+    assert (footer.metadata.num_rows, footer.metadata.num_row_groups) == (1000, 10)
+    assert large.file.size - footer.spans[0].start == content_bytes(hub) == 65_536 < large.file.size
 
 
-def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(  # noqa: N802
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles, hub: LoopbackHub
-) -> None:
-    commit, file = listed(pages(2000, words=5), rows_per_group=2)
+def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Publish, hub: LoopbackHub) -> None:  # noqa: N802
+    many = published(large_pages(0, 2000, words=5), rows_per_group=2)
 
-    footer = read_footer(hub_files, DATASET, commit, file)
+    footer = many.footer()
 
     assert footer.metadata.num_row_groups == 1000
-    assert file.size - footer.start > 65_536
-    assert content_bytes(hub) == file.size - footer.start
+    assert content_bytes(hub) == many.file.size - footer.spans[0].start > 65_536
 
 
-def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles
-) -> None:
-    commit, file = listed(pages(25), rows_per_group=10)
-    footer = read_footer(hub_files, DATASET, commit, file)
+def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(published: Publish) -> None:
+    file = published(large_pages(0, 25, words=1), rows_per_group=10)
 
-    groups = row_groups(footer, file, "text", WHERE)
+    groups = file.row_groups()
 
     assert [(group.number, group.first_row, group.rows) for group in groups] == [(0, 0, 10), (1, 10, 10), (2, 20, 5)]
     # The first begins after the magic PAR1; each next where the last one ended.
     assert groups[0].start == 4
     assert [group.start for group in groups[1:]] == [group.stop for group in groups[:-1]]
-    told = [footer.metadata.row_group(number).column(1).total_uncompressed_size for number in range(3)]
+    metadata = file.footer().metadata
+    told = [metadata.row_group(number).column(1).total_uncompressed_size for number in range(3)]
     assert [group.text_bytes for group in groups] == told
 
 
-def test_row_groups_tell_the_bounds_of_the_columns_asked_for(
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles
-) -> None:
-    scores = pa.array([3, 5, None, 4, None, None], pa.int64())
-    table = pa.table({"text": list("abcdef"), "score": scores, "language": ["en"] * 6})
-    commit, file = listed(table, rows_per_group=4)
-    footer = read_footer(hub_files, DATASET, commit, file)
+def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: LoopbackHub) -> None:
+    table = large_pages(0, 1000)
+    large = published(table, rows_per_group=100)
+    footer, group = large.footer(), large.row_groups()[3]
+    span = large.hub.fetch(DATASET, large.commit, large.file, group.start, group.stop)
 
-    first, second = row_groups(footer, file, "text", WHERE, ["language", "score", "none such"])
-
-    score, language = ColumnBounds("score", 3, 5, 1), ColumnBounds("language", "en", "en", 0)
-    assert first.bounds == (score, language)
-    assert second.bounds == (ColumnBounds("score", None, None, 2), language)
-    assert first.codec == "ZSTD"
-    assert row_groups(footer, file, "text", WHERE)[0].bounds == ()
-
-
-def test_a_column_without_statistics_has_no_bounds(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a"], "score": [3]}), path, write_statistics=False, compression="snappy")
-    footer = Footer(pq.read_metadata(path), ())
-
-    [group] = row_groups(footer, HubFile("a.parquet", path.stat().st_size, ""), "text", WHERE, ["score"])
-
-    assert group.bounds == (ColumnBounds("score", None, None, None),)
-    assert group.codec == "SNAPPY"
-
-
-def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(
-    listed: Callable[..., tuple[str, HubFile]], hub: LoopbackHub, hub_files: HubFiles
-) -> None:
-    table = pages(1000, words=200)
-    commit, file = listed(table, rows_per_group=100)
-    footer = read_footer(hub_files, DATASET, commit, file)
-    group = row_groups(footer, file, "text", WHERE)[3]
-    span = hub_files.fetch(DATASET, commit, file, group.start, group.stop)
-
-    with open_row_groups(file, [*footer.spans, span]) as parquet:
+    with open_row_groups(large.file, [*footer.spans, span]) as parquet:
         rows = parquet.read_row_group(3)
 
     assert rows == table.slice(300, 100)
     assert content_bytes(hub) == 65_536 + group.stop - group.start
-
-
-def test_a_row_group_that_is_not_here_is_an_error_and_not_zeros(
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles
-) -> None:
-    commit, file = listed(pages(1000, words=200), rows_per_group=100)
-    footer = read_footer(hub_files, DATASET, commit, file)
-
-    with open_row_groups(file, footer.spans) as parquet, pytest.raises(OSError, match="were not fetched"):
+    with open_row_groups(large.file, footer.spans) as parquet, pytest.raises(OSError, match="were not fetched"):
         parquet.read_row_group(0)
 
 
-def test_a_file_without_the_text_column_names_those_it_has(
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles
-) -> None:
-    commit, file = listed(pages(5))
-    footer = read_footer(hub_files, DATASET, commit, file)
-
+def test_a_file_without_the_text_column_names_those_it_has(published: Publish) -> None:
     with pytest.raises(InputError) as error:
-        row_groups(footer, file, "content", WHERE)
+        published(large_pages(0, 5, words=1)).row_groups("content")
 
     assert str(error.value) == (
         "here: there is no column `content`; it has id, text; "
@@ -157,13 +115,8 @@ def test_a_file_without_the_text_column_names_those_it_has(
     )
 
 
-def test_a_file_without_rows_has_no_rows_to_read(
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles
-) -> None:
-    commit, file = listed(pages(5).slice(0, 0))
-    footer = read_footer(hub_files, DATASET, commit, file)
-
-    assert sum(group.rows for group in row_groups(footer, file, "text", WHERE)) == 0
+def test_a_file_without_rows_has_no_rows_to_read(published: Publish) -> None:
+    assert sum(group.rows for group in published(large_pages(0, 5, words=1).slice(0, 0)).row_groups()) == 0
 
 
 @pytest.mark.parametrize(
@@ -172,29 +125,19 @@ def test_a_file_without_rows_has_no_rows_to_read(
         (b"", "this is no Parquet file", "correct `files` in the recipe"),
         (b"PAR1", "this is no Parquet file", "correct `files` in the recipe"),
         (b"no Parquet at all, but longer than twelve", "this is no Parquet file", "correct `files` in the recipe"),
-        (
-            b"PAR1____\xff\xff\xff\x7fPAR1",
-            "its footer is longer than the file",
-            "the file is damaged: pin another commit",
-        ),
-        (
-            b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1",
-            "its footer can't be read (",
-            "the file is damaged: pin another commit",
-        ),
+        (b"PAR1____\xff\xff\xff\x7fPAR1", "its footer is longer than the file", DAMAGED),
+        (b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", "its footer can't be read (", DAMAGED),
     ],
     ids=["empty", "short", "text", "long footer", "broken footer"],
 )
-def test_what_is_no_whole_parquet_file_is_refused(
-    listed: Callable[..., tuple[str, HubFile]], hub_files: HubFiles, content: bytes, what: str, fix: str
-) -> None:
-    commit, file = listed(content)
+def test_what_is_no_whole_parquet_file_is_refused(published: Publish, content: bytes, what: str, fix: str) -> None:
+    file = published(content)
 
     with pytest.raises(InputError) as error:
-        read_footer(hub_files, DATASET, commit, file)
+        file.footer()
 
     assert error.value.what.startswith(what)
-    assert error.value.where == f"maker/pages@{commit}:a.parquet"
+    assert error.value.where == f"maker/pages@{file.commit}:a.parquet"
     assert error.value.fix == fix
 
 
@@ -239,7 +182,7 @@ def test_a_gap_between_spans_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_footer_of_a_file_by_parts_is_that_of_the_file(tmp_path: Path) -> None:
-    pq.write_table(pages(100), tmp_path / "whole.parquet")
+    pq.write_table(large_pages(0, 100, words=1), tmp_path / "whole.parquet")
     content = (tmp_path / "whole.parquet").read_bytes()
 
     with SpanFile(len(content), spans_of(tmp_path, content, [10, 1000])) as file:

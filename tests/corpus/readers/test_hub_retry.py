@@ -5,10 +5,11 @@ The hub is the project's own, on loopback; the client is the real one.
 
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hub_dataset import CARD, DATASET, LARGE, NOWHERE
+from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -17,26 +18,23 @@ from resources.loopback_http import Answer, Ask, Origin, json_answer
 from resources.loopback_hub import LoopbackHub
 
 
-def test_a_commit_that_the_hub_no_longer_has_says_so(
-    hub_files: HubFiles, hub: LoopbackHub, commit: str, files: dict[str, HubFile], publish: Callable[..., str]
+def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
+    published: Published, publish: Callable[..., str]
 ) -> None:
+    with pytest.raises(InputError) as no_file:
+        published.files.fetch(DATASET, published.commit, HubFile("data/gone.bin", 1, f"sha256:{'0' * 64}"))
+    with pytest.raises(UsageError) as never_there:
+        published.files.list_files(DATASET, NOWHERE)
     publish({"data/large.bin": LARGE + b"more"})
+    with pytest.raises(UsageError) as no_more:
+        published.fetch("data/large.bin")
 
-    with pytest.raises(InputError) as error:
-        hub_files.fetch(DATASET, commit, files["data/large.bin"])
-
-    assert str(error.value) == (
-        f"maker/pages on {hub.endpoint}: it has no revision {commit}; run `corpusmill pin maker/pages` for its head"
+    where, cure = f"maker/pages on {published.hub.endpoint}", "run `corpusmill pin maker/pages` for its head"
+    assert str(no_file.value) == (
+        f"{where}: the commit has no such file; delete the cached listing, or pin a new commit"
     )
-
-
-def test_a_file_that_the_commit_does_not_have_says_so(hub_files: HubFiles, hub: LoopbackHub, commit: str) -> None:
-    with pytest.raises(InputError) as error:
-        hub_files.fetch(DATASET, commit, HubFile("data/gone.bin", 1, f"sha256:{'0' * 64}"))
-
-    assert str(error.value) == (
-        f"maker/pages on {hub.endpoint}: the commit has no such file; delete the cached listing, or pin a new commit"
-    )
+    assert str(never_there.value) == f"{where}: it has no revision {NOWHERE}; {cure}"
+    assert str(no_more.value) == f"{where}: it has no revision {published.commit}; {cure}"
 
 
 def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
@@ -51,7 +49,7 @@ def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
         f"maker/pages on {hub.endpoint}: the dataset is gated; "
         "accept its terms on its page, then set HF_TOKEN to your token"
     )
-    known = HubFiles(hub_files.cache, hub.endpoint, token="hf_any", tries=2, wait_s=0.01)
+    known = replace(hub_files, token="hf_any")
     files = {file.path: file for file in known.list_files(DATASET, commit)}
     assert known.fetch(DATASET, commit, files["README.md"]).local.read_bytes() == CARD
     assert known.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
@@ -62,7 +60,7 @@ def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
     hub: LoopbackHub, hub_files: HubFiles, commit: str, token: str | None
 ) -> None:
     (hub.folder / "datasets" / DATASET / ".private").touch()
-    asking = HubFiles(hub_files.cache, hub.endpoint, token, tries=2, wait_s=0.01)
+    asking = replace(hub_files, token=token)
     name, status = (DATASET, 401) if token is None else ("maker/none", 404)
 
     with pytest.raises(UsageError) as error:
@@ -71,15 +69,6 @@ def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
     assert str(error.value) == (
         f"{name} on {hub.endpoint}: there is no such dataset, or it is private (HTTP {status}); "
         "check its name; if it is private, set HF_TOKEN to a token that may read it"
-    )
-
-
-def test_an_unknown_commit_says_how_to_get_one(hub: LoopbackHub, hub_files: HubFiles, commit: str) -> None:
-    with pytest.raises(UsageError) as error:
-        hub_files.list_files(DATASET, NOWHERE)
-
-    assert str(error.value) == (
-        f"maker/pages on {hub.endpoint}: it has no revision {NOWHERE}; run `corpusmill pin maker/pages` for its head"
     )
 
 

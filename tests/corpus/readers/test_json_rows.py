@@ -74,15 +74,14 @@ def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: So
     assert [item for size in (4, 5, 9, 16) for item in rows(file, size)] == found * 4
 
 
-def test_a_last_line_without_newline_that_is_no_object_is_a_bad_row_and_no_cut_file(source: Source) -> None:
-    assert list(rows(source(b'{"a": 1}\n[1]'))) == [(0, {"a": 1}), (9, Fault("wrong_type", "the line is list"))]
-
-
-def test_a_last_line_that_is_nested_too_deep_is_a_bad_row_and_no_cut_file(source: Source) -> None:
-    assert list(rows(source(b'{"a": 1}\n{"a":' + b"[" * 5000))) == [(0, {"a": 1}), (9, Fault("nested_too_deep", DEEP))]
-
-
-def test_an_empty_file_has_no_rows(source: Source) -> None:
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [(b"[1]", Fault("wrong_type", "the line is list")), (b'{"a":' + b"[" * 5000, Fault("nested_too_deep", DEEP))],
+)
+def test_a_last_line_without_newline_that_can_be_no_row_is_a_bad_row_and_no_cut_file(
+    source: Source, line: bytes, fault: Fault
+) -> None:
+    assert list(rows(source(b'{"a": 1}\n' + line))) == [(0, {"a": 1}), (9, fault)]
     assert list(rows(source(b""))) == list(rows(source(b"\n\n"))) == []
 
 

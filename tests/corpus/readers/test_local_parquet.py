@@ -1,6 +1,7 @@
 """Local Parquet: runs of row groups planned from the footer, and rows with their numbers and faults."""
 
 import io
+import pickle
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -88,27 +89,19 @@ def test_nested_columns_may_be_named(source: Source, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (
-            {"text": "body"},
-            "there is no column `body`; it has text, meta.url, meta.n; "
-            "set `columns.text` in the recipe to one that is there",
-        ),
-        (
-            {"id": "meta.uid"},
-            "there is no column `meta.uid`; it has text, meta.url, meta.n; "
-            "set `columns.id` in the recipe to one that is there, or to null",
-        ),
-    ],
+    ("field", "name", "where"),
+    [("text", "body", "the column that holds the text"), ("id", "meta.uid", "one that is there, or to null")],
 )
-def test_a_column_that_is_not_there_stops_the_plan(source: Source, names: dict[str, str], message: str) -> None:
+def test_a_column_that_is_not_there_stops_the_plan(source: Source, field: str, name: str, where: str) -> None:
     file = source(stored(pages(1)), "a.parquet")
 
     with pytest.raises(InputError) as error:
-        row_group_runs(file, columns(**names), 1)
+        row_group_runs(file, columns(**{field: name}), 1)
 
-    assert str(error.value) == f"{file.path}: {message}"
+    assert str(error.value) == (
+        f"{file.path}: there is no column `{name}`; it has text, meta.url, meta.n; "
+        f"set `columns.{field}` in the recipe to {where}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,8 +127,6 @@ def test_damage_in_the_rows_is_an_error_and_not_fewer_rows(source: Source) -> No
 
 
 def test_a_run_can_be_sent_to_a_worker(source: Source) -> None:
-    import pickle
-
     runs = row_group_runs(source(stored(pages(2)), "a.parquet"), TEXT, 1)
 
     assert pickle.loads(pickle.dumps(runs)) == runs

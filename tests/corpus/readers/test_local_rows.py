@@ -69,21 +69,15 @@ def test_a_dotted_name_leads_into_nested_columns() -> None:
 
     assert (made.text, made.doc_id, made.created_at) == ("Text.", "https://a", "2020-02")
     assert json.loads(made.meta.extra) == {"data": {"body": {}, "lang": "en"}, "meta": {"date": "2020-02"}}
+    flat_comes_first = document({"text": "Text.", "meta.url": "flat", "meta": {"url": "nested"}}, id="meta.url")
+    assert (flat_comes_first.doc_id, flat_comes_first.meta.extra) == ("flat", '{"meta":{"url":"nested"}}')
 
 
-def test_a_column_whose_name_has_a_dot_comes_before_a_nested_one() -> None:
-    row = {"text": "Text.", "meta.url": "flat", "meta": {"url": "nested"}}
+@pytest.mark.parametrize("value", [7, 0, 12345678901234567890123])
+def test_a_whole_number_is_an_id_and_two_fields_may_come_from_one_column(value: int) -> None:
+    made = document({"text": "Text.", "id": value}, id="id", created_at="id")
 
-    made = document(row, id="meta.url")
-
-    assert made.doc_id == "flat"
-    assert made.meta.extra == '{"meta":{"url":"nested"}}'
-
-
-def test_two_fields_may_come_from_one_column() -> None:
-    made = document({"text": "Text.", "date": "2020"}, id="date", created_at="date")
-
-    assert (made.doc_id, made.created_at) == ("2020", "2020")
+    assert (made.doc_id, made.created_at) == (str(value), str(value))
 
 
 def test_a_text_without_an_id_gets_one_of_source_and_text_alone() -> None:
@@ -93,13 +87,6 @@ def test_a_text_without_an_id_gets_one_of_source_and_text_alone() -> None:
         assert document(row, id="id").doc_id == expected
     # printf 'local\0notes\0\0Text.' | sha256sum
     assert expected == "d4300ba5de6ce814c1beb77b6674eb9a058fbe8faa8e8551e2224cca6ec6886d"
-
-
-@pytest.mark.parametrize(
-    ("value", "doc_id"), [(7, "7"), (0, "0"), (12345678901234567890123, "12345678901234567890123")]
-)
-def test_a_whole_number_is_an_id(value: int, doc_id: str) -> None:
-    assert document({"text": "Text.", "id": value}, id="id").doc_id == doc_id
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The folder of a source: which files are read, and whether they are still those that a manifest lists."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,20 +45,18 @@ def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder
     ("change", "words"),
     [
         (lambda path: os.utime(path / "a.jsonl", ns=(1, 1)), "files in {} were written again"),
-        (
-            lambda path: (path / "a.jsonl").write_text("longer than it was"),
-            "1 of the files in {} changed, the first is a.jsonl",
-        ),
+        (lambda path: (path / "a.jsonl").write_text("other"), "1 of the files in {} changed, the first is a.jsonl"),
         (lambda path: (path / "a.jsonl").unlink(), "1 of the files in {} changed, the first is a.jsonl"),
         (lambda path: (path / "c.jsonl").touch(), "1 of the files in {} changed, the first is c.jsonl"),
         (
             lambda path: (path / "a.jsonl").rename(path / "z.jsonl"),
             "2 of the files in {} changed, the first is a.jsonl",
         ),
+        (lambda path: shutil.rmtree(path / "deep") or (path / "a.jsonl").unlink(), "no file matches '**/*.jsonl'"),
     ],
-    ids=["touched", "other size", "gone", "one more", "renamed"],
+    ids=["touched", "other size", "gone", "one more", "renamed", "all gone"],
 )
-def test_a_change_is_told_by_names_sizes_and_times(
+def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
     change: Callable[[Path], object], words: str, folder: SourceFolder
 ) -> None:
     manifest = sealed(folder)
@@ -65,23 +64,26 @@ def test_a_change_is_told_by_names_sizes_and_times(
     change(folder.path)
 
     assert folder.changed(Path(), manifest) == words.format(folder.path)
+    with pytest.raises(InputError) as error:
+        files_of(folder, manifest)
+    assert str(error.value) == (
+        f"{folder.path}: {words.format(folder.path)} since they were hashed; "
+        "let nothing write there, and run the recipe again"
+    )
 
 
-def test_files_that_are_all_gone_are_a_change_in_the_words_of_the_listing(folder: SourceFolder) -> None:
-    manifest = sealed(folder)
-
-    (folder.path / "a.jsonl").unlink()
-    (folder.path / "deep" / "b.jsonl").unlink()
-
-    assert folder.changed(Path(), manifest) == "no file matches '**/*.jsonl'"
-
-
-def test_a_folder_that_is_gone_has_not_changed(folder: SourceFolder) -> None:
+def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: SourceFolder) -> None:
     manifest = sealed(folder)
 
     folder.path.rename(folder.path.with_name("elsewhere"))
 
     assert folder.changed(Path(), manifest) is None
+    with pytest.raises(InputError) as error:
+        files_of(folder, manifest)
+    assert str(error.value) == (
+        f"{folder.path}: the folder that its files were read from is gone; "
+        "give it back, or leave a link there to where it is now, or correct the source's path"
+    )
 
 
 def test_a_relative_path_is_below_the_root_and_an_absolute_one_is_not(folder: SourceFolder, tmp_path: Path) -> None:
@@ -105,11 +107,10 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
     ]
 
 
-def test_a_manifest_names_the_folder_that_its_files_were_in(folder: SourceFolder) -> None:
+def test_a_manifest_names_its_folder_which_moves_with_the_data_root_that_it_is_below(
+    folder: SourceFolder, tmp_path: Path
+) -> None:
     assert folder_of(sealed(folder), Path("/elsewhere")) == folder
-
-
-def test_a_folder_below_the_data_root_moves_with_it(folder: SourceFolder, tmp_path: Path) -> None:
     provenance = as_provenance(folder, folder.files(), tmp_path)
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, [], None, {}, {}, [])
 
@@ -123,29 +124,3 @@ def test_a_manifest_of_something_else_names_none(recipe: dict[str, object], prov
     identity = Identity(StageVersion("raw", 1), recipe, [], None, {}, {}, [])
 
     assert folder_of(Manifest("stage_a/raw", "pages", identity, [], provenance), Path()) is None
-
-
-def test_files_that_changed_since_they_were_hashed_are_one_error(folder: SourceFolder) -> None:
-    manifest = sealed(folder)
-
-    os.utime(folder.path / "a.jsonl", ns=(1, 1))
-
-    with pytest.raises(InputError) as error:
-        files_of(folder, manifest)
-    assert str(error.value) == (
-        f"{folder.path}: files in {folder.path} were written again since they were hashed; "
-        "let nothing write there, and run the recipe again"
-    )
-
-
-def test_a_folder_that_is_gone_can_not_be_read(folder: SourceFolder) -> None:
-    manifest = sealed(folder)
-
-    folder.path.rename(folder.path.with_name("elsewhere"))
-
-    with pytest.raises(InputError) as error:
-        files_of(folder, manifest)
-    assert str(error.value) == (
-        f"{folder.path}: the folder that its files were read from is gone; "
-        "give it back, or leave a link there to where it is now, or correct the source's path"
-    )

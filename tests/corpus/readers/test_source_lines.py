@@ -28,10 +28,14 @@ def written(folder: Path, content: bytes) -> SourceFile:
     return SourceFile(path, "lines", len(content))
 
 
-def test_each_line_comes_with_the_bytes_before_it(source: Source) -> None:
-    file = source(b"one\n\ntwo\r\nlast")
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_each_line_comes_with_the_bytes_before_it_and_a_byte_order_mark_is_no_part_of_any(
+    source: Source, mark: bytes
+) -> None:
+    file = source(mark + b"one\n\ntwo\r\nlast")
 
-    assert list(lines(ByteRange(file))) == [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
+    expected = [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
+    assert list(lines(ByteRange(file))) == [(len(mark) + place, line) for place, line in expected]
 
 
 @given(content=texts, range_bytes=st.integers(1, 20))
@@ -73,12 +77,6 @@ def test_compressed_lines_have_the_places_of_the_uncompressed(
     plain, compressed = source(content, "plain"), source(compress(content), "compressed")
 
     assert list(lines(ByteRange(compressed))) == list(lines(ByteRange(plain)))
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_line(source: Source) -> None:
-    file = source(b"\xef\xbb\xbfone\ntwo\n")
-
-    assert list(lines(ByteRange(file))) == [(3, b"one\n"), (7, b"two\n")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -11,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.source_folder import SourceFile, byte_ranges
-from pipeline_assets.corpus.readers.wikipedia_pages import Page, pages
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, byte_ranges, list_files
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, pages
 from pipeline_assets.corpus.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
@@ -97,16 +98,7 @@ def test_windows_line_ends_are_those_of_the_format_not_of_the_text(source: Sourc
 
 @pytest.mark.parametrize(
     "text",
-    [
-        'see <doc id="1">',
-        '<doc id="5">',
-        "<doc>\nx",
-        '<doc id="5" title="x">',
-        "a </doc> b",
-        " </doc>",
-        "</doc>x",
-        "<document",
-    ],
+    ['see <doc id="1">', '<doc id="5">', "<doc>\nx", '<doc id="5" title="x">', "a </doc> b", "</doc>x", "<document"],
 )
 def test_what_only_looks_like_a_tag_is_text(source: Source, text: str) -> None:
     for content in (text, f"before\n{text}", f"{text}\nafter"):
@@ -131,28 +123,17 @@ def test_a_page_that_is_no_utf8_is_rejected_and_the_next_is_read(source: Source)
     assert ids(file) == ["invalid_utf8", "2"]
 
 
-def test_a_doc_file_cut_off_at_any_byte_is_refused_or_whole(source: Source) -> None:
-    whole = (doc(1) + doc(2, "Tëxt.")).encode()
-    ends = {len(doc(1)): ["1"], len(doc(1)) - 1: ["1"], len(whole): ["1", "2"], len(whole) - 1: ["1", "2"]}
+@pytest.mark.parametrize(("page", "what"), [(doc, ""), (line, "is cut off")])
+def test_a_file_cut_off_at_any_byte_is_refused_or_whole(source: Source, page: Callable[..., str], what: str) -> None:
+    first, whole = len(page(1)), (page(1) + page(2, "Tëxt.")).encode()
+    ends = {first: ["1"], first - 1: ["1"], len(whole): ["1", "2"], len(whole) - 1: ["1", "2"]}
 
     for length in range(1, len(whole) + 1):
         file = source(whole[:length])
         if length in ends:
             assert ids(file) == ends[length]
         else:
-            refusal(file)
-
-
-def test_a_json_file_cut_off_at_any_byte_is_refused_or_whole(source: Source) -> None:
-    whole = (line(1) + line(2, "Tëxt.")).encode()
-    ends = {len(line(1)): ["1"], len(line(1)) - 1: ["1"], len(whole): ["1", "2"], len(whole) - 1: ["1", "2"]}
-
-    for length in range(1, len(whole) + 1):
-        file = source(whole[:length])
-        if length in ends:
-            assert ids(file) == ends[length]
-        else:
-            assert "is cut off" in refusal(file)
+            assert what in refusal(file)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +172,12 @@ def test_what_is_no_whole_extraction_is_refused_in_one_line(source: Source, cont
 
 
 @pytest.mark.parametrize("name", ["AA/wiki_00", "en/AA/wiki_00", "AA/wiki_00.bz2"])
-def test_the_first_file_of_an_extraction_may_be_empty(source: Source, name: str) -> None:
-    assert read(source(bz2.compress(b"") if name.endswith("bz2") else b"", name)) == []
+def test_the_first_file_of_an_extraction_may_be_empty_and_no_other(source: Source, name: str) -> None:
+    empty = bz2.compress(b"") if name.endswith("bz2") else b""
 
-
-@pytest.mark.parametrize("name", ["AA/wiki_01", "AB/wiki_00", "wiki_00"])
-def test_an_empty_file_of_another_name_is_refused(source: Source, name: str) -> None:
-    refusal(source("", name))
+    assert read(source(empty, name)) == []
+    for other in (name.replace("wiki_00", "wiki_01"), name.replace("AA", "AB"), "wiki_00"):
+        assert refusal(source(empty, other)).startswith("it is empty, as a killed extraction leaves its last file")
 
 
 @pytest.mark.parametrize(
@@ -239,3 +219,38 @@ def test_pages_written_in_both_formats_come_back_in_any_ranges(
         (title, f"{title}\n\n{text}\n\n") for title, text in written
     ]
     assert read(docs, range_bytes) == read(docs)
+
+
+PAGE = '<doc id="1" url="u" title="T">\nT\n\nText.\n\n</doc>\n'
+
+
+@pytest.mark.parametrize("range_bytes", [4, 20, 1000])
+def test_a_page_is_counted_once_in_whatever_ranges(source: Source, range_bytes: int) -> None:
+    docs = source(PAGE * 5, "doc")
+    lines = source('{"id": "1"}\n\n' * 4, "json")
+
+    assert count_pages(byte_ranges(docs, range_bytes)) == 5
+    assert count_pages(byte_ranges(lines, range_bytes)) == 4
+
+
+def test_compressed_files_are_counted_and_what_looks_like_a_tag_in_a_text_is_not(source: Source) -> None:
+    text = PAGE.replace("Text.", '<doc id="5">\nsee <doc id="1" url="u" title="T">')
+
+    assert count_pages([ByteRange(source(bz2.compress(text.encode() * 3)))]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [
+        ("en_doc/AA/wiki_00", 37),
+        ("en_doc/AB/wiki_00", 66),
+        ("en_json/AA/wiki_00", 35),
+        ("en_stub/AA/wiki_00", 1530),
+        ("zh_doc/AA/wiki_18", 1045),
+        ("vi_json_revid/AA/wiki_00", 4),
+    ],
+)
+def test_real_files_have_as_many_pages_as_their_provenance_says(shared_data: Path, name: str, records: int) -> None:
+    (file,) = list_files(shared_data / "wikipedia", [name])
+
+    assert count_pages([ByteRange(file)]) == records

@@ -2,22 +2,35 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.plan import FooterReader, plan_snapshot
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.spine.errors import InputError
 from pipeline_assets.systems.healing import HealingRecipe
 from resources.loopback_hub import LoopbackHub
 
-Reader = Callable[..., FooterReader]
+Recipe = Callable[..., SnapshotRecipe]
 
 
 def scored(rows: int, file: int) -> pa.Table:
     texts = [f"{file} {row} " + "text " * 400 for row in range(rows)]
     return pa.table({"text": texts, "id": [f"page-{row}" for row in range(rows)], "score": [3] * rows})
+
+
+@pytest.fixture
+def published(publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe]) -> Recipe:
+    """Publishes so many scored files; the snapshot's recipe, with changes."""
+
+    def write(files: int, rows: int, rows_per_group: int = 50, **changes: object) -> SnapshotRecipe:
+        tables = {f"{number:02d}.parquet": scored(rows, number) for number in range(files)}
+        return healing_recipe(publish(tables, rows_per_group), changes).snapshot
+
+    return write
 
 
 def sent_of(hub: LoopbackHub) -> list[str]:
@@ -27,36 +40,27 @@ def sent_of(hub: LoopbackHub) -> list[str]:
 
 
 def test_each_footer_is_read_once_and_by_several_threads_at_a_time(
-    publish: Callable[..., str],
-    healing_recipe: Callable[..., HealingRecipe],
-    hub_files: HubFiles,
-    hub: LoopbackHub,
+    published: Recipe, hub_files: HubFiles, hub: LoopbackHub
 ) -> None:
-    commit = publish({f"{number}.parquet": scored(10, number) for number in range(12)})
-    recipe = healing_recipe(commit, {"rules": ["score >= 3"]}).snapshot
-    files = hub_files.list_files("maker/pages", commit)
+    recipe = published(files=12, rows=10, rules=["score >= 3"])
+    files = hub_files.list_files("maker/pages", recipe.revision)
     hub.requests.clear()
 
-    with FooterReader(hub_files, recipe, threads=4, log_every_s=60) as footers:
+    with closing(FooterReader(hub_files, recipe, threads=4, log_every_s=60)) as footers:
         footers.soon(files[:6])
         footers.soon(files[3:8])
         groups = [footers.row_groups(file) for file in files[:4]]
 
     assert sent_of(hub) == sorted(file.path for file in files[:8])
     assert sorted(footers.tails) == [file.path for file in files[:4]]
-    assert [(group.rows, group.bounds[0].least) for [group] in groups] == [(10, 3), (10, 3), (10, 3), (10, 3)]
+    assert [group.rows for [group] in groups] == [10, 10, 10, 10]
 
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_draw_reads_no_footer_that_it_does_not_need(
-    publish: Callable[..., str],
-    healing_recipe: Callable[..., HealingRecipe],
-    hub_files: HubFiles,
-    hub: LoopbackHub,
-    threads: int,
+    published: Recipe, hub_files: HubFiles, hub: LoopbackHub, threads: int
 ) -> None:
-    commit = publish({f"{number:02d}.parquet": scored(20, number) for number in range(20)}, rows_per_group=10)
-    recipe = healing_recipe(commit, {"amount": {"documents": 95}}).snapshot
+    recipe = published(files=20, rows=20, rows_per_group=10, amount={"documents": 95})
 
     plan = plan_snapshot(hub_files, recipe, threads, log_every_s=60)
 
@@ -64,11 +68,8 @@ def test_a_draw_reads_no_footer_that_it_does_not_need(
     assert sent_of(hub) == sorted(plan.tails) == sorted(piece.group.file.path for piece in plan.pieces)
 
 
-def test_a_plan_holds_tails_and_not_footers(
-    publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles
-) -> None:
-    commit = publish({f"{number}.parquet": scored(400, number) for number in range(3)}, rows_per_group=1)
-    recipe = healing_recipe(commit, {"amount": {"documents": 3}}).snapshot
+def test_a_plan_holds_tails_and_not_footers(published: Recipe, hub_files: HubFiles) -> None:
+    recipe = published(files=3, rows=400, rows_per_group=1, amount={"documents": 3})
 
     plan = plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)
 
@@ -77,11 +78,8 @@ def test_a_plan_holds_tails_and_not_footers(
     assert len(pickle.dumps(plan)) < 5_000 < footer_bytes
 
 
-def test_an_error_is_that_of_the_first_file_in_the_draws_order(
-    publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles
-) -> None:
-    commit = publish({f"{number}.parquet": scored(5, number) for number in range(6)})
-    recipe = healing_recipe(commit, {"columns": {"text": "text", "id": "key", "created_at": None}}).snapshot
+def test_an_error_is_that_of_the_first_file_in_the_draws_order(published: Recipe, hub_files: HubFiles) -> None:
+    recipe = published(files=6, rows=5, columns={"text": "text", "id": "key", "created_at": None})
 
     with pytest.raises(InputError) as first:
         plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
+from numbered_pages import large_pages
 
 from pipeline_assets.corpus.spine.artifact import Artifact
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
@@ -12,14 +12,8 @@ from resources.loopback_hub import LoopbackHub
 Take = Callable[..., Artifact]
 
 
-def pages(first: int, rows: int, words: int = 1) -> pa.Table:
-    numbers = range(first, first + rows)
-    texts = [" ".join(f"{(number * 7919 + word * 104729) % 2**32:08x}" for word in range(words)) for number in numbers]
-    return pa.table({"text": texts, "id": [f"page-{number}" for number in numbers]})
-
-
 def test_the_manifest_lists_every_matching_file_and_the_row_groups_read(take: Take) -> None:
-    files = {f"data/{dump}/a.parquet": pages(number, 10) for number, dump in enumerate(("2019", "2020"))}
+    files = {f"data/{dump}/a.parquet": large_pages(number, 10, words=1) for number, dump in enumerate(("2019", "2020"))}
 
     snapshot = take(files | {"README.md": b"# Pages\n"}, files=["data/*/*.parquet"], amount={"files": 1})
 
@@ -35,7 +29,7 @@ def test_the_manifest_lists_every_matching_file_and_the_row_groups_read(take: Ta
 
 
 def test_the_manifest_says_how_the_sample_lies_over_the_dumps(take: Take) -> None:
-    files = {f"data/{2019 + number}/a.parquet": pages(100 * number, 40) for number in range(3)}
+    files = {f"data/{2019 + number}/a.parquet": large_pages(100 * number, 40, words=1) for number in range(3)}
 
     snapshot = take(files, rows_per_group=10, amount={"documents": 45})
 
@@ -45,7 +39,7 @@ def test_the_manifest_says_how_the_sample_lies_over_the_dumps(take: Take) -> Non
 
 
 def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: LoopbackHub) -> None:
-    files = {f"{number}.parquet": pages(1000 * number, 1000, words=200) for number in range(5)}
+    files = {f"{number}.parquet": large_pages(1000 * number, 1000) for number in range(5)}
 
     snapshot = take(files, rows_per_group=100, amount={"documents": 200})
 
@@ -56,7 +50,7 @@ def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: 
 
 
 def test_a_whole_file_travels_once_though_its_footer_came_first(take: Take, hub: LoopbackHub) -> None:
-    take({"a.parquet": pages(0, 1000, words=200)}, rows_per_group=100)
+    take({"a.parquet": large_pages(0, 1000)}, rows_per_group=100)
 
     fetched = sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
     assert fetched == (hub.folder / "datasets/maker/pages/a.parquet").stat().st_size
@@ -64,15 +58,17 @@ def test_a_whole_file_travels_once_though_its_footer_came_first(take: Take, hub:
 
 def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: LoopbackHub) -> None:
     with pytest.raises(InputError) as error:
-        take({"a.parquet": pages(0, 1000, words=200)}, rows_per_group=100, rules=["int_score >= 3"])
+        take({"a.parquet": large_pages(0, 1000)}, rows_per_group=100, rules=["int_score >= 3"])
 
-    assert error.value.what == "there is no column `int_score`; it has text, id"
+    assert error.value.what == "there is no column `int_score`; it has id, text"
+    assert error.value.where == f"maker/pages@{hub.commits()['maker/pages']}:a.parquet"
+    assert error.value.fix == "correct the rule `int_score >= 3` in the recipe"
     assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
 
 
 def test_patterns_that_match_no_file_say_what_there_is(take: Take) -> None:
     with pytest.raises(UsageError) as error:
-        take({"data/a.parquet": pages(0, 1), "README.md": b"#"}, files=["sample/*.parquet", "*.jsonl"])
+        take({"data/a.parquet": large_pages(0, 1, words=1), "README.md": b"#"}, files=["sample/*.parquet", "*.jsonl"])
 
     assert error.value.what == "no file matches sample/*.parquet, *.jsonl"
     assert error.value.where.startswith("maker/pages@")

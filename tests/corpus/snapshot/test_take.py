@@ -55,15 +55,11 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
         take({"a.parquet": pa.table({"text": texts, "id": [str(number) for number in range(100)]})})
 
     shown = "; ".join(f"a.parquet row {row}: no_text (null)" for row in range(5))
-    assert (
-        error.value.what
-        == f"6 of 100 rows are rejected (6 no_text), above max_reject_fraction 0.001 (the first: {shown})"
-    )
+    what = f"6 of 100 rows are rejected (6 no_text), above max_reject_fraction 0.001 (the first: {shown})"
+    assert error.value.what == what
     assert error.value.where.startswith(str(tmp_path / "data/corpora/pages"))
-    assert (
-        error.value.fix
-        == 'look at those rows; raise `max_reject_fraction` in the recipe, to "0.1" say, if that is how it is'
-    )
+    raise_it = 'raise `max_reject_fraction` in the recipe, to "0.1" say, if that is how it is'
+    assert error.value.fix == f"look at those rows; {raise_it}"
 
 
 @pytest.mark.parametrize(("bad", "limit"), [(1, "0.01"), (100, "1"), (0, "0")])
@@ -101,26 +97,16 @@ def test_files_without_rows_add_nothing_to_those_with_rows(take: Take, documents
 
 
 def test_a_limit_of_documents_counts_source_rows_and_cuts_the_last_row_group(take: Take, documents_of: Read) -> None:
-    table = pa.table(
-        {
-            "text": [f"Text {n}" for n in range(50)],
-            "id": [str(n) for n in range(50)],
-            "int_score": [n % 2 for n in range(50)],
-        }
-    )
+    rows = range(50)
+    table = pa.table({"text": [*map(str, rows)], "id": [*map(str, rows)], "int_score": [n % 2 for n in rows]})
 
     snapshot = take({"a.parquet": table}, rows_per_group=10, rules=["int_score == 1"], amount={"documents": 25})
 
-    groups = [
-        {"number": entry["number"], "rows": entry["rows"]}
-        for entry in snapshot.manifest.identity.inputs[0]["row_groups"]
-    ]
+    groups = snapshot.manifest.identity.inputs[0]["row_groups"]
     assert [group["rows"] for group in groups] == [10, 10, 5]
     assert snapshot.manifest.identity.counts["ledger"]["in"] == 25
-    expected = [
-        n for group in groups for n in range(10 * group["number"], 10 * group["number"] + group["rows"]) if n % 2
-    ]
-    assert [int(str(document["doc_id"])) for document in documents_of(snapshot)] == expected
+    read = [n for group in groups for n in range(10 * group["number"], 10 * group["number"] + group["rows"])]
+    assert [int(str(document["doc_id"])) for document in documents_of(snapshot)] == [n for n in read if n % 2]
 
 
 def test_one_shard_or_many_hold_the_same_documents_in_the_same_order(take: Take, documents_of: Read) -> None:

@@ -87,27 +87,6 @@ def test_without_a_column_for_it_the_id_is_derived_and_repeats_are_numbered_acro
     assert snapshot.manifest.identity.decisions["doc_id"] == "sha256(dataset, config, split, text)"
 
 
-def test_a_null_or_empty_id_is_derived_where_others_are_stable(take: Take, documents_of: Read) -> None:
-    table = pa.table({"text": ["one", "two", "two", "three"], "id": pa.array(["a", None, None, ""], pa.string())})
-
-    snapshot = take({"x.parquet": table})
-
-    assert [document["doc_id"] for document in documents_of(snapshot)] == [
-        "a",
-        derived("two"),
-        derived("two") + "#2",
-        derived("three"),
-    ]
-
-
-def test_a_derived_id_is_of_the_text_without_nul(take: Take, documents_of: Read) -> None:
-    texts = ["te\0xt"] + [f"Text of page {number}." for number in range(99)]
-
-    snapshot = take({"x.parquet": pa.table({"text": texts})}, columns=NO_ID)
-
-    assert documents_of(snapshot)[0]["doc_id"] == derived("text")
-
-
 def test_ids_are_unique_whatever_the_shards(take: Take, documents_of: Read) -> None:
     table = pa.table(
         {"text": [f"Text {number}" for number in range(60)], "id": [f"{number % 23}" for number in range(60)]}

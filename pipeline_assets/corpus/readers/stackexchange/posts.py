@@ -36,6 +36,7 @@ _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|&#(?:[0-9]+|x[0-
 _NO_REFERENCE = re.compile(rb"&(?!(?:lt|gt|amp|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);)")
 _is_number, _are_integers = re.compile("[0-9]{1,15}").fullmatch, re.compile("-?[0-9]{1,15}(\0-?[0-9]{1,15})*").fullmatch
 _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").match
+_NO_XML = Fault("invalid_character", "one that XML does not have")
 _OF_ANSWERS = ("Score", "CreationDate", "Body")
 _OF_QUESTIONS = (*_OF_ANSWERS, "Title")
 
@@ -206,17 +207,13 @@ class PostsXml:
                 is_behind = broken_at < len(row) and row[:broken_at].rstrip().endswith(b"/>")
                 self._refuse(start + broken_at, "no part of a row" if is_behind else "where a row is broken")
             is_utf8 = text.encode() == row
-            fault = _FORBIDDEN_CHARACTER if is_utf8 else _NOT_UTF8
+            fault = _NO_XML if is_utf8 else Fault("invalid_utf8", "a value is no UTF-8")
         return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
 
     def _refuse(self, at: int, what: str) -> NoReturn:
         shown = self._left[at : at + _SHOWN_BYTES].decode("utf-8", "replace")
         fix = "fetch the file again; if it is so at its source, correct it there"
         raise InputError(f"byte {self._at + at:,} is {what}: {shown!r}", self._where, fix)
-
-
-_FORBIDDEN_CHARACTER = Fault("invalid_character", "one that XML does not have")
-_NOT_UTF8 = Fault("invalid_utf8", "a value is no UTF-8")
 
 
 def _read(row: bytes, names: dict[str, str]) -> tuple[dict[str, str], int | None]:

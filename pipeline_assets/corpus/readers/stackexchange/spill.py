@@ -7,6 +7,7 @@ zstd frame has a checksum. Pass 2 reads buckets: ranges of questions out of ever
 of blocks, so they are the same whatever the runs were.
 """
 
+import itertools
 import mmap
 import os
 from collections import Counter, defaultdict
@@ -67,12 +68,8 @@ class SpillShard:
     rows: int = 0
 
 
-def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
-    """Parts of about `range_bytes`: a build that is stopped goes on with the part it was in. An archive is one part.
-
-    Args:
-        name: of the shards, to which their number is added.
-    """
+def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
+    """Parts of about `range_bytes`: a build that is stopped goes on with the part it was in. An archive is one part."""
     cuts = [0]
     if not is_archive(file) and file.stat().st_size > range_bytes:
         with open(file, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as posts:
@@ -82,7 +79,7 @@ def plan_spill(file: Path, name: str, range_bytes: int = RANGE_BYTES) -> list[Sp
                     break
                 cuts.append(cut)
     pairs = zip(cuts, [*cuts[1:], None], strict=True)
-    return [SpillShard(f"{name}-{number:05d}", file, start, stop) for number, (start, stop) in enumerate(pairs)]
+    return [SpillShard(f"posts-{number:05d}", file, start, stop) for number, (start, stop) in enumerate(pairs)]
 
 
 def spill_rows(shard: SpillShard, window: Window, folder: BuildFolder, run_bytes: int = RUN_BYTES) -> Receipt:
@@ -185,18 +182,15 @@ class Bucket:
     rows: int
 
 
-def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bucket_bytes: int) -> list[Bucket]:
+def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
     """Ranges of questions of about `bucket_bytes` of the dump each, in order of ids.
 
     Args:
         receipts: of every shard of pass 1 of one file, in order.
-        name: of the buckets, to which their number is added.
     """
-    found, first_row = [], 0
-    for receipt in receipts:
-        found += [RunFile(folder.path(file.path), first_row) for file in receipt.files]
-        first_row += receipt.counts["rows"]
-    runs = tuple(found)  # one for all buckets
+    first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
+    files = ((file, first) for receipt, first in zip(receipts, first_rows, strict=False) for file in receipt.files)
+    runs = tuple(RunFile(folder.path(file.path), first) for file, first in files)  # one for all buckets
     sizes: Counter[int] = Counter()
     rows: Counter[int] = Counter()
     for run in runs:
@@ -206,7 +200,7 @@ def plan_buckets(folder: BuildFolder, receipts: Sequence[Receipt], name: str, bu
                 rows[block] += block_rows
     groups = grouped_by_size(sorted(sizes), sizes.__getitem__, bucket_bytes)
     return [
-        Bucket(f"{name}-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
+        Bucket(f"threads-{number:05d}", runs, blocks[0], blocks[-1], sum(rows[block] for block in blocks))
         for number, blocks in enumerate(groups)
     ]
 

@@ -31,6 +31,7 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta, moment_of
+from pipeline_assets.corpus.licences import UNKNOWN, Licensed
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
@@ -39,7 +40,6 @@ from pipeline_assets.corpus.spine.ledger import Reject
 from pipeline_assets.corpus.spine.recipe import Option, RecipePart
 from pipeline_assets.corpus.spine.worker import KILLED_WORKER, WHOLE, Window
 
-_UNKNOWN = "unknown"
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
 _TAG_NAME = re.compile(r"[^<>|]+")  # in `<a><b>`, as it was, and in `|a|b|`, as newer dumps have it
@@ -63,10 +63,8 @@ class SiteRecipe(RecipePart):
     """One site, and which of its threads are kept, and which answers in them.
 
     Attributes:
-        source, domain: of the Documents.
         host: `beer.stackexchange.com`.
-        min_question_score, min_answer_score: posts below are left out; None for no limit.
-        min_answers: threads with fewer that are kept are left out.
+        min_answers: answers that are kept count.
     """
 
     source: str
@@ -119,7 +117,7 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
             missing = Fault("no_question", f"question {question_id} is not in the file, or rejected")
             faults |= {post.row: missing for post in posts}
             posts = []
-        rejects += [Reject(file, number, fault.reason, fault.detail) for number, fault in faults.items()]
+        rejects += [fault.rejected(file, number) for number, fault in faults.items()]
         if posts:
             yield from _thread(posts, file, recipe)
     yield from sorted(rejects, key=attrgetter("row"))
@@ -139,10 +137,7 @@ def _posts_and_faults(rows: Iterable[SpilledRow]) -> tuple[list[Post], dict[int,
 
 
 def _thread(posts: Sequence[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | Dropped]:
-    """
-    Args:
-        posts: of one thread, with its question.
-    """
+    """Of the posts of one thread, its question among them."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
         yield from (Dropped(file, post.row, "low_question_score") for post in posts)
@@ -166,10 +161,7 @@ def _thread(posts: Sequence[Post], file: str, recipe: SiteRecipe) -> Iterator[Do
 
 
 def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
-    """
-    Args:
-        answers: with their texts.
-    """
+    """Of a question and its answers, with their texts."""
     posts = [question, *(post for post, _ in answers)]
     licences = [_licence_of_post(post.content_license, post.creation_date[:10]) for post in posts]
     licence = _licence_of_thread(licences)
@@ -204,34 +196,22 @@ def _document(question: Post, answers: Sequence[tuple[Post, str]], file: str, re
     )
 
 
-@dataclass(frozen=True)
-class _Licence:
-    """A tag, and what it was told from."""
-
-    tag: str
-    evidence: str
-
-
 @lru_cache(maxsize=10_000)
-def _licence_of_post(content_license: str | None, created_on: str) -> _Licence:
-    """
-    Args:
-        content_license: the attribute; None where the dump has none.
-        created_on: ISO 8601 date, UTC.
-    """
+def _licence_of_post(content_license: str | None, created_on: str) -> Licensed:
+    """By the attribute, None where the dump has none; else by the post's date, ISO 8601 and UTC."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
-        tag = f"cc-by-sa-{version[1]}" if version else _UNKNOWN
-        return _Licence(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
+        tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
+        return Licensed(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
     tag = next(tag for since, tag in _SINCE if created_on >= since)
-    return _Licence(tag, f"date: {created_on}")
+    return Licensed(tag, f"date: {created_on}")
 
 
-def _licence_of_thread(posts: Sequence[_Licence]) -> _Licence:
+def _licence_of_thread(posts: Sequence[Licensed]) -> Licensed:
     """The newest licence of its posts, the question's first; the evidence counts them if they differ."""
     if len({licence.tag for licence in posts}) == 1:
         return posts[0]
     tags = Counter(licence.tag for licence in posts)
-    newest = max(posts, key=lambda licence: (licence.tag == _UNKNOWN, licence.tag))
+    newest = max(posts, key=lambda licence: (licence.tag == UNKNOWN, licence.tag))
     counted = ", ".join(f"{count} {tag}" for tag, count in sorted(tags.items()))
-    return _Licence(newest.tag, f"{newest.evidence}; newest of {counted}")
+    return Licensed(newest.tag, f"{newest.evidence}; newest of {counted}")

@@ -44,9 +44,9 @@ def read(tmp_path: Path) -> Read:
             (root / "Posts.xml").write_bytes(posts)
             posts = root / "Posts.xml"
         folder = BuildFolder(root)
-        shards = plan_spill(posts, "garden", range_bytes)
+        shards = plan_spill(posts, range_bytes)
         receipts = [spill_rows(shard, WHOLE, folder, run_bytes) for shard in shards]
-        buckets = plan_buckets(folder, receipts, "garden", bucket_bytes)
+        buckets = plan_buckets(folder, receipts, bucket_bytes)
         return [outcome for bucket in buckets for outcome in read_threads(bucket, file, recipe or site())]
 
     return read

@@ -19,10 +19,10 @@ RANGE_BYTES, RUN_BYTES, BUCKET_BYTES = 16 << 20, 4 << 20, 4 << 20
 
 def main(dump: Path, root: Path) -> None:
     folder, recipe = BuildFolder(root), site()
-    receipts = [spill_rows(shard, WHOLE, folder, RUN_BYTES) for shard in plan_spill(dump, "garden", RANGE_BYTES)]
+    receipts = [spill_rows(shard, WHOLE, folder, RUN_BYTES) for shard in plan_spill(dump, RANGE_BYTES)]
     documents = sum(
         isinstance(outcome, Document)
-        for bucket in plan_buckets(folder, receipts, "garden", BUCKET_BYTES)
+        for bucket in plan_buckets(folder, receipts, BUCKET_BYTES)
         for outcome in read_threads(bucket, dump.name, recipe)
     )
     # Not ru_maxrss: that begins with what the process had which this one was forked from.

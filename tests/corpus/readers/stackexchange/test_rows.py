@@ -124,9 +124,13 @@ def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) ->
         (dump(question(1)).decode().encode("utf-16"), "it is UTF-16; convert it to UTF-8"),
         (b'<?xml version="1.0" encoding="windows-1251"?><posts></posts>', "its encoding is windows-1251; convert it"),
         (b"<users></users>", "byte 0 is not the head of a Posts.xml"),
+        (b"", "byte 0 is not the head of a Posts.xml"),
+        (HEAD + question(1), "it is cut off: after byte 185 comes no whole row and no </posts>"),
+        (HEAD + question(1)[:-20], "it is cut off: after byte 52 comes no whole row"),
+        (HEAD + question(1) + b"<row Id='2'" + END, "byte 196 is where a row is broken"),
     ],
 )
-def test_what_is_no_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:
+def test_what_is_no_whole_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:
     with pytest.raises(InputError) as refused:
         read(posts)
 
@@ -205,17 +209,6 @@ def test_a_question_needs_nothing_else(read_documents: ReadDocuments) -> None:
     columns = document.meta.columns()
     assert {columns[name] for name in absent} == {None}
     assert (columns["tags"], columns["closed_date"], columns["answers"]) == ([], None, [])
-
-
-def test_answers_to_a_question_that_was_deleted_are_rejected_one_by_one(read: Read) -> None:
-    outcomes = read(dump(answer(11, 10), question(20), answer(12, 10), answer(13, None)))
-
-    assert [(each.row, each.reason) for each in outcomes if isinstance(each, Reject)] == [
-        (0, "no_question"),
-        (2, "no_question"),
-        (3, "missing_attribute"),
-    ]
-    assert [each.doc_id for each in outcomes if isinstance(each, Document)] == ["stackexchange:garden.example.org:20"]
 
 
 @pytest.mark.parametrize("tags", ["<soil><c++><.net-4.0>", "|soil|c++|.net-4.0|"])
