@@ -77,8 +77,8 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     """The documents, given as UTF-8, normalised."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
-    room = len(text) + len(text) // 2  # no character grows by more: two bytes become three
-    normalized, words = np.empty(room, np.uint8), np.empty(len(text) // 2 + 2, np.int64)
+    room = len(text) + len(text) // 2 + len(texts)  # two bytes become three at most, and a blank ends each document
+    normalized, words = np.empty(room, np.uint8), np.empty(len(text) // 2 + len(texts) + 2, np.int64)
     starts, stops = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
     first_words = np.empty(len(texts) + 1, np.int64)
     number = _normalize(text, lengths, lowered(), normalized, words, starts, stops, first_words)
