@@ -7,8 +7,8 @@ walk with a bit for each document settles all, whatever components there are.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,41 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
-from pipeline_assets.corpus.dedup.order import document_numbers, include, is_member
+from pipeline_assets.corpus.dedup.order import Runs, document_numbers, include, is_member
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, table_of
 from pipeline_assets.corpus.formats.parquet import read_columns
 
 _NONE = -1
+
+
+@dataclass(frozen=True)
+class ExactCopies:
+    """Exact copies of a corpus; none where they aren't looked for.
+
+    Attributes:
+        runs: of them, see `find_copies`.
+        copies: the set of them, in a file.
+    """
+
+    runs: Runs = ()
+    copies: Path | None = None
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Near duplicates of a corpus; none where they aren't looked for.
+
+    Attributes:
+        runs: of them, see `near_duplicates`.
+        of_firsts: those of which exact copies left before, in one run.
+        edges: runs of all edges, in the order of their ranges.
+        counts: of how they came about.
+    """
+
+    runs: Runs = ()
+    of_firsts: Path | None = None
+    edges: Runs = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
@@ -101,22 +131,19 @@ class LargeGroup:
     members: Sequence[int]
 
 
-def largest_groups(
-    documents: int, exact: Sequence[Path], near: Sequence[Path], of_firsts: Path | None
-) -> list[LargeGroup]:
+def largest_groups(documents: int, exact: ExactCopies, near: NearDuplicates) -> list[LargeGroup]:
     """The groups from which most documents went, the largest first, of equals the one whose document comes first.
 
     Memory is four bytes for each of so many documents at a time, and the near duplicates that have copies.
 
     Args:
         documents: in the corpus.
-        exact, near, of_firsts: runs, as `DecidedShard` has them.
     """
-    moves = _Moves(_no_numbers(), _no_numbers())
-    if of_firsts is not None:
-        table = read_columns(of_firsts, ["number", "first"])
+    moves = _Moves(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    if near.of_firsts is not None:
+        table = read_columns(near.of_firsts, ["number", "first"])
         moves = _Moves(numbers(table["number"]), document_numbers(numbers(table["first"])))
-    runs = [*near, *exact]
+    runs = [*near.runs, *exact.runs]
     found: list[tuple[int, int]] = []
     for start in range(0, documents, _AT_A_TIME):
         gone = np.zeros(min(_AT_A_TIME, documents - start), np.uint32)
@@ -132,10 +159,6 @@ class _Moves(NamedTuple):
 
     gone: NDArray[np.uint64]
     kept: NDArray[np.uint64]
-
-
-def _no_numbers() -> NDArray[np.uint64]:
-    return np.empty(0, np.uint64)
 
 
 def _kept(table: pa.Table, moves: _Moves) -> NDArray[np.uint64]:

@@ -1,6 +1,7 @@
 """Shards of the corpus that is deduplicated, and their lines as stages read them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -36,21 +37,6 @@ class CorpusShard:
     first_number: int
 
 
-@dataclass(frozen=True)
-class OfShard:
-    """What a stage is to do with a shard of the corpus."""
-
-    shard: CorpusShard
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-    @property
-    def rows(self) -> int:
-        return self.shard.rows
-
-
 def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:
     """The shards of sources, given by their names, in this order; documents are numbered from `first_number` on.
 
@@ -72,6 +58,14 @@ def _sources_within(corpus: Artifact) -> list[str]:
     identity = corpus.manifest.identity
     by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())
     return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]
+
+
+def add_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, int]]) -> dict[str, Counter[str]]:
+    """Counts of shards added up, by source."""
+    by_source: dict[str, Counter[str]] = {shard.source: Counter() for shard in shards}
+    for shard, of_shard in zip(shards, counts, strict=True):
+        by_source[shard.source].update(of_shard)
+    return by_source
 
 
 class Line(NamedTuple):

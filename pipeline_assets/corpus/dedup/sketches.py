@@ -10,8 +10,9 @@ drawn as datasketch draws them from a seed.
 import functools
 import hashlib
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_documents
-from pipeline_assets.corpus.dedup.order import Selected, orders, write_run
+from pipeline_assets.corpus.dedup.order import orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.document import columns_of
-from pipeline_assets.corpus.formats.arrow import column_of, strings, table_of
+from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings, table_of
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
@@ -221,95 +222,13 @@ def _mix_to_bits(signed: NDArray[np.uint32], bits: NDArray[np.bool_]) -> None:
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 FATAL = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # in a run, which is sorted in memory
-_HALVES = np.dtype([("high", ">u8"), ("low", ">u8")])
 
 
-class _Sketch:
-    """What documents of a shard are compared by, block by block."""
-
-    def __init__(self, shard: CorpusShard, recipe: DedupRecipe) -> None:
-        self._shard, self._recipe = shard, recipe
-        self._salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
-        self.counts = {"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0}
-        self._forget()
-
-    def _forget(self) -> None:
-        self.doc_ids: list[str] = []
-        self._orders: list[NDArray[np.uint64]] = []
-        self._hashes: list[NDArray[np.void]] = []
-        self._keys: list[NDArray[np.uint64]] = []
-        self._bits: list[bytes] = []
-        self._key_orders: list[NDArray[np.uint64]] = []
-
-    def add(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> None:
-        texts = [document.text.encode() for document in documents]
-        batch = normalize(texts)
-        selected = Selected(np.fromiter(map(len, texts), np.int64, len(texts)), self._quality(rows, documents))
-        own = orders(np.array(rows, np.uint64) + np.uint64(self._shard.first_number), self._recipe.selection, selected)
-        self.doc_ids += [document.doc_id for document in documents]
-        self._orders.append(own)
-        self.counts["documents"] += len(texts)
-        self.counts["bytes"] += int(selected.text_bytes.sum())
-        self.counts["with_quality"] += int((~np.isnan(selected.quality)).sum())
-        if self._recipe.mode != "near":
-            self._hashes.append(_hashes(batch, texts))
-            self.counts["without_words"] += int((batch.words() == 0).sum())
-        if self._recipe.near is not None:
-            self._add_signatures(batch, own, self._recipe.near.proposer)
-
-    def _add_signatures(
-        self, batch: NormalizedBatch, own: NDArray[np.uint64], recipe: MinHashRecipe | BinarySketchRecipe
-    ) -> None:
-        has_shingles = batch.words() >= recipe.shingle_words
-        signed = signatures(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe))
-        if isinstance(recipe, MinHashRecipe):
-            keys = band_keys(signed[has_shingles], recipe.bands, self._salt)
-            self._keys.append(keys.ravel())
-            self._key_orders.append(np.repeat(own[has_shingles], keys.shape[1]))
-        else:
-            self._bits += [row.tobytes() for row in binary_sketches(signed[has_shingles])]
-            self._key_orders.append(own[has_shingles])
-        self.counts["short"] += int((~has_shingles).sum())
-
-    def _quality(self, rows: Sequence[int], documents: Sequence[DocumentFields]) -> NDArray[np.float32]:
-        column = self._recipe.quality_column
-        if column is None:
-            return np.full(len(documents), np.nan, np.float32)
-        values = [columns_of(document.meta, self._shard.file).get(column) for document in documents]
-        for row, value in zip(rows, values, strict=True):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
-                raise InputError(what, self._shard.file, f"choose another {key('quality_column')}")
-        return np.array([np.nan if value is None else value for value in values], np.float32)
-
-    def runs(self) -> dict[str, pa.Table]:
-        """A run for each area that the mode asks for, of the documents added since the last ones."""
-        own, doc_ids = _joined(self._orders, np.uint64), strings(self.doc_ids)
-        tables = {IDS: table_of({"order": own, "doc_id": doc_ids})}
-        if self._recipe.mode != "near":
-            hashes = _joined(self._hashes, _HALVES)
-            high, low = hashes["high"].astype(np.uint64) ^ self._salt, hashes["low"].astype(np.uint64)
-            by = np.argsort(high)
-            columns: dict[str, Any] = {"high": high[by], "low": low[by], "order": own[by]}
-            tables[HASHES] = table_of(columns | {"doc_id": doc_ids.take(column_of(by))})
-        key_orders = _joined(self._key_orders, np.uint64)
-        if self._recipe.near is not None and self._recipe.near.minhash is not None:
-            keys = _joined(self._keys, np.uint64)
-            by = np.argsort(keys)
-            tables[BANDS] = table_of({"key": keys[by], "order": key_orders[by]})
-        elif self._recipe.near is not None:
-            by = np.argsort(key_orders)
-            sketches = pa.array(self._bits, pa.binary()).take(column_of(by))
-            tables[BITS] = table_of({"order": key_orders[by], "sketch": sketches})
-        self._forget()
-        return tables
-
-
-def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe: DedupRecipe) -> Receipt:
+def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: BuildFolder) -> Receipt:
     """Runs of one shard.
 
-    Files, of every so many documents: below `IDS` their orders and ids, as they stand; below `ID_HASHES` the hashes of
-    these, as `doc_ids` reads them; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
+    Files, of every so many documents: below `ID_HASHES` the hashes of their ids, as `doc_ids` reads them; below `IDS`
+    their orders and ids, as they stand; as far as the mode asks for them, below `HASHES` the 128-bit hashes of their
     normalised texts, and below `BANDS` the keys of their bands or below `BITS` their binary sketches. Counts:
     `documents`, `bytes` of text, `without_words`: those are compared as they stand, `short`: fewer words than a
     shingle, so only exact duplicates are found, `with_quality`. Notes: `fatal`, rows that kill their worker.
@@ -317,28 +236,86 @@ def sketch_shard(shard: CorpusShard, window: Window, folder: BuildFolder, recipe
     Raises:
         InputError: a line that is no Document, or a quality that is no number.
     """
-    sketch = _Sketch(shard, recipe)
+    counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
     files: list[OutputFile] = []
+    pending = no_documents = [_sketch([], shard, recipe, counts)]
+    written = 0
     for lines in line_blocks(shard, window):
-        read = read_documents([one for one in lines if one.line is not None], shard)
         fatal += [row for row, line in lines if line is None]
-        if read:
-            sketch.add([row for row, _ in read], [document for _, document in read])
-        if len(sketch.doc_ids) >= _RUN_DOCUMENTS:
-            files += _written(sketch, shard, folder, len(files))
-    if sketch.doc_ids or not files:
-        files += _written(sketch, shard, folder, len(files))
-    return Receipt(files, sketch.counts, {FATAL: fatal})
+        read = read_documents([one for one in lines if one.line is not None], shard)
+        pending = [*pending, _sketch(read, shard, recipe, counts)]
+        if counts["documents"] - written >= _RUN_DOCUMENTS:
+            files += _write(pending, shard, folder, len(files))
+            pending, written = no_documents, counts["documents"]
+    if counts["documents"] > written or not files:
+        files += _write(pending, shard, folder, len(files))
+    return Receipt(files, dict(counts), {FATAL: fatal})
 
 
-def _written(sketch: _Sketch, shard: CorpusShard, folder: BuildFolder, number: int) -> list[OutputFile]:
-    doc_ids_name, doc_ids = f"{ID_HASHES}/{shard.name}.{number:05d}", sketch.doc_ids
-    files = [write_ids(folder.path(doc_ids_name), doc_ids_name, doc_ids)]
-    for area, table in sketch.runs().items():
-        name = f"{area}/{shard.name}.{number:05d}.parquet"
-        files.append(write_run(folder.path(name), name, table))
-    return files
+def _sketch(
+    rows: Sequence[tuple[int, DocumentFields]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
+) -> dict[str, pa.Table]:
+    """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
+    texts = [document.text.encode() for _, document in rows]
+    batch = normalize(texts)
+    text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
+    document_numbers = np.array([row for row, _ in rows], np.uint64) + np.uint64(shard.first_number)
+    qualities = _qualities(rows, shard, recipe.quality_column)
+    own = orders(document_numbers, recipe.selection, text_bytes, qualities)
+    doc_ids = strings([document.doc_id for _, document in rows])
+    salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
+    counts["documents"] += len(rows)
+    counts["bytes"] += int(text_bytes.sum())
+    counts["with_quality"] += int((~np.isnan(qualities)).sum())
+    tables = {IDS: table_of({"order": own, "doc_id": doc_ids})}
+    if recipe.mode != "near":
+        high, low = _hashes(batch, texts).T
+        tables[HASHES] = table_of({"high": high ^ salt, "low": low, "order": own, "doc_id": doc_ids})
+        counts["without_words"] += int((batch.words() == 0).sum())
+    if recipe.near is not None:
+        proposer = recipe.near.proposer
+        has_shingles = batch.words() >= proposer.shingle_words
+        counts["short"] += int((~has_shingles).sum())
+        signed = signatures(batch.word_hashes, batch.first_words, proposer.shingle_words, permutations_of(proposer))
+        signed, own = signed[has_shingles], own[has_shingles]
+        if isinstance(proposer, MinHashRecipe):
+            keys = band_keys(signed, proposer.bands, salt)
+            tables[BANDS] = table_of({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
+        else:
+            sketches = pa.array([row.tobytes() for row in binary_sketches(signed)], pa.binary())
+            tables[BITS] = table_of({"order": own, "sketch": sketches})
+    return tables
+
+
+def _qualities(
+    rows: Sequence[tuple[int, DocumentFields]], shard: CorpusShard, column: str | None
+) -> NDArray[np.float32]:
+    qualities = np.full(len(rows), np.nan, np.float32)
+    if column is None:
+        return qualities
+    for place, (row, document) in enumerate(rows):
+        value = columns_of(document.meta, shard.file).get(column)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
+            raise InputError(what, shard.file, f"choose another {key('quality_column')}")
+        if value is not None:
+            qualities[place] = value
+    return qualities
+
+
+def _write(
+    blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: BuildFolder, number: int
+) -> Iterator[OutputFile]:
+    """A run for each area, of several blocks."""
+    for area in blocks[0]:
+        table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
+        if area == IDS:
+            name = f"{ID_HASHES}/{shard.name}.{number:05d}"
+            yield write_ids(folder.path(name), name, table["doc_id"].to_pylist())
+        else:
+            table = table.take(column_of(np.argsort(numbers(table.column(0)))))
+        yield write_run(folder, f"{area}/{shard.name}.{number:05d}.parquet", table)
 
 
 def load_kernels(recipe: DedupRecipe) -> None:
@@ -355,13 +332,11 @@ def _salt_of(source: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(source.encode()).digest()[:8]))
 
 
-def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype), *parts])
-
-
-def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.void]:
-    """The first half of the sha256 of each normalised text; of the text as it stands where no word is left."""
+def _hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:
+    """The first half of the sha256 of each normalised text; of the text as it stands where no word is left. uint64,
+    shape (documents, 2).
+    """
     view = batch.text.data
     spans = zip(batch.starts.tolist(), batch.stops.tolist(), texts, strict=True)
     digests = [hashlib.sha256(view[start:stop] if start < stop else text).digest()[:16] for start, stop, text in spans]
-    return np.frombuffer(b"".join(digests), _HALVES)
+    return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
