@@ -102,7 +102,7 @@ def line_blocks(shard: CorpusShard, window: Window) -> Iterator[list[Line]]:
         raise InputError(what, shard.file, "verify the corpus, then rebuild it")
 
 
-def read_documents(lines: Sequence[Line], shard: CorpusShard) -> list[tuple[int, DocumentFields]]:
+def read_documents(lines: Sequence[tuple[int, bytes | None]], shard: CorpusShard) -> list[tuple[int, DocumentFields]]:
     """Rows and their documents, of lines none of which is None; at once, which takes half as long as one by one.
 
     Raises:

@@ -263,16 +263,16 @@ def test_evaluation_files_that_are_written_while_they_are_read_stop_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, sets = many(tmp_path, 60), [items_set(tmp_path, "quiz", {"a": QUESTION})]
-    index_items, nowhere = corpus_stage.index_items, {"b": "What is asked nowhere in these pages?"}
+    write_index, nowhere = corpus_stage.write_index, {"b": "What is asked nowhere in these pages?"}
 
     def disturbed(*arguments: Any) -> Any:
-        indexed = index_items(*arguments)
+        index = write_index(*arguments)
         items_set(tmp_path / "other", "quiz", nowhere)
         (tmp_path / "other" / "quiz.jsonl").replace(tmp_path / "quiz.jsonl")
-        return indexed
+        return index
 
     with monkeypatch.context() as patch, pytest.raises(InputError, match="the first is quiz"):
-        patch.setattr(corpus_stage, "index_items", disturbed)
+        patch.setattr(corpus_stage, "write_index", disturbed)
         decontaminate(tmp_path, corpus, sets, recipe())
     result = decontaminate(tmp_path, corpus, [items_set(tmp_path, "quiz", nowhere)], recipe())
 

@@ -13,9 +13,10 @@ import zstandard
 from decontamination_build import evaluation_set, items_set, listed, recipe, rows_set
 
 from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
-from pipeline_assets.corpus.decontamination.item_index import index_items
+from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.decontamination.recipe import EvaluationRecipe
 from pipeline_assets.corpus.spine.errors import InputError, UsageError
+from pipeline_assets.corpus.spine.staging import BuildFolder
 
 ROWS = [{"id": 7, "question": "Why?", "answer": None}, {"question": "How?", "answer": "So.", "id": ""}]
 ITEMS = [EvaluationItem("7", "Why?"), EvaluationItem("quiz.jsonl:1", "How?\nSo.")]
@@ -82,7 +83,7 @@ def test_text_files_are_items_whole_or_by_paragraph(unit: str, items: list[Evalu
 
 def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
     with pytest.raises(InputError) as error:
-        index_items([evaluation], recipe(**changes))
+        write_index([evaluation], recipe(**changes), BuildFolder(Path()))
     assert "\n" not in str(error.value)
     return f"{type(error.value).__name__}: {error.value}"
 
