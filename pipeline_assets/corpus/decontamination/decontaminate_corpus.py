@@ -88,9 +88,9 @@ def decontaminate_shard(
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(contaminated_name), zstd_level) as contaminated,
     ):
-        for lines in line_blocks(shard, window):
-            counts["rows"] += len(lines)
-            rejects += [Reject(shard.path, row, KILLED_WORKER) for row, line in lines if line is None]
+        for lines, fatal in line_blocks(shard, window):
+            counts["rows"] += len(lines) + len(fatal)
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
             left, evidence = _decontaminated(lines, shard, rules, index, counts)
             counts["documents"] += len(left)
             kept.write_lines(b"".join(line + b"\n" for line in left), len(left))
@@ -115,11 +115,10 @@ def _decontaminated(
     """Of a block, the lines of documents that stay, and what is said of the contaminated ones."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
-    readable = [(row, line) for row, line in lines if line is not None]
-    documents = [document for _, document in read_documents(readable, shard)]
+    documents = read_documents(lines, shard)
     texts = [document.text.encode() for document in documents]
     found = {one.number: one for one in contaminations(normalize(texts), index, rules.recipe.cut)}
-    for number, ((row, line), document, text) in enumerate(zip(readable, documents, texts, strict=True)):
+    for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
         if number not in found:
             kept.append(line)
             counts["bytes"] += len(text)

@@ -7,17 +7,16 @@ of a machine share one copy.
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationItem, EvaluationSet, read_items
+from pipeline_assets.corpus.decontamination.evaluation_set import EvaluationSet, read_items
 from pipeline_assets.corpus.decontamination.ngrams import (
     Found,
     NgramTable,
@@ -37,6 +36,7 @@ from pipeline_assets.corpus.spine.durable import DurableFile
 from pipeline_assets.corpus.spine.errors import InputError, key
 from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
+from pipeline_assets.corpus.spine.worker import grouped_by_size
 
 _FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024
@@ -73,15 +73,21 @@ class ItemIndex(NamedTuple):
     items: Items
 
 
+class _Name(NamedTuple):
+    """An item's number, and what it is called in an evaluation set, given by number too."""
+
+    item: int
+    evaluation_set: int
+    id: bytes
+
+
 @dataclass
 class _Gathered:
     """Different items, and all their names."""
 
     texts: dict[bytes, int] = field(default_factory=dict)
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
-    name_items: list[int] = field(default_factory=list)
-    name_sets: list[int] = field(default_factory=list)
-    name_ids: list[bytes] = field(default_factory=list)
+    names: list[_Name] = field(default_factory=list)
 
 
 def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: BuildFolder) -> Receipt:
@@ -112,9 +118,10 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
         where = f"evaluation sets {', '.join(one.name for one in evaluation)}"
         raise InputError(what, where, f"raise {key('max_items_per_ngram')}, or lower {key('ngram_words')}")
     is_looked_for = is_kept[pair_ngrams]
-    items = _items(pair_ngrams[is_looked_for], pair_items[is_looked_for], len(item_words), gathered, recipe)
-    for evaluation_set, number in zip(gathered.name_sets, gathered.name_items, strict=True):
-        counts[evaluation_set]["without_ngrams"] += int(items.ngrams[number] == 0)
+    names = sorted(gathered.names, key=lambda name: name.item)
+    items = _items(pair_ngrams[is_looked_for], pair_items[is_looked_for], len(item_words), names, recipe)
+    for name in names:
+        counts[name.evaluation_set]["without_ngrams"] += int(items.ngrams[name.item] == 0)
     files = [
         _write(name, array, folder)
         for part in (ngram_table(words, numbered, is_kept), items)
@@ -125,13 +132,10 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
 
 
 def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _Gathered) -> Counter[str]:
-    """Reads a set; its counts.
-
-    Raises: as `index_items`.
-    """
+    """Reads a set; its counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
-    for items in _batches(read_items(evaluation)):
+    for items in grouped_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
         batch = normalize([item.text.encode() for item in items])
         spans = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
         bounds = batch.first_words.tolist()
@@ -147,9 +151,7 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
                 gathered.hashes.append(hashes.copy())
             else:
                 counts["repeated"] += 1
-            gathered.name_items.append(item_number)
-            gathered.name_sets.append(number)
-            gathered.name_ids.append(item.id.encode())
+            gathered.names.append(_Name(item_number, number, item.id.encode()))
     if not counts["items"]:
         raise InputError("it has no items", f"evaluation set {evaluation.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
@@ -157,11 +159,6 @@ def _gather(evaluation: EvaluationSet, number: int, recipe: DecontaminationRecip
         fix = f"lower {key('min_item_words')}, or leave the set out"
         raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation.name}", fix)
     return counts
-
-
-def _batches(items: Iterator[EvaluationItem]) -> Iterator[list[EvaluationItem]]:
-    while batch := list(islice(items, _READ_ITEMS)):
-        yield batch
 
 
 def _ngrams_of(
@@ -179,27 +176,25 @@ def _items(
     pair_ngrams: NDArray[np.int64],
     pair_items: NDArray[np.int64],
     count: int,
-    gathered: _Gathered,
+    names: Sequence[_Name],
     recipe: DecontaminationRecipe,
 ) -> Items:
     """
     Args:
         pair_ngrams, pair_items: which n-gram is of which item, sorted; numbers of n-grams may have gaps.
+        names: of all items, in their order.
     """
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
-    order = np.argsort(gathered.name_items, kind="stable")
-    names = np.bincount(gathered.name_items, minlength=count)
-    ids = [gathered.name_ids[name] for name in order.tolist()]
     return Items(
         first_items=np.append(np.flatnonzero(is_first(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
         ngrams=ngrams.astype(np.int32),
         needed=(-(-overlap.numerator * ngrams // overlap.denominator)).astype(np.int32),
-        first_names=np.concatenate(([0], np.cumsum(names))),
-        sets=np.array(gathered.name_sets, np.int32)[order],
-        id_ends=np.cumsum([len(one) for one in ids]),
-        ids=np.frombuffer(b"".join(ids), np.uint8),
+        first_names=np.searchsorted([name.item for name in names], np.arange(count + 1)),
+        sets=np.array([name.evaluation_set for name in names], np.int32),
+        id_ends=np.cumsum([len(name.id) for name in names]),
+        ids=np.frombuffer(b"".join(name.id for name in names), np.uint8),
     )
 
 

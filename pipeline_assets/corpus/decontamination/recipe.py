@@ -5,17 +5,16 @@ of `ngram_words` words; an item of fewer words has one, itself. A document is co
 of these n-grams, wherever they stand in it.
 """
 
-from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline_assets.corpus.dedup.recipe import above_zero
 from pipeline_assets.corpus.spine.errors import key
 from pipeline_assets.corpus.spine.manifest import StageVersion
 from pipeline_assets.corpus.spine.recipe import Decimal, Name, Option, RecipePart, refuse_repeated
 
 EVALUATION_STAGE = StageVersion("evaluation", 1)
-_FINEST = 10**6
 
 
 class CutRecipe(RecipePart):
@@ -48,19 +47,12 @@ class DecontaminationRecipe(RecipePart):
     min_item_words: Annotated[
         int, Option("Items with fewer are not looked for. Default: 8, at most --ngram-words.", default=None)
     ] = pydantic.Field(ge=1)
-    min_item_overlap: Annotated[Decimal, Option("Fraction of an item's n-grams that contaminates.")] = "0.5"
+    min_item_overlap: Annotated[
+        Decimal, above_zero("an overlap"), Option("Fraction of an item's n-grams that contaminates.")
+    ] = "0.5"
     max_items_per_ngram: Annotated[int, Option("An n-gram of more items says nothing.")] = pydantic.Field(10, ge=1)
     action: Annotated[Literal["drop", "cut"], Option("Of what is contaminated: drop, or cut the items out.")] = "drop"
     cut: CutRecipe | None = None
-
-    @pydantic.field_validator("min_item_overlap")
-    @classmethod
-    def _is_a_fraction(cls, overlap: str) -> str:
-        if not 0 < Fraction(overlap) <= 1:
-            raise ValueError(f"an overlap of {overlap}: it is above 0, and 1 at most")
-        if Fraction(overlap).denominator > _FINEST:
-            raise ValueError(f"an overlap of {overlap}: it has six digits after the point at most")
-        return overlap
 
     @pydantic.model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:

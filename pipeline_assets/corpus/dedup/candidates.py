@@ -214,10 +214,9 @@ def _read_sketches(
 def _sources_of(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
     if spans is None:
         return np.zeros(len(documents), np.int64)
-    names = sorted({source for _, source in spans})
-    codes = np.array([names.index(source) for _, source in spans])
-    firsts = np.array([first for first, _ in spans], np.uint64)
-    found: NDArray[np.int64] = codes[np.searchsorted(firsts, documents, side="right") - 1]
+    firsts, names = zip(*spans, strict=True)
+    _, codes = np.unique(names, return_inverse=True)
+    found: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
     return found
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from pipeline_assets.corpus.dedup.clusters import ExactCopies, NearDuplicates
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_fields
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.decision import RULE, Decision, Outcome
 from pipeline_assets.corpus.dedup.order import KeyRange, Runs, document_numbers
 from pipeline_assets.corpus.dedup.seen import SeenStore, stores_of
@@ -137,21 +137,18 @@ def keep_documents(
         fatal: rows that kill their worker.
     """
     gone = frozenset(np.fromfile(dropped, np.int64).tolist())
-    unwritten = gone | fatal | window.fatal
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
-        for lines in line_blocks(shard, window):
-            kept = [line for row, line in lines if row not in unwritten and line is not None]
-            for row, line in lines:
-                if line is not None and (row in gone or row in sampled):
-                    document = read_fields(line, shard, row)
-                    if row in gone:
-                        dropped_bytes += len(document.text.encode())
-                    if row in sampled:
-                        samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
-            if kept:
-                writer.write_lines(b"\n".join([*kept, b""]), len(kept))
+        for lines, _ in line_blocks(shard, window):
+            kept = [line + b"\n" for row, line in lines if row not in gone and row not in fatal]
+            writer.write_lines(b"".join(kept), len(kept))
+            read = [one for one in lines if one.row in gone or one.row in sampled]
+            for (row, _), document in zip(read, read_documents(read, shard), strict=True):
+                if row in gone:
+                    dropped_bytes += len(document.text.encode())
+                if row in sampled:
+                    samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
     counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
     return Receipt([writer.output(name)], counts, {SAMPLES: samples})

@@ -92,12 +92,6 @@ def are_members(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArr
     return answer
 
 
-def members_between(members: NDArray[np.uint8], first: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the documents from number `first` to before `stop` are in the set."""
-    bits = np.unpackbits(members[first >> 3 : (stop >> 3) + 1], bitorder="little")
-    return bits[first & 7 : (first & 7) + stop - first].astype(bool)
-
-
 def save(members: NDArray[np.uint8], path: Path) -> Path:
     """The set in a file, from which `load` maps it."""
     with DurableFile(path) as file:

@@ -99,7 +99,7 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, again)
     has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signatures())
     if recipe.near is None:
-        has = _exact(has["scope"])
+        has = needs | {"scope": has["scope"]}
     if has != needs:
         differing = [key for key in has if key in needs and has[key] != needs[key]]
         whose = (", ".join(f"{key} {one[key] or 'none'}" for key in differing) for one in (has, needs))
@@ -108,16 +108,12 @@ def _refuse_other_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, fix)
 
 
-def _exact(scope: str) -> dict[str, Any]:
-    return {"scope": scope, "proposer": None}
-
-
 def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
     """Scope and proposer, and what the proposer was told; those of two stores that differ in nothing else differ in a
     key that both have.
     """
-    scope, sections = signatures["scope"], [name for name in signatures if name != "scope"]
-    return {"scope": scope, "proposer": sections[0], **signatures[sections[0]]} if sections else _exact(scope)
+    proposer = next((name for name in signatures if name != "scope"), None)
+    return {"scope": signatures["scope"], "proposer": proposer, **(signatures[proposer] if proposer else {})}
 
 
 def with_seen(of: KeyRange, seen: Sequence[SeenRun]) -> pa.Table:

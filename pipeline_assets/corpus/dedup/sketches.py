@@ -19,10 +19,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, inner
-from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, line_blocks, read_documents
+from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, DocumentFields, Line, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.order import orders, write_run
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.words import NormalizedBatch, lowered, mixed, normalize
+from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, lowered, mixed, normalize
 from pipeline_assets.corpus.doc_ids import write_ids
 from pipeline_assets.corpus.document import columns_of
 from pipeline_assets.corpus.formats.arrow import column_of, numbers, strings, table_of
@@ -31,7 +31,6 @@ from pipeline_assets.corpus.spine.sealing import WORK
 from pipeline_assets.corpus.spine.staging import BuildFolder, OutputFile, Receipt
 from pipeline_assets.corpus.spine.worker import Window
 
-_POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)
 _EMPTY = np.uint32(2**32 - 1)
@@ -65,16 +64,12 @@ def permutations_of(recipe: MinHashRecipe | BinarySketchRecipe) -> Permutations:
     return Permutations(a, drawn.randint(0, 1 << 32, recipe.permutations, dtype=np.uint32))
 
 
-def shingle_sets(words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int) -> ShingleHashes:
-    """The hashes of the shingles of documents; none where there are too few words.
-
-    Args:
-        words, first_words: as in `NormalizedBatch`.
-    """
-    sizes = np.maximum(np.diff(first_words) - shingle_words + 1, 0)
+def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> ShingleHashes:
+    """The hashes of the shingles of documents; none where there are too few words."""
+    sizes = np.maximum(batch.words() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
-    _hash_documents(words, first_words, shingle_words, hashes, offsets)
+    _hash_documents(batch.word_hashes, batch.first_words, shingle_words, hashes, offsets)
     for start, stop in itertools.pairwise(offsets.tolist()):
         hashes[start:stop].sort()
     _keep_distinct(hashes, offsets)
@@ -107,17 +102,11 @@ def _keep_distinct(hashes: NDArray[np.uint64], offsets: NDArray[np.int64]) -> No
         offsets[document + 1], start = kept, stop
 
 
-def signatures(
-    words: NDArray[np.uint64], first_words: NDArray[np.int64], shingle_words: int, permutations: Permutations
-) -> NDArray[np.uint32]:
-    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1.
-
-    Args:
-        words, first_words: as in `NormalizedBatch`.
-    """
-    signed = np.full((len(first_words) - 1, len(permutations.a)), _EMPTY)
-    longest = int(np.diff(first_words).max(initial=0))
-    _sign(words, first_words, shingle_words, permutations, np.empty(longest, np.uint64), signed)
+def signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
+    """Signatures of documents, shape (documents, permutations); of one without a shingle, all 2**32 - 1."""
+    signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
+    room = np.empty(int(batch.words().max(initial=0)), np.uint64)
+    _sign(batch.word_hashes, batch.first_words, recipe.shingle_words, permutations_of(recipe), room, signed)
     return signed
 
 
@@ -126,12 +115,12 @@ def _hash_shingles(words: NDArray[np.uint64], shingle_words: int, shingles: NDAr
     """The hash of every shingle of one document, in the order of the text."""
     leaves = np.uint64(1)
     for _ in range(shingle_words):
-        leaves = leaves * _POLYNOMIAL
+        leaves = leaves * POLYNOMIAL
     rolled = np.uint64(0)
     for word in range(min(shingle_words - 1, len(words))):
-        rolled = rolled * _POLYNOMIAL + words[word]
+        rolled = rolled * POLYNOMIAL + words[word]
     for shingle in range(len(shingles)):
-        rolled = rolled * _POLYNOMIAL + words[shingle + shingle_words - 1]
+        rolled = rolled * POLYNOMIAL + words[shingle + shingle_words - 1]
         if shingle:
             rolled -= words[shingle - 1] * leaves
         shingles[shingle] = max(mixed(rolled), _ONE)
@@ -241,10 +230,9 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
     files: list[OutputFile] = []
     pending = no_documents = [_sketch([], shard, recipe, counts)]
     written = 0
-    for lines in line_blocks(shard, window):
-        fatal += [row for row, line in lines if line is None]
-        read = read_documents([one for one in lines if one.line is not None], shard)
-        pending = [*pending, _sketch(read, shard, recipe, counts)]
+    for block in line_blocks(shard, window):
+        fatal += block.fatal
+        pending = [*pending, _sketch(block.lines, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
             files += _write(pending, shard, folder, len(files))
             pending, written = no_documents, counts["documents"]
@@ -254,16 +242,17 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
 
 
 def _sketch(
-    rows: Sequence[tuple[int, DocumentFields]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
+    lines: Sequence[Line], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
     """What documents are compared by, a table for each area that the mode asks for, in no order; it is counted."""
-    texts = [document.text.encode() for _, document in rows]
+    documents, rows = read_documents(lines, shard), [row for row, _ in lines]
+    texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
-    document_numbers = np.array([row for row, _ in rows], np.uint64) + np.uint64(shard.first_number)
-    qualities = _qualities(rows, shard, recipe.quality_column)
-    own = orders(document_numbers, recipe.selection, text_bytes, qualities)
-    doc_ids = strings([document.doc_id for _, document in rows])
+    qualities = _qualities(rows, documents, shard, recipe.quality_column)
+    own = np.array(rows, np.uint64) + np.uint64(shard.first_number)
+    own = orders(own, recipe.selection, text_bytes, qualities)
+    doc_ids = strings([document.doc_id for document in documents])
     salt = _salt_of(shard.source) if recipe.scope == "per-source" else np.uint64(0)
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
@@ -277,8 +266,7 @@ def _sketch(
         proposer = recipe.near.proposer
         has_shingles = batch.words() >= proposer.shingle_words
         counts["short"] += int((~has_shingles).sum())
-        signed = signatures(batch.word_hashes, batch.first_words, proposer.shingle_words, permutations_of(proposer))
-        signed, own = signed[has_shingles], own[has_shingles]
+        signed, own = signatures(batch, proposer)[has_shingles], own[has_shingles]
         if isinstance(proposer, MinHashRecipe):
             keys = band_keys(signed, proposer.bands, salt)
             tables[BANDS] = table_of({"key": keys.ravel(), "order": np.repeat(own, keys.shape[1])})
@@ -289,12 +277,12 @@ def _sketch(
 
 
 def _qualities(
-    rows: Sequence[tuple[int, DocumentFields]], shard: CorpusShard, column: str | None
+    rows: Sequence[int], documents: Sequence[DocumentFields], shard: CorpusShard, column: str | None
 ) -> NDArray[np.float32]:
-    qualities = np.full(len(rows), np.nan, np.float32)
+    qualities = np.full(len(documents), np.nan, np.float32)
     if column is None:
         return qualities
-    for place, (row, document) in enumerate(rows):
+    for place, (row, document) in enumerate(zip(rows, documents, strict=True)):
         value = columns_of(document.meta, shard.file).get(column)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
@@ -323,7 +311,7 @@ def load_kernels(recipe: DedupRecipe) -> None:
     lowered()
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
-        signed = signatures(batch.word_hashes, batch.first_words, 1, permutations_of(recipe.near.proposer))
+        signed = signatures(batch, recipe.near.proposer)
         if recipe.near.minhash is not None:
             band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
 

@@ -154,35 +154,29 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
     sketched = dedup.run("sketch", (Task.of(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
-        raise UsageError(
-            f"no document has a `{column}`", bare("dedup.quality_column"), "name a number that is in their meta"
-        )
+        what, fix = f"no document has a `{column}`", "name a number that is in their meta"
+        raise UsageError(what, bare("dedup.quality_column"), fix)
     _check_ids(dedup, sketched)
     return sketched
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    """
-    Raises:
-        InputError: two documents have one id (says where).
-    """
     repeat = first_repeat(dedup.runs(sketched, ID_HASHES))
     if repeat is None:
         return
     runs = dedup.runs(sketched, IDS)
     doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
-    found = [orders[is_it] for orders, is_it in (_with_id(run, doc_id) for run in runs)]
-    first, second, *_ = np.sort(document_numbers(np.concatenate(found))).tolist()
+    first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
     what = f"{doc_id} is the id of {_place(dedup, first)} and of {_place(dedup, second)}"
     raise InputError(what, dedup.building.target, "give every source ids of its own: normalise one again")
 
 
-def _with_id(run: Path, doc_id: pa.Scalar) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Orders of all documents of a run, and which of them have the id."""
+def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
     table = read_columns(run)
-    return numbers(table["order"]), truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    is_it = truths(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+    return document_numbers(numbers(table["order"])[is_it])
 
 
 def _place(dedup: DedupRun, number: int) -> str:
@@ -195,10 +189,16 @@ def find_exact(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = _even_ranges(dedup, dedup.runs(sketched, HASHES), seen, _HASH_BYTES)
     found = dedup.runs(dedup.run("exact", (Task.of(find_copies, one, seen) for one in hashes)))
-    copies = no_documents(dedup.documents)
-    for run in found:
-        include(copies, numbers(read_columns(run, ["number"])["number"]))
-    return ExactCopies(found, save(copies, dedup.building.path(_COPIES)))
+    return ExactCopies(found, save(_documents_in(dedup, found, "number"), dedup.building.path(_COPIES)))
+
+
+def _documents_in(dedup: DedupRun, runs: Runs, *columns: str) -> NDArray[np.uint8]:
+    """The set of documents that stand in columns of runs."""
+    members = no_documents(dedup.documents)
+    for run in runs:
+        for column in read_columns(run, list(columns)).columns:
+            include(members, numbers(column))
+    return members
 
 
 def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies) -> NearDuplicates:
@@ -211,22 +211,16 @@ def find_near(dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, 
         tasks = [Task.of(propose_pairs, one, seen, exact.copies, recipe.max_compared) for one in bands]
     proposed = dedup.run("propose", tasks)
     pairs = dedup.runs(proposed, PAIRS)
-    compared = no_documents(dedup.documents)
-    for run in pairs:
-        table = read_columns(run)
-        include(compared, numbers(table["later"]))
-        include(compared, numbers(table["earlier"]))
-    members, words = save(compared, dedup.building.path(_COMPARED)), recipe.proposer.shingle_words
-    written = dedup.run("shingle", (Task.of(write_sets, shard, members, words, SETS) for shard in dedup.shards))
+    compared = save(_documents_in(dedup, pairs, "later", "earlier"), dedup.building.path(_COMPARED))
+    words = recipe.proposer.shingle_words
+    written = dedup.run("shingle", (Task.of(write_sets, shard, compared, words, SETS) for shard in dedup.shards))
     edges = _verify(dedup, pairs, written, recipe)
     return resolve_clusters(dedup, dedup.runs(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
 def resolve_clusters(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Who goes, by the edges: runs of them in the order of their ranges; `counts` of how they came about."""
-    dropped, firsts = no_documents(dedup.documents), no_documents(dedup.documents)
-    for run in exact.runs:
-        include(firsts, numbers(read_columns(run, ["first"])["first"]))
+    dropped, firsts = no_documents(dedup.documents), _documents_in(dedup, exact.runs, "first")
     names, of_firsts = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
         names.append(write_run(dedup.building, f"{_NEAR}/{number:05d}.parquet", table).path)
@@ -276,13 +270,9 @@ def write_decisions(
 ) -> list[Receipt]:
     """Receipts of `decide_shard`, one a shard."""
     rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
-    return dedup.run(
-        "decide",
-        (
-            Task.of(decide_shard, shard, dedup.runs([sketch], IDS), *rules)
-            for shard, sketch in zip(dedup.shards, sketched, strict=True)
-        ),
-    )
+    ids = (dedup.runs([sketch], IDS) for sketch in sketched)
+    of_shards = zip(dedup.shards, ids, strict=True)
+    return dedup.run("decide", (Task.of(decide_shard, shard, own, *rules) for shard, own in of_shards))
 
 
 def write_kept(

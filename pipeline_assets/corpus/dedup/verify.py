@@ -6,6 +6,7 @@ ascending. An index beside it says where each begins. Two different shingles of 
 probability of 2**-64, so the size of a union or intersection of hashes is that of the sets of shingles.
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -21,10 +22,10 @@ from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.dedup.corpus_shard import CorpusShard, line_blocks, read_documents
 from pipeline_assets.corpus.dedup.order import (
     KeyRange,
+    are_members,
     distinct_pairs,
     document_numbers,
     load,
-    members_between,
     sorted_pairs,
     write_run,
 )
@@ -49,19 +50,22 @@ def write_sets(
 
     Counts: `compared` documents.
     """
-    wanted = members_between(load(members), shard.first_number, shard.first_number + shard.rows)
+    own = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
+    wanted = are_members(own, load(members))
     if not wanted.any():
         return Receipt([], {"compared": 0})
     sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
-        for lines in line_blocks(shard, window):
-            read = read_documents([one for one in lines if one.line is not None and wanted[one.row]], shard)
-            batch = normalize([document.text.encode() for _, document in read])
-            hashes, offsets = shingle_sets(batch.word_hashes, batch.first_words, shingle_words)
+        for block in line_blocks(shard, window):
+            lines = [one for one in block.lines if wanted[one.row]]
+            documents = read_documents(lines, shard)
+            batch = normalize([document.text.encode() for document in documents])
+            hashes, offsets = shingle_sets(batch, shingle_words)
             data: list[bytes] = []
             offset = file.bytes_written
-            for (row, document), (start, stop) in zip(read, itertools.pairwise(offsets.tolist()), strict=True):
+            spans = itertools.pairwise(offsets.tolist())
+            for (row, _), document, (start, stop) in zip(lines, documents, spans, strict=True):
                 doc_id = document.doc_id.encode()
                 entries.append((shard.first_number + row, offset, len(doc_id), stop - start))
                 data += [doc_id + bytes(-len(doc_id) % 8), hashes[start:stop].tobytes()]
@@ -167,14 +171,11 @@ def verify_pairs(
         ranks = np.arange(len(later)) - np.searchsorted(later, later)
         capped = int((ranks == max_compared).sum())
         later, earlier = later[ranks < max_compared], earlier[ranks < max_compared]
-    opened = ShingleSets(sets)
-    try:
+    with contextlib.closing(ShingleSets(sets)) as opened:
         edges = pa.concat_tables(
             _edges(later[start:stop], earlier[start:stop], opened, Fraction(threshold))
             for start, stop in _blocks(later, earlier, opened, fetched_shingles)
         ).combine_chunks()
-    finally:
-        opened.close()
     counts = {"pairs": len(later), "edges": edges.num_rows, "capped_documents": capped}
     return Receipt([write_run(folder, f"{EDGES}/{pairs.name}.parquet", edges)], counts)
 

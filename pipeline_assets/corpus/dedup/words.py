@@ -22,6 +22,7 @@ from pipeline_assets.corpus.compiled import compiled, inner
 from pipeline_assets.corpus.eight_bytes import eight_bytes_at_each
 
 BLANK = 0x20
+POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # several words are hashed by the polynomial of theirs in this, modulo 2**64
 _CODE_POINTS = 0x40000  # above it Unicode has no letter or digit, only private use
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
 _ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
